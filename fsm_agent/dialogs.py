@@ -1,0 +1,146 @@
+"""What has been said so far, and which prompt asked last?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, overload
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from fsm_agent.errors import SnapshotError
+from fsm_agent.functions import described_errors
+from fsm_agent.messages import Message, Part
+from fsm_agent.prompts import Prompt
+from fsm_agent.vector import Vector
+
+
+@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+class _Document(TypedDict):
+    messages: Vector[Message]
+    top_prompt: str | None
+
+
+@cache
+def _document() -> TypeAdapter[_Document]:
+    return TypeAdapter(_Document)
+
+
+class Dialog(Sequence[Message]):
+    """The ordered messages of one conversation: a value.
+
+    Every method that adds something gives a new dialog and leaves this one as it was.  They share their
+    messages, so a fork costs the same whatever its length.
+
+    Args:
+        messages: From the oldest to the newest.
+        top_prompt: The prompt of the latest user's turn; its parser, functions and handlers govern the next
+            agent call.  None: the agent's own.
+    """
+
+    __slots__ = ("messages", "top_prompt")
+
+    messages: Vector[Message]
+    top_prompt: Prompt | None
+
+    def __init__(self, messages: Iterable[Message] = (), *, top_prompt: Prompt | None = None) -> None:
+        self.messages = messages if isinstance(messages, Vector) else Vector(messages)
+        self.top_prompt = top_prompt
+
+    def append(self, *messages: Message) -> Dialog:
+        """This dialog with ``messages`` at its end."""
+        return Dialog(self.messages.append(*messages), top_prompt=self.top_prompt)
+
+    def put(self, said: str | Prompt, *parts: Part, **values: Any) -> Dialog:
+        """This dialog with a user's turn.
+
+        Args:
+            said: Text, taken as it is (never a template), or a prompt, which becomes `top_prompt`.
+            parts: Images and other parts behind it.
+            values: The prompt's variables.
+
+        Raises:
+            PromptError: A variable of the prompt is missing.
+        """
+        if isinstance(said, str):
+            return Dialog(self.messages.append(Message.of("user", said, *parts)))
+        message = said.render(**values)
+        asked = Message.of("user", *message.parts, *parts)
+        return Dialog(self.messages.append(asked), top_prompt=said)
+
+    def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
+        """A dialog that goes its own way from here.
+
+        Args:
+            last_n: How many of the newest messages it keeps; None: all.  A function's result is never kept
+                without the message that asked for it.
+            first_k: How many of the oldest it keeps besides, usually the system prompt.
+        """
+        if last_n is None or first_k + last_n >= len(self):
+            return Dialog(self.messages, top_prompt=self.top_prompt)
+        start = len(self) - last_n
+        while start > first_k and self[start].role == "tool":
+            start -= 1
+        first = first_k
+        while first and (self[first - 1].function_calls or self[first - 1].role == "tool"):
+            first -= 1
+        return Dialog([*self.messages[:first], *self.messages[start:]], top_prompt=self.top_prompt)
+
+    @property
+    def tail(self) -> Message | None:
+        """The newest message; None in an empty dialog."""
+        return self.messages[-1] if self.messages else None
+
+    @property
+    def system(self) -> str:
+        """The system prompt's text; empty when there is none."""
+        return self[0].text if len(self) and self[0].role == "system" else ""
+
+    def to_json(self) -> str:
+        """The dialog as JSON; of `top_prompt` its path."""
+        path = self.top_prompt.path if self.top_prompt else None
+        return _document().dump_json({"messages": self.messages, "top_prompt": path}).decode()
+
+    @classmethod
+    def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:
+        """The dialog that `to_json` wrote.
+
+        Args:
+            document: The JSON.
+            prompts: Where `top_prompt` is looked up by its path.
+
+        Raises:
+            SnapshotError: The document is damaged, or names a prompt that is not given.
+        """
+        try:
+            data = _document().validate_json(document)
+        except ValidationError as error:
+            raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
+        path, known = data["top_prompt"], {prompt.path: prompt for prompt in prompts}
+        if path is not None and path not in known:
+            given = ", ".join(map(repr, known)) or "none"
+            raise SnapshotError(f"the dialog's prompt is {path!r}, and that is not given; given: {given}")
+        return cls(data["messages"], top_prompt=None if path is None else known[path])
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self.messages == other.messages if isinstance(other, Dialog) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.messages)
+
+    def __repr__(self) -> str:
+        return f"Dialog({list(self.messages)!r})"

@@ -1,0 +1,92 @@
+"""What can an agent call wait for?
+
+An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
+A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of
+a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.parsing import Output
+
+TEXT = Output(str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a model shall answer.  None: as the provider does by default."""
+
+    temperature: float | None = None  # 0: the likeliest token, always
+    top_p: float | None = None
+    max_tokens: int | None = None  # of the answer
+    stop: tuple[str, ...] = ()  # sequences that end the answer
+    seed: int | None = None
+    tool_choice: str = "auto"  # or "required" (the first request of a call only), "none", or a function's name
+    parallel_function_calls: bool | None = None
+    reasoning_effort: str | None = None
+    top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # into the request as it is
+
+    def override(self, changes: Mapping[str, Any]) -> Settings:
+        """These settings with ``changes``.
+
+        Raises:
+            TypeError: There is no such setting.
+        """
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """All that a model is asked in one request."""
+
+    messages: Sequence[Message]
+    functions: tuple[Function, ...] = ()
+    tool_choice: str = "auto"
+    output: Output = TEXT
+    settings: Settings = Settings()
+
+
+class Begin(NamedTuple):
+    """A start: the time, an id."""
+
+    key: str
+
+
+class CallModel(NamedTuple):
+    """A model's reply."""
+
+    key: str
+    request: Request
+    attempt: int  # at this request, from 1; more than 1 after transport failures
+
+
+class Sleep(NamedTuple):
+    """A moment, in Unix time."""
+
+    key: str
+    until_s: float
+
+
+class AskApproval(NamedTuple):
+    """Somebody's word whether a function may be called."""
+
+    key: str
+    call: FunctionCall
+
+
+class RunFunction(NamedTuple):
+    """A function's result."""
+
+    key: str
+    call: FunctionCall
+    function: Function
+
+
+Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction

@@ -1,0 +1,223 @@
+"""What can go wrong, and whose fault is it?
+
+```
+FsmAgentError
+├── UsageError(ValueError)     the caller's
+│   ├── PromptError            a prompt that cannot be rendered or makes no sense
+│   ├── ConfigError            a configuration, model name or key that is missing or wrong
+│   ├── OutcomeError           an outcome that nothing asked for
+│   └── IllegalTrigger         a trigger that no row of the table takes
+├── ParseError(ValueError)     the model's: shown to the model, which tries again
+├── ProviderError              the provider's; what is retryable is decided in `RETRYABLE_STATUS`
+│   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
+├── CallFailed                 an agent call ended without an output
+├── CallSuspended              an agent call waits for somebody who is not here
+└── SnapshotError              a snapshot that cannot be read
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class FsmAgentError(Exception):
+    """The root of every error that this package raises on purpose."""
+
+
+class UsageError(FsmAgentError, ValueError):
+    """The caller's mistake; the message says what would be right."""
+
+
+class PromptError(UsageError):
+    """A prompt that cannot be rendered or makes no sense."""
+
+
+class ConfigError(UsageError):
+    """A configuration, model name or key that is missing or wrong."""
+
+
+class OutcomeError(UsageError):
+    """An outcome was given for something that the call does not wait for; the call is unchanged."""
+
+
+class IllegalTrigger(UsageError):
+    """No row of the table takes this trigger in this state; the call is unchanged."""
+
+
+class SnapshotError(FsmAgentError, ValueError):
+    """A snapshot that is damaged, of another version, or of another prompt."""
+
+
+class ParseError(FsmAgentError, ValueError):
+    """The model's answer is not what the prompt asked for.
+
+    Parsers raise it (or any other `ValueError`); its text is what the model is told.
+    """
+
+
+# Statuses that a later attempt may cure: RFC 9110 (408, 429, 500 to 504), RFC 8470 (425), Anthropic's
+# 529 "overloaded" and Cloudflare's 52x between it and the provider; 409 is a lock that timed out.
+RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorReport:
+    """A `ProviderError` as data: what a record, a journal and a trace keep of it."""
+
+    kind: str = "ProviderError"  # the class's name
+    message: str
+    status: int | None = None  # HTTP status; 200 when the failure came inside a reply
+    code: str | None = None  # the provider's own word
+    request_id: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+
+    def exception(self) -> ProviderError:
+        """The error that this reports, ready to be raised."""
+        return _PROVIDER_ERRORS.get(self.kind, ProviderError)(
+            self.message,
+            status=self.status,
+            code=self.code,
+            request_id=self.request_id,
+            retryable=self.retryable,
+            retry_after_s=self.retry_after_s,
+        )
+
+
+class ProviderError(FsmAgentError):
+    """A provider did not answer, or answered with an error.
+
+    Args:
+        message: What happened, in the provider's words where it has some.
+        status: HTTP status; None when there was no answer, 200 when the failure came inside one.
+        code: The provider's own code or type of error.
+        request_id: What the provider wants to hear when asked about it.
+        retryable: Whether asking again may help; by default what the class and the status say.
+        retry_after_s: How long the provider asked to wait, in seconds.
+    """
+
+    retryable_by_nature: bool | None = None  # None: by the status
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        request_id: str | None = None,
+        retryable: bool | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        if retryable is None:
+            retryable = self.retryable_by_nature
+        self.retryable = status in RETRYABLE_STATUS if retryable is None else retryable
+
+    def __str__(self) -> str:
+        known = {"status": self.status, "code": self.code, "request_id": self.request_id}
+        facts = ", ".join(f"{name}={value}" for name, value in known.items() if value is not None)
+        return f"{self.message} [{facts}]" if facts else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ErrorReport.exception, (self.report(),)
+
+    def report(self) -> ErrorReport:
+        """This error as data."""
+        return ErrorReport(
+            kind=type(self).__name__,
+            message=self.message,
+            status=self.status,
+            code=self.code,
+            request_id=self.request_id,
+            retryable=self.retryable,
+            retry_after_s=self.retry_after_s,
+        )
+
+
+class RateLimited(ProviderError):
+    """Too many requests or tokens for now (429); not retryable when it is the account's quota that is used up."""
+
+    retryable_by_nature = True
+
+
+class Overloaded(ProviderError):
+    """The provider is too busy or broken for now (500, 502, 503, 504, 529)."""
+
+    retryable_by_nature = True
+
+
+class TimedOut(ProviderError):
+    """No answer, or not the whole of it, in time; or no connection at all."""
+
+    retryable_by_nature = True
+
+
+class AuthFailed(ProviderError):
+    """The key is missing, wrong, or not allowed to do this (401, 403)."""
+
+    retryable_by_nature = False
+
+
+class ContextTooLong(ProviderError):
+    """The dialog does not fit the model's context."""
+
+    retryable_by_nature = False
+
+
+class BadReply(ProviderError):
+    """What came back is not an answer: no JSON, cut off, or of an unknown shape."""
+
+    retryable_by_nature = True
+
+
+class CallFailed(FsmAgentError):
+    """An agent call ended without an output.
+
+    Attributes:
+        call: The `AgentCall`; its record holds everything, and its dialog can be sent again.
+        reason: The `Reason`, as data.
+        trace: The steps that it took.
+        __cause__: The provider's last error, when it is its fault.
+    """
+
+    def __init__(self, message: str, *, call: Any) -> None:
+        super().__init__(message)
+        self.call = call
+
+    @property
+    def reason(self) -> Any:
+        return self.call.record.ending.reason
+
+    @property
+    def trace(self) -> Sequence[Any]:
+        return self.call.record.trace  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FsmAgentError, (str(self),)
+
+
+class CallSuspended(FsmAgentError):
+    """An agent call waits for somebody who is not here; ``call.effects`` says for what."""
+
+    def __init__(self, message: str, *, call: Any) -> None:
+        super().__init__(message)
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FsmAgentError, (str(self),)
+
+
+_PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
+    error.__name__: error
+    for error in (ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply)
+}

@@ -1,0 +1,107 @@
+"""What can an observer of an agent call see?
+
+Facts for people and programs that watch; the machine never reads one.  New kinds come with time: a consumer
+that matches on types should ignore the ones that it does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fsm_agent.messages import FunctionCall
+from fsm_agent.replies import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model thinks."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCallStarted:
+    """The model begins to ask for a function; ``index`` counts the calls of this reply from 0."""
+
+    index: int
+    name: str
+    provider_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """The next piece of the arguments (JSON) of the call number ``index`` of this reply."""
+
+    index: int
+    text: str
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCompleted:
+    """The model's reply is complete."""
+
+    text: str
+    function_calls: tuple[FunctionCall, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A row of the table was taken; ``source == to`` when the call stayed where it was."""
+
+    source: str
+    trigger: str
+    to: str
+    key: str  # of the effect that was answered; "" for what nobody asked for
+    at_s: float  # Unix time
+    guard: str = ""  # the one that let the row be taken; "" for a row without
+    detail: str = ""  # why, when the row is an error's
+    usage: Usage | None = None  # of the reply that was read
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionStarted:
+    """A function is being run now."""
+
+    id: str
+    name: str
+    arguments_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionEnded:
+    """A function returned, raised or was stopped; ``text`` is what the model will be told."""
+
+    id: str
+    name: str
+    text: str
+    is_error: bool
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The call waits for somebody who is not here; ``keys`` name what it waits for."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
+
+    result: Any
+
+
+Event: TypeAlias = Delta | ReplyCompleted | Stepped | FunctionStarted | FunctionEnded | Suspended | Done

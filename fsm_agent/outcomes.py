@@ -1,0 +1,100 @@
+"""What became of an effect?
+
+``kind`` is the trigger's name, and the tag in JSON; ``at_s`` is when it happened (Unix time; 0.0: unknown).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Discriminator
+
+from fsm_agent.errors import ErrorReport
+from fsm_agent.replies import Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The start of a call."""
+
+    at_s: float
+    id: str = ""  # the call's, unique
+    kind: Literal["begun"] = "begun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """The model replied; whether with an answer, a request for functions or nonsense is read later."""
+
+    reply: Reply
+    at_s: float = 0.0
+    kind: Literal["replied"] = "replied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """The model did not reply."""
+
+    error: ErrorReport
+    delay_s: float = 0.0  # how long to wait before asking again, if that is worth it
+    at_s: float = 0.0
+    kind: Literal["model_failed"] = "model_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slept:
+    """The moment has come."""
+
+    at_s: float = 0.0
+    kind: Literal["slept"] = "slept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """The function may be called."""
+
+    at_s: float = 0.0
+    kind: Literal["approved"] = "approved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The function may not be called; the model is told why."""
+
+    reason: str = ""
+    at_s: float = 0.0
+    kind: Literal["denied"] = "denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The function returned or raised; ``text`` is what it said."""
+
+    text: str
+    is_error: bool = False
+    at_s: float = 0.0
+    kind: Literal["returned"] = "returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """The deadline has passed.  Answers no effect: give it under the key ``""``."""
+
+    at_s: float = 0.0
+    kind: Literal["expired"] = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """Somebody called it off.  Answers no effect: give it under the key ``""``."""
+
+    reason: str = ""
+    at_s: float = 0.0
+    kind: Literal["cancelled"] = "cancelled"
+
+
+Outcome: TypeAlias = Annotated[
+    Begun | Replied | ModelFailed | Slept | Approved | Denied | Returned | Expired | Cancelled,
+    Discriminator("kind"),
+]

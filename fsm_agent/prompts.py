@@ -1,0 +1,129 @@
+"""What is a model asked, what may it use, and how is it told when something went wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from fsm_agent.errors import PromptError
+from fsm_agent.functions import Function
+from fsm_agent.messages import Message
+from fsm_agent.parsing import Output
+from fsm_agent.templates import render, variables
+
+Handler: TypeAlias = "str | Prompt | Callable[..., str]"
+
+EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
+INTERRUPT = "{{ call_results }}"
+FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
+_NEEDS = {"exception": "error_message", "interrupt": "call_results"}
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A task for a model: a template, the functions it may call, and the output that must come of it.
+
+    Its three handlers say what the model is told when its answer cannot be used, when a function returned,
+    and when it has to stop calling functions.  Each is a template, a `Prompt`, or a pure function that is
+    called with the same variables by keyword and returns the text.  Handlers inherit functions, output and
+    parser, and are derived once, from the task's prompt.
+
+    Args:
+        template: Jinja2; see `render`.
+        path: Its name in a `Prompts` collection and in snapshots.
+        functions: `Function`s or plain callables.
+        output: The type of the answer; see `Output`.
+        parser: Makes the output of the answer's text instead; pure; raises `ParseError` or any `ValueError`
+            to have the model try again.  The output's schema is still sent where the wire can.
+        on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
+        on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
+        on_final: Told at the round limit, with the functions withdrawn; ``rounds``.
+    """
+
+    template: str
+    _: KW_ONLY
+    path: str = ""
+    functions: tuple[Function, ...] | Iterable[Callable[..., Any]] = ()
+    output: Any = str
+    parser: Callable[[str], Any] | None = None
+    on_exception: Handler = EXCEPTION
+    on_interrupt: Handler = INTERRUPT
+    on_final: Handler = FINAL
+
+    def __post_init__(self) -> None:
+        functions = tuple([Function.of(f) for f in self.functions])
+        object.__setattr__(self, "functions", functions)
+        names = [f.name for f in functions]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
+        for kind, variable in _NEEDS.items():
+            handler = getattr(self, f"on_{kind}")
+            if isinstance(handler, str) and variable not in variables(handler):
+                raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {variable} }}}}: {handler!r}")
+
+    def render(self, **values: Any) -> Message:
+        """The user's message that asks for the task.
+
+        Raises:
+            PromptError: A variable is missing.
+        """
+        return Message.of("user", render(self.template, values))
+
+    def extend(self, **changes: Any) -> Prompt:
+        """A prompt like this one with ``changes``."""
+        return replace(self, **changes)
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that the template needs."""
+        return variables(self.template)
+
+    @cached_property
+    def expected(self) -> Output:
+        """The output's schema and parser."""
+        return Output(self.output)
+
+    @cached_property
+    def by_name(self) -> dict[str, Function]:
+        """The functions, by the name that the model calls them."""
+        return {f.name: f for f in self.functions if isinstance(f, Function)}
+
+    def parse(self, text: str, *, is_cut: bool = False) -> Any:
+        """The output that ``text`` means.
+
+        Raises:
+            ValueError: It means none; the model is told why and tries again.
+        """
+        return self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+
+    @cached_property
+    def exception_handler(self) -> Prompt:
+        """The prompt that governs the exception branch."""
+        return self._handler("exception", self.on_exception)
+
+    @cached_property
+    def interrupt_handler(self) -> Prompt:
+        """The prompt that governs what is said of function results."""
+        return self._handler("interrupt", self.on_interrupt)
+
+    @cached_property
+    def final_handler(self) -> Prompt:
+        """The prompt that governs the last request, with the functions withdrawn."""
+        return self._handler("final", self.on_final).extend(functions=())
+
+    def _handler(self, kind: Literal["exception", "interrupt", "final"], handler: Handler) -> Prompt:
+        if isinstance(handler, Prompt):
+            return handler
+        template = handler if isinstance(handler, str) else ""
+        return self.extend(template=template, path=f"__{self.path}_{kind}_handler")
+
+    def told(self, kind: Literal["exception", "interrupt", "final"], **values: Any) -> str:
+        """What the model is told by the handler of this kind."""
+        handler: Handler = getattr(self, f"on_{kind}")
+        if handler == INTERRUPT:  # by far the most frequent, and it says just that
+            return str(values["call_results"])
+        if callable(handler):
+            return handler(**values)
+        return render(handler.template if isinstance(handler, Prompt) else handler, values)
