@@ -1,0 +1,334 @@
+"""What is one agent call, from its seed to its end?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from transitions import MachineError
+
+from fsm_agent.dialogs import Dialog
+from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
+from fsm_agent.events import Stepped
+from fsm_agent.functions import Function
+from fsm_agent.limits import Limits, is_within
+from fsm_agent.machine import MACHINE
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    ModelFailed,
+    Outcome,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.prompts import Prompt
+from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
+from fsm_agent.record import CallRecord, Ending, Reason, State
+from fsm_agent.replies import Usage
+from fsm_agent.vector import Vector
+
+_ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that begins so
+    "begin": (Begun,),
+    "model": (Replied, ModelFailed),
+    "sleep": (Slept,),
+    "ask": (Approved, Denied),
+    "run": (Returned,),
+}
+
+WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
+
+
+class AgentCall:
+    """One run of the machine over a dialog: the one mutable cell around a record.
+
+    `effects` is what it waits for, `advance` gives it the answer to one of them; that is all a driver needs.
+
+    Args:
+        record: Where the call stands; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
+        prompt: The task's: functions, output, handlers.
+        settings: How the model shall answer.
+        stop_when: Ends the call at a reply; pure.
+    """
+
+    __slots__ = (
+        "_effects",
+        "_folded",
+        "_output",
+        "_seen",
+        "after",
+        "guard",
+        "prompt",
+        "record",
+        "settings",
+        "state",
+        "stop_when",
+    )
+
+    def __init__(
+        self,
+        record: CallRecord,
+        prompt: Prompt,
+        *,
+        settings: Settings = Settings(),
+        stop_when: StopWhen | None = None,
+    ) -> None:
+        self.record = record
+        self.prompt = prompt
+        self.settings = settings
+        self.stop_when = stop_when
+        self.state: State = record.state  # set by `transitions`; committed with the record
+        self.after = record  # what the row's action made of the record
+        self.guard = ""  # the name of the guard that let the row be taken
+        self._effects: tuple[Effect, ...] | None = None
+        self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
+        self._folded = 0
+        self._output: Any = None
+
+    @classmethod
+    def seed(
+        cls, dialog: Dialog, prompt: Prompt, *, limits: Limits = Limits(), depth: int = 0, **options: Any
+    ) -> AgentCall:
+        """A call that has not begun.
+
+        Args:
+            dialog: What has been said, the task included.
+            prompt: The task's.
+            limits: The budgets.
+            depth: How many agent calls this one is inside of.
+            options: ``settings``, ``stop_when``.
+        """
+        record = CallRecord(dialog=dialog.messages, seeded_with=len(dialog), limits=limits, depth=depth)
+        return cls(record, prompt, **options)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What the call waits for now; empty once it has ended."""
+        if self._effects is None:
+            self._effects = self._wanted()
+        return self._effects
+
+    def advance(self, key: str, outcome: Outcome) -> None:
+        """Take the answer to one effect.  All or nothing, synchronous, pure.
+
+        Args:
+            key: The effect's key; ``""`` for `Cancelled` and `Expired`, which answer nothing.
+            outcome: What became of it.
+
+        Raises:
+            OutcomeError: Nothing was asked under ``key``, or not this.  The call is unchanged.
+            IllegalTrigger: The call has ended.  It is unchanged.
+        """
+        r = self.record
+        call = self._subject(key, outcome)
+        if isinstance(outcome, Replied):
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
+        else:
+            trigger, answer = read(r, call, outcome)
+        self.after = r
+        try:
+            took = MACHINE.events[trigger].trigger(self, self, answer)
+            if not took:
+                raise MachineError("no row took it")
+            self._commit(trigger, key, outcome, answer)
+        except MachineError as error:
+            self.state = r.state
+            legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
+            raise IllegalTrigger(f"{trigger!r} is not possible in {r.state}; possible: {legal}") from error
+        except BaseException:
+            self.state = r.state
+            raise
+
+    def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
+        """Make the new record the call's: the row's, with what all rows have in common."""
+        before, after = self.record, self.after
+        changes: dict[str, Any] = {"state": self.state}
+        usage, detail = None, after.ending.detail if after.ending else ""
+        if isinstance(outcome, Replied):
+            usage = outcome.reply.usage
+            changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=outcome.reply)
+            if isinstance(answer, Spoken):
+                detail, self._output = answer.problem, answer.output
+        elif isinstance(outcome, ModelFailed):
+            changes["turn"] = before.turn + 1
+            detail = outcome.error.message
+        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage)
+        for watch in WATCHERS:
+            watch(step)
+        self.record = after.changed(trace=before.trace.append(step), **changes)
+        self._effects = None
+
+    def result(self) -> CallResult:
+        """What came of the call.
+
+        Raises:
+            CallFailed: It ended without an output; the provider's error, if any, is the cause.
+            CallSuspended: It has not ended, and waits for somebody.
+        """
+        r = self.record
+        if r.ending is None:
+            keys = ", ".join(repr(effect.key) for effect in self.effects)
+            raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
+        if r.state is State.FAILED:
+            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s)"
+            error = CallFailed(f"{r.ending.reason}: {r.ending.detail} ({place})", call=self)
+            raise error from (r.ending.error.exception() if r.ending.error else None)
+        return CallResult(self)
+
+    @property
+    def output(self) -> Any:
+        """What the prompt's parser made of the answer; None as long as there is none."""
+        r = self.record
+        if r.ending is None or r.ending.reason is not Reason.ANSWERED:
+            return None
+        if self._output is None and r.reply is not None:  # restored from a snapshot, which holds no objects
+            self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
+        return self._output
+
+    def _wanted(self) -> tuple[Effect, ...]:
+        r = self.record
+        match r.state:
+            case State.SEEDED:
+                return (Begin("begin"),)
+            case State.CALLING | State.PARSE_EXCEPTION:
+                return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
+            case State.BACKOFF:
+                return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+            case State.TOOL_INTERRUPT:
+                if r.waits_for_approval:
+                    return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
+                named = self.prompt.by_name
+                return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in r.pending])
+        return ()
+
+    def _request(self) -> Request:
+        r = self.record
+        prompt = self.prompt.exception_handler if r.branch else self.prompt
+        choice = self.settings.tool_choice
+        functions: tuple[Function, ...] = tuple(prompt.by_name.values())
+        if choice == "none" or not is_within(r.rounds, r.limits.rounds):
+            functions, choice = (), "auto"
+        elif r.rounds and choice != "auto":
+            choice = "auto"  # required once, or the call could never end
+        return Request(
+            messages=(*r.dialog, *r.branch) if r.branch else r.dialog,
+            functions=functions,
+            tool_choice=choice,
+            output=prompt.expected,
+            settings=self.settings,
+        )
+
+    def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
+        """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
+        r = self.record
+        if isinstance(outcome, Cancelled | Expired):
+            return None
+        kind, _, subject = key.partition(":")
+        if not isinstance(outcome, _ANSWERS.get(kind, ())):
+            right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"
+            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
+        call = None
+        match r.state:
+            case State.TOOL_INTERRUPT if kind == ("ask" if r.waits_for_approval else "run"):
+                call = next((f for f in r.pending if f.id == subject), None)
+                asked = call is not None and (kind == "run" or call.needs_approval)
+            case State.SEEDED:
+                asked = key == "begin"
+            case State.CALLING | State.PARSE_EXCEPTION:
+                asked = kind == "model" and subject == str(r.turn)
+            case State.BACKOFF:
+                asked = kind == "sleep" and subject == str(r.turn)
+            case _:
+                asked = False
+        if not asked:
+            wanted = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
+            raise OutcomeError(f"nothing was asked under {key!r} in {r.state}; waited for: {wanted}")
+        return call
+
+    def _succeeded(self) -> set[str]:
+        """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""
+        for f in self.record.function_calls[self._folded :]:
+            if f.succeeded:
+                self._seen.add(f.fingerprint)
+        self._folded = len(self.record.function_calls)
+        return self._seen
+
+
+class CallResult:
+    """What came of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: AgentCall) -> None:
+        self.call = call
+
+    @property
+    def output(self) -> Any:
+        """The parsed answer; None when the call was stopped before one.
+
+        Raises:
+            CallFailed: The call failed.
+        """
+        return self.call.result().call.output
+
+    @property
+    def message(self) -> Message:
+        """The model's last message."""
+        reply = self.call.record.reply
+        return reply.message if reply else Message.of("assistant")
+
+    @property
+    def text(self) -> str:
+        """The last message in words."""
+        return self.message.text
+
+    @property
+    def dialog(self) -> Dialog:
+        """What stays of what was said: it can be sent again, whatever the end."""
+        return Dialog(self.call.record.dialog, top_prompt=self.call.prompt)
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """What this call added to the dialog."""
+        return self.call.record.dialog[self.call.record.seeded_with :]
+
+    @property
+    def function_calls(self) -> tuple[FunctionCall, ...]:
+        """All calls that the model asked for, settled, in the order asked."""
+        return tuple(self.call.record.function_calls)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all replies, those that were pruned included."""
+        return self.call.record.usage
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The steps that the call took."""
+        return self.call.record.trace
+
+    @property
+    def iterations(self) -> int:
+        """Replies that the model gave."""
+        return sum(step.usage is not None for step in self.trace)
+
+    @property
+    def state(self) -> State:
+        return self.call.record.state
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it ended; None for a call that has not."""
+        return self.call.record.ending
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.message, self.dialog, self.function_calls))
+
+    def __repr__(self) -> str:
+        shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)
+        return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"

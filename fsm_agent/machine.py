@@ -1,0 +1,76 @@
+"""How is the table driven?  By one `transitions` machine for all calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from transitions import Machine, MachineError
+from transitions.core import Event
+
+from fsm_agent.record import State
+from fsm_agent.table import ROWS, Action, Guard
+
+
+class LeanEvent(Event):
+    """An `Event` that takes the first row whose conditions hold, and does nothing else.
+
+    It walks the same states, transitions, conditions and callbacks as its base for the part of `transitions`
+    that is used here (conditions and ``before`` of unqueued, unnested machines), at a seventh of the price: a
+    transition is no more than a few function calls.  A test drives both through the same triggers.
+    """
+
+    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
+        state = self.machine.get_model_state(model)
+        if state.name not in self.transitions:
+            raise MachineError(f'"Can\'t trigger event {self.name} from state {state.name}!"')
+        for row in self.transitions[state.name]:
+            if all(_held(condition, args, kwargs) for condition in row.conditions):
+                for callback in row.before:
+                    cast("Any", callback)(*args, **kwargs)
+                if row.dest is not None:
+                    model.state = self.machine.states[row.dest].value
+                return True
+        return False
+
+
+def _held(condition: Any, args: Any, kwargs: Any) -> bool:
+    return bool(condition.func(*args, **kwargs) == condition.target)
+
+
+class LeanMachine(Machine):
+    """A `Machine` of lean events."""
+
+    event_cls = LeanEvent
+
+
+def _guard(rule: Guard) -> Callable[[Any, Any], bool]:
+    @wraps(rule)
+    def condition(call: Any, answer: Any) -> bool:
+        return rule(call.record, answer, call.prompt)
+
+    return condition
+
+
+def _action(rule: Action, guard: Guard | None) -> Callable[[Any, Any], None]:
+    allowed_by = guard.__name__ if guard else ""
+
+    @wraps(rule)
+    def before(call: Any, answer: Any) -> None:
+        call.after = rule(call.record, answer, call.prompt)
+        call.guard = allowed_by
+
+    return before
+
+
+MACHINE = LeanMachine(
+    model=None,  # models are passed to trigger(), never registered: registering leaks and costs 24 µs each
+    states=State,
+    initial=None,
+    auto_transitions=False,  # no to_COMPLETED() behind the table's back
+    transitions=[
+        {"trigger": t, "source": s, "dest": d, "conditions": _guard(g) if g else None, "before": _action(a, g)}
+        for t, s, d, g, a in ROWS
+    ],
+)

@@ -1,0 +1,126 @@
+"""Where does an agent call stand?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from fsm_agent.errors import ErrorReport
+from fsm_agent.events import Stepped
+from fsm_agent.limits import Limits
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.replies import Reply, Usage
+from fsm_agent.vector import Vector
+
+
+class State(StrEnum):
+    """Where an agent call is at rest: waiting for something, or ended.  The value is what a person sees."""
+
+    SEEDED = "Seeded"  # waits for its start: a time, an id
+    CALLING = "Calling"  # waits for a reply to the dialog
+    PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
+    BACKOFF = "Backoff"  # waits for the moment when the model may be asked again
+    TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+ASKING = (State.CALLING, State.PARSE_EXCEPTION)
+LIVE = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)
+FINAL = (State.COMPLETED, State.FAILED)
+
+
+class Reason(StrEnum):
+    """Why an agent call ended."""
+
+    ANSWERED = "answered"  # with an output that the prompt's parser took
+    STOPPED = "stopped"  # `stop_when` said so
+    TOO_DEEP = "too deep"  # agents inside functions of agents
+    REFUSED = "refused"  # the model or its provider declined
+    UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
+    MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
+    ROUND_LIMIT = "round limit"  # functions were asked for after the final prompt
+    LOOPED = "looped"  # the same round again and again
+    EXPIRED = "expired"  # `Limits.deadline_s`
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an agent call ended."""
+
+    reason: Reason
+    detail: str = ""  # for people
+    error: ErrorReport | None = None  # the provider's, when it is its fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """All there is to know about an agent call: a value whose JSON is the snapshot.
+
+    Two records are equal when the same happened, whatever the schedule: `trace`, which keeps the order in
+    which functions returned, does not count.
+    """
+
+    id: str = ""
+    state: State = State.SEEDED
+    depth: int = 0  # 0: not called from a function of another agent
+    limits: Limits = Limits()
+    dialog: Vector[Message]  # what stays
+    seeded_with: int = 0  # how many messages of the dialog were there before the call
+    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
+    pruned: tuple[Message, ...] = ()  # branches of the past
+    round: tuple[FunctionCall, ...] = ()  # asked for by the last reply
+    function_calls: Vector[FunctionCall] = field(default_factory=Vector)  # settled, in all rounds so far
+    turn: int = 0  # replies and failures of the model so far
+    rounds: int = 0
+    parse_errors: int = 0
+    recalls: int = 0
+    attempt: int = 1  # at the present request
+    identical_rounds: int = 0  # in a row, up to the newest
+    started_at_s: float = 0.0  # Unix time
+    wake_at_s: float = 0.0  # Unix time at which a Backoff ends
+    usage: Usage = Usage()  # of all replies, pruned ones too
+    reply: Reply | None = None  # the last one
+    ending: Ending | None = None
+    trace: Vector[Stepped] = field(default_factory=Vector, compare=False)
+
+    def changed(self, **changes: Any) -> CallRecord:
+        """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""
+        new = object.__new__(CallRecord)
+        values = new.__dict__
+        values.update(self.__dict__)
+        values.update(changes)
+        if len(values) != _FIELDS:
+            unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
+            raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
+        return new
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time at which the call expires; None: never, or not begun."""
+        limit = self.limits.deadline_s
+        return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
+
+    @property
+    def pending(self) -> tuple[FunctionCall, ...]:
+        """The calls of the round that are not settled."""
+        return tuple([f for f in self.round if f.result is None and f.error is None])
+
+    @property
+    def newest_round(self) -> tuple[FunctionCall, ...]:
+        """The settled calls of the last round that was closed; empty before the first."""
+        calls, start = self.function_calls, len(self.function_calls)
+        asked_in = calls[-1].id.partition(".")[0] if start else ""
+        while start and calls[start - 1].id.partition(".")[0] == asked_in:
+            start -= 1
+        return calls[start:]
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether somebody has to say a word before functions of this round are run."""
+        return any(f.needs_approval and not f.is_settled for f in self.round)
+
+
+_FIELDS = len(fields(CallRecord))

@@ -1,0 +1,57 @@
+"""How does an agent call survive its process?"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from fsm_agent.call import AgentCall
+from fsm_agent.errors import SnapshotError
+from fsm_agent.functions import described_errors
+from fsm_agent.prompts import Prompt
+from fsm_agent.record import CallRecord
+
+VERSION = 1
+
+
+@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+class _Document(TypedDict):
+    version: Literal[1]
+    prompt: str  # its path
+    record: CallRecord
+
+
+@cache
+def _document() -> TypeAdapter[_Document]:
+    return TypeAdapter(_Document)
+
+
+def snapshot(call: AgentCall) -> str:
+    """The call as JSON: its whole record, and its prompt's path.  Callables, clients and keys are not in it."""
+    return _document().dump_json({"version": VERSION, "prompt": call.prompt.path, "record": call.record}).decode()
+
+
+def restore(document: str | bytes, prompt: Prompt, **options: Any) -> AgentCall:
+    """The call that `snapshot` wrote, ready to be driven on.
+
+    Args:
+        document: The JSON.
+        prompt: The prompt that the call was made with: functions and parsers are code, and not in the JSON.
+        options: ``settings`` and ``stop_when``, as they were.
+
+    Raises:
+        SnapshotError: The document is damaged, of another version, or of another prompt.
+    """
+    try:
+        data = _document().validate_json(document)
+    except ValidationError as error:
+        raise SnapshotError(f"this is no snapshot of version {VERSION}: {described_errors(error)}") from error
+    if data["prompt"] != prompt.path:
+        raise SnapshotError(f"the snapshot is of prompt {data['prompt']!r}, and {prompt.path!r} was given")
+    record = data["record"]
+    if missing := sorted({f.name for f in record.pending} - prompt.by_name.keys()):
+        raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
+    return AgentCall(record, prompt, **options)

@@ -1,0 +1,242 @@
+"""What happens next, and when?  The state machine of one agent call.
+
+Rules
+=====
+
+1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
+2. Guards and actions are pure functions of ``(record, answer, prompt)``.  They see no clock, no network, no
+   randomness and no user code that may wait; what they need of those is in the answer.
+3. A state is something to wait for, or an end.  What is waited for is a function of the record and the
+   prompt (`AgentCall.effects`), so a snapshot of the record loses nothing.
+
+Theory of operation
+===================
+
+Rows are tried from the top, and the last row of each (trigger, source) has no guard: some row always takes.
+``to`` of None stays where it is.  A reply is read into one trigger beforehand (`reading.read`).
+
+*Solid* rows write into the dialog, which only grows.  *Dashed* ones, the exception branch, are seen by the
+model but pruned from the dialog as soon as it gives an answer that can be used or asks for functions.
+
+A round opens with the assistant's message in the dialog and closes with one result per call, in the order
+asked, whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get
+theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`
+closes with the final prompt, and from then on no functions are offered.
+
+Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
+is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from fsm_agent.limits import is_within
+from fsm_agent.messages import FunctionCall, FunctionResult, Message
+from fsm_agent.outcomes import Begun, Cancelled, Expired, ModelFailed, Slept
+from fsm_agent.prompts import Prompt
+from fsm_agent.reading import Asked, Spoken, Stopped
+from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
+
+Guard: TypeAlias = Callable[[CallRecord, Any, Prompt], bool]
+Action: TypeAlias = Callable[[CallRecord, Any, Prompt], CallRecord]
+
+# Guards: whether a row takes
+
+
+def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
+    return not is_within(r.depth, r.limits.depth)
+
+
+def after_final(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    return not is_within(r.rounds, r.limits.rounds)
+
+
+def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    return r.limits.identical_rounds is not None and _identical_rounds(r, answer) >= r.limits.identical_rounds
+
+
+def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    return all(f.is_settled for f in answer.calls)
+
+
+def may_retry(r: CallRecord, answer: Spoken, prompt: Prompt) -> bool:
+    return is_within(r.parse_errors, r.limits.parse_retries)
+
+
+def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
+    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
+    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
+    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+
+
+def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
+    return bool(r.branch)
+
+
+def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
+    return len(r.pending) == 1
+
+
+# Actions: what becomes of the record
+
+
+def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    return r.changed(started_at_s=answer.at_s, id=answer.id)
+
+
+def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    detail = f"agent calls are nested {r.depth + 1} deep, and limits.depth is {r.limits.depth}"
+    return start(r, answer, prompt).changed(ending=Ending(reason=Reason.TOO_DEEP, detail=detail))
+
+
+def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    return _pruned(r, dialog=r.dialog.append(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
+
+
+def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
+    r = _settled(_opened(r, answer.asked), "Not run: the call was stopped.")
+    r = _closed(r, prompt) if r.round else r
+    return r.changed(ending=Ending(reason=Reason.STOPPED, detail=answer.reason))
+
+
+def keep_refusal(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    return _pruned(r, ending=Ending(reason=Reason.REFUSED, detail=answer.problem))
+
+
+def keep_last_reply(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    names = ", ".join(f.name for f in answer.calls)
+    detail = f"the model asked for {names} after limits.rounds={r.limits.rounds}, when no functions were offered"
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+
+
+def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    names = ", ".join(f.name for f in answer.calls)
+    detail = f"the model asked for the same ({names}) {_identical_rounds(r, answer)} times in a row"
+    return _pruned(r, ending=Ending(reason=Reason.LOOPED, detail=detail))
+
+
+def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    return _opened(r, answer)
+
+
+def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    r = _opened(r, answer) if isinstance(answer, Asked) else keep_call(r, answer, prompt)
+    r = _closed(r, prompt)
+    if is_within(r.rounds, r.limits.rounds):
+        return r
+    return r.changed(dialog=r.dialog.append(Message.of("user", prompt.told("final", rounds=r.rounds))))
+
+
+def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    attempt = r.parse_errors + 1
+    plea = Message.of("user", prompt.told("exception", error_message=answer.problem, attempt=attempt))
+    return r.changed(branch=(*r.branch, answer.reply.message, plea), parse_errors=attempt, attempt=1)
+
+
+def keep_problem(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    r = r.changed(branch=(*r.branch, answer.reply.message))
+    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=answer.problem))
+
+
+def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
+
+
+def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    return _pruned(r, ending=Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error))
+
+
+def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
+    return r.changed(attempt=r.attempt + 1)
+
+
+def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    return r.changed(round=tuple([answer if f.id == answer.id else f for f in r.round]))
+
+
+def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
+    detail = f"limits.deadline_s={r.limits.deadline_s} has passed in {r.state}"
+    return _ended(r, prompt, Ending(reason=Reason.EXPIRED, detail=detail))
+
+
+def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
+    return _ended(r, prompt, Ending(reason=Reason.CANCELLED, detail=answer.reason))
+
+
+# fmt: off
+ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Action], ...] = (
+    # trigger            source                 to                     guard           action
+    ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
+    ("begun",            State.SEEDED,          State.CALLING,         None,           start),
+    ("stopped",          ASKING,                State.COMPLETED,       None,           keep_stopped),
+    ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
+    ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
+    ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
+    ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
+    ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
+    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
+    ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
+    ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
+    ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
+    ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
+    ("slept",            State.BACKOFF,         State.PARSE_EXCEPTION, in_branch,      wake),
+    ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
+    ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
+    ("denied",           State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
+    ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
+    ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
+)
+# fmt: on
+
+
+def _opened(r: CallRecord, answer: Asked) -> CallRecord:
+    """The assistant's message in the dialog, its calls as the round."""
+    same = _identical_rounds(r, answer)
+    return _pruned(r, dialog=r.dialog.append(answer.message), round=answer.calls, identical_rounds=same)
+
+
+def _closed(r: CallRecord, prompt: Prompt) -> CallRecord:
+    """The round moved into the dialog, in the order asked."""
+    results = [Message(role="tool", parts=(_result(f, prompt),)) for f in r.round]
+    calls = r.function_calls.append(*r.round)
+    return r.changed(dialog=r.dialog.append(*results), function_calls=calls, round=(), rounds=r.rounds + 1)
+
+
+def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
+    said = f.result if f.error is None else f.error
+    told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
+    is_error = f.error is not None
+    return FunctionResult(id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error)
+
+
+def _settled(r: CallRecord, error: str) -> CallRecord:
+    """What is pending will not be run."""
+    return r.changed(round=tuple([f if f.is_settled else replace(f, error=error) for f in r.round]))
+
+
+def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
+    """Without the exception branch; a new request begins."""
+    return r.changed(branch=(), pruned=r.pruned + r.branch, attempt=1, **changes)
+
+
+def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
+    """Called off: the round gets its results all the same."""
+    if r.round:
+        r = _closed(_settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
+    return _pruned(r, ending=ending)
+
+
+def _identical_rounds(r: CallRecord, answer: Asked) -> int:
+    """How many rounds in a row ask for just the same, the one of this reply included."""
+    asked, before = _marks(answer.calls), _marks(r.newest_round)
+    return r.identical_rounds + 1 if asked == before else 1
+
+
+def _marks(calls: tuple[FunctionCall, ...]) -> list[tuple[str, str]]:
+    return sorted((f.name, f.fingerprint or f.arguments_json) for f in calls)

@@ -1,0 +1,443 @@
+"""What happens in one agent call, outcome by outcome?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from walking import PROMPT, assert_sendable, function_call, parse, seeded
+
+from fsm_agent.call import AgentCall
+from fsm_agent.dialogs import Dialog
+from fsm_agent.effects import CallModel, Settings, Sleep
+from fsm_agent.errors import CallFailed, CallSuspended, ErrorReport, IllegalTrigger, OutcomeError, ProviderError
+from fsm_agent.functions import function
+from fsm_agent.limits import Limits
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.prompts import Prompt
+from fsm_agent.record import Reason, State
+from fsm_agent.replies import Reply, Usage
+
+
+def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:
+    call = AgentCall.seed(Dialog([Message.of("system", "You add.")]).put("17 + 25?"), prompt, limits=limits, **options)
+    call.advance("begin", Begun(at_s=100.0, id="c1"))
+    return call
+
+
+def say(call: AgentCall, *content, **facts) -> AgentCall:
+    reply = Reply.of(*content)
+    call.advance(call.effects[0].key, Replied(reply=dataclasses.replace(reply, **facts)))
+    return call
+
+
+def fail(call: AgentCall, *, retryable: bool = True, delay_s: float = 1.0, at_s: float = 100.0) -> AgentCall:
+    error = ErrorReport(kind="Overloaded", message="busy", status=529, retryable=retryable)
+    call.advance(call.effects[0].key, ModelFailed(error=error, delay_s=delay_s, at_s=at_s))
+    return call
+
+
+def keys(call: AgentCall) -> list[str]:
+    return [effect.key for effect in call.effects]
+
+
+def texts(messages) -> list[str]:
+    return [message.text for message in messages]
+
+
+def request(call: AgentCall):
+    (effect,) = call.effects
+    assert isinstance(effect, CallModel)
+    return effect.request
+
+
+def test_text_is_an_answer():
+    call = say(begun(), "42")
+    result = call.result()
+    assert (result.output, result.state, result.text) == (42, State.COMPLETED, "42")
+    assert result.ending.reason is Reason.ANSWERED
+    assert texts(result.new_messages) == ["42"]
+    message, dialog, calls = result
+    assert (message.text, len(dialog), calls) == ("42", 3, ())
+
+
+def test_a_round_of_functions_then_an_answer():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
+    assert keys(call) == ["run:2.0", "run:2.1"]
+    call.advance("run:2.1", Returned(text="7"))
+    assert keys(call) == ["run:2.0"]
+    call.advance("run:2.0", Returned(text="3"))
+    assert texts(request(call).messages)[-2:] == ["3", "7"], "in the order asked"
+    result = say(call, "10").result()
+    assert [(f.name, f.result) for f in result.function_calls] == [("add", "3"), ("add", "7")]
+    assert result.iterations == 2
+
+
+def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
+    call = say(begun(), "nonsense", function_call("tick"), finish="stop")
+    assert call.state is State.TOOL_INTERRUPT
+    call.advance("run:2.0", Returned(text="now"))
+    assert call.record.dialog[2].text == "nonsense", "the model's real words are kept"
+
+
+def test_a_parse_error_opens_a_branch_and_success_prunes_it():
+    call = say(say(begun(), "forty"), "forty-two")
+    assert call.state is State.PARSE_EXCEPTION
+    assert texts(request(call).messages)[2::2] == ["forty", "forty-two"]
+    assert "'forty-two' is no number" in texts(request(call).messages)[-1]
+    result = say(call, "42").result()
+    assert texts(result.new_messages) == ["42"]
+    assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["forty", "forty-two"]
+
+
+def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
+    call = begun(Limits(parse_retries=3))
+    before = call.record.dialog
+    for _ in range(4):
+        say(call, "forty")
+    with pytest.raises(CallFailed, match=r"unparseable: 'forty' is no number \(in ParseException, round 0, after 4"):
+        call.result()
+    assert call.record.dialog == before
+
+
+def test_a_function_asked_for_in_the_branch_prunes_it():
+    call = say(say(begun(), "forty"), function_call("tick"))
+    assert call.record.branch == ()
+    call.advance("run:2.0", Returned(text="now"))
+    assert call.state is State.CALLING
+
+
+def test_the_branch_is_governed_by_the_exception_handler():
+    prompt = PROMPT.extend(on_exception=Prompt("No: {{ error_message }}", functions=(), parser=parse))
+    call = say(begun(prompt=prompt), "forty")
+    assert request(call).functions == ()
+    assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
+
+
+def test_transport_failures_back_off_and_are_bounded():
+    call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
+    assert call.effects == (Sleep("sleep:1", 204.0),)
+    call.advance("sleep:1", Slept())
+    assert call.effects[0].attempt == 2
+    fail(call)
+    call.advance("sleep:2", Slept())
+    fail(call)
+    with pytest.raises(CallFailed, match="model failed: busy") as caught:
+        call.result()
+    assert isinstance(caught.value.__cause__, ProviderError)
+    assert caught.value.__cause__.status == 529
+    assert caught.value.reason is Reason.MODEL_FAILED
+    assert len(caught.value.trace) == 6
+
+
+@pytest.mark.parametrize(
+    ("failure", "limits"),
+    [
+        ({"retryable": False}, Limits()),
+        ({"delay_s": 61.0}, Limits()),
+        ({"delay_s": 6.0}, Limits(deadline_s=5.0)),
+        ({}, Limits(recalls=0)),
+    ],
+    ids=["of no use", "longer than we wait", "past the deadline", "no budget"],
+)
+def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
+    assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
+
+
+def test_a_failure_in_the_branch_goes_back_to_the_branch():
+    call = fail(say(begun(), "forty"))
+    call.advance("sleep:2", Slept())
+    assert call.state is State.PARSE_EXCEPTION
+    assert len(request(call).messages) == 4
+
+
+def test_a_repeated_call_is_answered_without_running_it():
+    call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
+    call.advance("run:2.0", Returned(text="3"))
+    say(call, FunctionCall(name="add", arguments_json='{"b":2,"a":1}'))
+    assert call.state is State.CALLING
+    (_, repeated) = call.record.function_calls
+    assert repeated.is_repeated
+    assert not repeated.succeeded
+    assert "already called" in request(call).messages[-1].text
+
+
+def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
+    call.advance("run:2.0", Returned(text="disk full", is_error=True))
+    call.advance("run:2.1", Returned(text="now"))
+    say(call, function_call("add", a=1, b=2), function_call("tick"))
+    assert keys(call) == ["run:5.0", "run:5.1"]
+
+
+def test_two_equal_calls_of_one_reply_run_once():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))
+    assert keys(call) == ["run:2.0"]
+    call.advance("run:2.0", Returned(text="3"))
+    assert [m.role for m in call.record.dialog][-3:] == ["assistant", "tool", "tool"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true"), ('"1"', "1"), ("0", "false")])
+def test_values_that_python_calls_equal_are_other_arguments(one, other):
+    def note(value: object) -> None:
+        """Note a value."""
+
+    prompt = Prompt("x", functions=(note,))
+    call = say(begun(prompt=prompt), FunctionCall(name="note", arguments_json=f'{{"value": {one}}}'))
+    call.advance("run:2.0", Returned(text="ok"))
+    say(call, FunctionCall(name="note", arguments_json=f'{{"value": {other}}}'))
+    assert call.state is State.TOOL_INTERRUPT
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "told"),
+    [
+        (function_call("multiply", a=1), "There is no function 'multiply'. There are: add, erase, tick."),
+        (FunctionCall(name="add", arguments_json='{"a": 1'), "Invalid JSON"),
+        (FunctionCall(name="add", arguments_json="[1, 2]"), "should be an object"),
+        (function_call("add", a="x", b=1, c=2), "a: Input should be a valid integer"),
+    ],
+    ids=["unknown", "malformed", "no object", "invalid"],
+)
+def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
+    call = say(begun(), asked_for)
+    assert call.state is State.CALLING
+    result = request(call).messages[-1].parts[0]
+    assert told in result.text
+    assert result.is_error
+    assert_sendable(request(call).messages)
+
+
+def test_arguments_cut_at_the_token_limit_are_told_as_such():
+    call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
+    assert "cut off at the token limit" in request(call).messages[-1].text
+
+
+def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
+    call = begun(Limits(rounds=2))
+    for n in range(2):
+        assert request(call).functions
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert request(call).functions == ()
+    assert "limit of function calls" in request(call).messages[-1].text
+    assert request(call).messages[-1].role == "user"
+    say(call, "42")
+    assert call.result().output == 42
+
+
+def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
+    call = begun(Limits(rounds=1))
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    say(call, "just once more", function_call("tick"))
+    assert call.effects == ()
+    with pytest.raises(CallFailed, match="round limit: the model asked for tick") as caught:
+        call.result()
+    assert caught.value.call.record.reply.message.text == "just once more", "nothing is lost"
+    assert_sendable(call.record.dialog)
+
+
+def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
+    call = begun(Limits(rounds=None))
+    for n in range(12):
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert request(call).functions
+    assert request(begun(Limits(rounds=0))).functions == ()
+
+
+def test_approvals_come_before_any_function_runs():
+    calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
+    call = say(begun(), *calls)
+    assert keys(call) == ["ask:2.1", "ask:2.2"]
+    with pytest.raises(OutcomeError, match=r"waited for: 'ask:2\.1', 'ask:2\.2'"):
+        call.advance("run:2.0", Returned(text="3"))
+    call.advance("ask:2.1", Denied(reason="never that"))
+    call.advance("ask:2.2", Approved())
+    assert keys(call) == ["run:2.0", "run:2.2"]
+    call.advance("run:2.2", Returned(text="erased x"))
+    call.advance("run:2.0", Returned(text="3"))
+    assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
+
+
+def test_a_denial_of_the_only_call_closes_the_round():
+    call = say(begun(), function_call("erase", path="/"))
+    call.advance("ask:2.0", Denied())
+    assert call.state is State.CALLING
+    assert_sendable(request(call).messages)
+
+
+@pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
+def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
+    call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
+    call.advance("run:2.1", Returned(text="now"))
+    call.advance("", outcome)
+    assert call.state is State.FAILED
+    assert_sendable(call.record.dialog)
+    assert texts(call.record.dialog)[-1] == "now"
+    assert texts(call.record.dialog)[-2].startswith("Not run: ")
+
+
+def test_a_refusal_ends_the_call_and_is_not_retried():
+    call = say(begun(), "", refusal="I will not.")
+    with pytest.raises(CallFailed, match="refused: I will not"):
+        call.result()
+    assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
+
+
+def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
+    seen = []
+
+    def stop(context):
+        seen.append((context.iteration, context.function_calls, len(context.last_results), context.usage.input_tokens))
+        return "final" if any(f.name == "tick" for f in context.reply.message.function_calls) else None
+
+    call = begun(stop_when=stop)
+    say(call, function_call("add", a=1, b=2), usage=Usage(input_tokens=5))
+    call.advance("run:2.0", Returned(text="3"))
+    say(call, "bad", function_call("tick"), usage=Usage(input_tokens=7))
+    assert seen == [(1, 0, 0, 5), (2, 1, 1, 12)]
+    result = call.result()
+    assert (result.ending.reason, result.ending.detail, result.output) == (Reason.STOPPED, "final", None)
+    assert [f.name for f in result.message.function_calls] == ["tick"]
+    assert_sendable(result.dialog)
+
+
+def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
+    call = begun(Limits(identical_rounds=3))
+    for n in range(2):
+        say(call, function_call("tick"))
+        call.advance(call.effects[0].key, Returned(text=str(n)))
+    say(call, function_call("tick"))
+    with pytest.raises(CallFailed, match=r"looped: the model asked for the same \(tick\) 3 times in a row"):
+        call.result()
+
+
+def test_another_round_between_resets_the_count():
+    call = begun(Limits(identical_rounds=2))
+    for name in ("tick", "add", "tick"):
+        say(call, function_call(name, **({"a": 1, "b": 2} if name == "add" else {})))
+        call.advance(call.effects[0].key, Returned(text="x"))
+    assert call.state is State.CALLING
+
+
+@pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
+def test_nesting_is_bounded(depth, limit, ends):
+    call = seeded(Limits(depth=limit), depth=depth)
+    call.advance("begin", Begun(at_s=0.0))
+    assert (call.state is State.FAILED) == ends
+
+
+def test_a_forced_choice_is_for_the_first_request_only():
+    call = begun(settings=Settings(tool_choice="required"))
+    assert request(call).tool_choice == "required"
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert request(call).tool_choice == "auto"
+    assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
+
+
+def test_usage_counts_pruned_replies_too():
+    call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
+    say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
+    assert call.result().usage == Usage(input_tokens=30, output_tokens=3, cached_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "says"),
+    [
+        (
+            "model:7",
+            Replied(reply=Reply.of("42")),
+            "nothing was asked under 'model:7' in Calling; waited for: 'model:0",
+        ),
+        ("model:0", Slept(), "Slept answers no 'model:0': Replied or ModelFailed would"),
+        ("run:2.0", Returned(text="3"), "waited for: 'model:0'"),
+        ("nonsense", Slept(), "the key of an effect would"),
+    ],
+)
+def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says):
+    call = begun()
+    before = call.record
+    with pytest.raises(OutcomeError, match=says):
+        call.advance(key, outcome)
+    assert call.record is before
+    assert call.state is State.CALLING
+
+
+def test_a_call_that_has_ended_takes_nothing_more():
+    call = say(begun(), "42")
+    for key, outcome in [("", Cancelled()), ("model:1", Replied(reply=Reply.of("43")))]:
+        with pytest.raises((IllegalTrigger, OutcomeError), match="it has ended"):
+            call.advance(key, outcome)
+    assert call.result().output == 42
+
+
+def test_a_bug_in_the_parser_goes_through_and_changes_nothing():
+    def broken(text: str) -> None:
+        raise ZeroDivisionError
+
+    call = begun(prompt=Prompt("x", parser=broken))
+    before = call.record
+    with pytest.raises(ZeroDivisionError):
+        say(call, "42")
+    assert call.record is before
+    assert keys(call) == ["model:0"]
+
+
+def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
+    def broken(**values: object) -> str:
+        raise ZeroDivisionError
+
+    call = begun(prompt=PROMPT.extend(on_exception=broken))
+    before = call.record
+    with pytest.raises(ZeroDivisionError):
+        say(call, "bad")
+    assert (call.record, call.state) == (before, State.CALLING)
+
+
+def test_handlers_are_told_the_attempt_and_the_results():
+    @function
+    def half(n: int) -> int:
+        """Half of it."""
+        return n // 2
+
+    prompt = Prompt(
+        "x",
+        functions=(half,),
+        parser=parse,
+        on_exception=lambda error_message, attempt: f"{attempt}: {error_message}",
+        on_interrupt="{{ name }}({{ arguments }}) = {{ call_results }}",
+        on_final="after {{ rounds }} round(s), an answer",
+    )
+    call = say(begun(Limits(rounds=1), prompt), function_call("half", n=8))
+    call.advance("run:2.0", Returned(text="4"))
+    assert texts(request(call).messages)[-2:] == ['half({"n": 8}) = 4', "after 1 round(s), an answer"]
+    say(say(call, "a"), "b")
+    assert texts(request(call).messages)[-1] == "2: 'b' is no number"
+
+
+def test_a_call_that_waits_is_no_result():
+    call = say(begun(), function_call("erase", path="x"))
+    with pytest.raises(CallSuspended, match=r"waits in ToolInterrupt for 'ask:2\.0'") as caught:
+        call.result()
+    assert caught.value.call is call
+
+
+def test_the_record_refuses_fields_that_it_does_not_have():
+    with pytest.raises(TypeError, match="a CallRecord has no turns"):
+        begun().record.changed(turns=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        begun().record.turn = 3
+
+
+def test_cost_of_a_round_does_not_grow_with_the_rounds_before():
+    """Looked at by what is looked at: the fingerprints of each call are added to the set once."""
+    call = begun(Limits(rounds=None))
+    for n in range(50):
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert call._folded == 49
+    assert call.record.dialog._items is request(call).messages._items

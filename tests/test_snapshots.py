@@ -1,0 +1,89 @@
+"""Does a call survive its process?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from walking import PROMPT, asked, function_call, seeded, stop_when
+
+from fsm_agent.call import AgentCall
+from fsm_agent.errors import SnapshotError
+from fsm_agent.messages import Image, Message
+from fsm_agent.outcomes import Approved, Begun, Denied, Replied, Returned
+from fsm_agent.prompts import Prompt
+from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.vector import Vector
+
+
+def waiting() -> AgentCall:
+    call = seeded()
+    call.advance("begin", Begun(at_s=5.0, id="c1"))
+    call.advance("model:0", Replied(reply=asked(function_call("add", a=1, b=2), function_call("erase", path="x"))))
+    return call
+
+
+def test_days_later_another_process_goes_on_with_every_budget_kept():
+    document = snapshot(waiting())
+    call = restore(document, PROMPT, stop_when=stop_when)
+    assert [e.key for e in call.effects] == ["ask:2.1"]
+    call.advance("ask:2.1", Denied(reason="no"))
+    call.advance("run:2.0", Returned(text="3"))
+    call.advance("model:1", Replied(reply=asked(text="3")))
+    assert (call.result().output, call.record.id, call.record.usage.input_tokens) == (3, "c1", 10)
+
+
+def test_one_snapshot_may_be_gone_on_with_in_two_ways():
+    document = snapshot(waiting())
+    one, other = restore(document, PROMPT), restore(document, PROMPT)
+    one.advance("ask:2.1", Approved())
+    other.advance("ask:2.1", Denied())
+    assert len(one.effects) == 2
+    assert len(other.effects) == 1
+
+
+def test_the_output_of_a_restored_call_is_parsed_again():
+    call = seeded()
+    call.advance("begin", Begun(at_s=0.0))
+    call.advance("model:0", Replied(reply=asked(text="42")))
+    assert restore(snapshot(call), PROMPT).result().output == 42
+
+
+def test_what_was_repeated_is_known_after_a_restart():
+    call = waiting()
+    call.advance("ask:2.1", Denied())
+    call.advance("run:2.0", Returned(text="3"))
+    call = restore(snapshot(call), PROMPT)
+    call.advance("model:1", Replied(reply=asked(function_call("add", b=2, a=1))))
+    assert call.record.newest_round[0].is_repeated
+
+
+def test_images_come_back_as_they_were():
+    picture = Image.of(b"\x89PNG\r\n\x1a\n\x00\xff")
+    call = AgentCall(seeded().record.changed(dialog=Vector([Message.of("user", "what?", picture)])), PROMPT)
+    assert restore(snapshot(call), PROMPT).record == call.record
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda d: "{", "no snapshot of version 1"),
+        (lambda d: json.dumps({**d, "version": 2}), "version: Input should be 1"),
+        (lambda d: json.dumps({**d, "record": {**d["record"], "state": "Nowhere"}}), "record.state"),
+        (lambda d: json.dumps({**d, "prompt": "other"}), "of prompt 'other', and 'walk' was given"),
+    ],
+)
+def test_a_damaged_snapshot_is_refused_by_name(damage, says):
+    with pytest.raises(SnapshotError, match=says):
+        restore(damage(json.loads(snapshot(waiting()))), PROMPT)
+
+
+def test_a_prompt_without_the_function_that_is_waited_for_is_refused():
+    with pytest.raises(SnapshotError, match="waits for function\\(s\\) add, erase"):
+        restore(snapshot(waiting()), Prompt("x", path="walk"))
+
+
+def test_a_snapshot_holds_no_callables_and_no_settings():
+    document = snapshot(waiting())
+    assert json.loads(document).keys() == {"version", "prompt", "record"}
+    assert "function add" not in document

@@ -1,0 +1,148 @@
+"""How do the tests walk at random through an agent call?"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+from fsm_agent.call import AgentCall
+from fsm_agent.dialogs import Dialog
+from fsm_agent.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
+from fsm_agent.errors import ErrorReport, ParseError
+from fsm_agent.functions import function
+from fsm_agent.limits import Limits
+from fsm_agent.messages import FunctionCall, Message, Text
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    ModelFailed,
+    Outcome,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.prompts import Prompt
+from fsm_agent.reading import StopContext
+from fsm_agent.replies import Reply, Usage
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+@function(repeatable=True)
+def tick() -> str:
+    """The time."""
+    return "now"
+
+
+def parse(text: str) -> int:
+    if not text.isdigit():
+        raise ParseError(f"{text!r} is no number")
+    return int(text)
+
+
+def stop_when(context: StopContext) -> str | None:
+    return "enough" if "enough" in context.reply.message.text else None
+
+
+PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick), parser=parse)
+
+
+def seeded(limits: Limits = Limits(), *, depth: int = 0) -> AgentCall:
+    dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
+    return AgentCall.seed(dialog, PROMPT, limits=limits, depth=depth, stop_when=stop_when)
+
+
+def asked(*calls: FunctionCall, text: str = "") -> Reply:
+    parts = (*([Text(text)] if text else []), *calls)
+    return Reply(message=Message(role="assistant", parts=parts), usage=Usage(input_tokens=5, output_tokens=2))
+
+
+def function_call(name: str, **arguments: Any) -> FunctionCall:
+    return FunctionCall(name=name, arguments_json=json.dumps(arguments))
+
+
+def limits(rng: Random) -> Limits:
+    return Limits(
+        rounds=rng.choice([None, 0, 1, 2, 3, 4]),
+        parse_retries=rng.randint(0, 3),
+        recalls=rng.randint(0, 2),
+        depth=rng.choice([None, 0, 1, 2, 3]),
+        deadline_s=rng.choice([None, 100.0]),
+        identical_rounds=rng.choice([None, None, 2, 3]),
+    )
+
+
+def some_call(rng: Random) -> FunctionCall:
+    return rng.choice(
+        [
+            function_call("add", a=rng.randint(0, 1), b=1),
+            function_call("erase", path=str(rng.randint(0, 2))),
+            function_call("tick"),
+            function_call("nosuch"),
+            FunctionCall(name="add", arguments_json='{"a": 1'),
+            function_call("add", a="x"),
+        ]
+    )
+
+
+def reply(rng: Random) -> Reply:
+    kind = rng.random()
+    if kind < 0.5:
+        text = "enough" if rng.random() < 0.05 else ""
+        return asked(*[some_call(rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))], text=text)
+    if kind < 0.55:
+        return Reply(message=Message.of("assistant"), refusal="I will not.")
+    if kind < 0.6:
+        return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
+    return asked(text=rng.choice(["42", "forty-two", "?", "-1", "enough"]))
+
+
+def failure(rng: Random) -> ModelFailed:
+    error = ErrorReport(message="overloaded", status=529, retryable=rng.random() < 0.8)
+    return ModelFailed(error=error, delay_s=rng.choice([0.5, 0.5, 61.0]), at_s=1.0)
+
+
+def outcome(rng: Random, effect: Any) -> tuple[str, Outcome]:
+    """What may become of an effect, or of the whole call; with the key that it is given under."""
+    if rng.random() < 0.03:
+        return "", rng.choice([Expired(), Cancelled(reason="no longer needed")])
+    match effect:
+        case Begin():
+            return effect.key, Begun(at_s=0.0, id="walk-1")
+        case CallModel():
+            return effect.key, failure(rng) if rng.random() < 0.3 else Replied(reply=reply(rng))
+        case Sleep():
+            return effect.key, Slept()
+        case AskApproval():
+            return effect.key, rng.choice([Approved(), Denied(reason="too dangerous")])
+        case RunFunction():
+            return effect.key, Returned(text=rng.choice(["42", ""]), is_error=rng.random() < 0.3)
+    raise AssertionError(effect)
+
+
+def assert_sendable(messages: Any) -> None:
+    """Every assistant's message with calls is followed by one result per call, in the order asked."""
+    expected: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            (result,) = message.parts
+            assert expected, "a result that no message asked for"
+            assert result.id == expected.pop(0)
+        else:
+            assert not expected, f"{expected} got no result"
+            expected = [f.id for f in message.function_calls]
+    assert not expected, f"{expected} got no result"
