@@ -1,0 +1,527 @@
+"""Do all drivers do the same, at once where they can, and let go where they must?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from walking import PROMPT, assert_sendable
+
+from fsm_agent.call import AgentCall
+from fsm_agent.dialogs import Dialog
+from fsm_agent.drivers import adrive, arun, drive, run
+from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
+from fsm_agent.events import Done, FunctionEnded, FunctionStarted, Stepped, Suspended, TextDelta
+from fsm_agent.functions import Function, function
+from fsm_agent.limits import Limits
+from fsm_agent.messages import Message
+from fsm_agent.outcomes import Approved, Denied, Returned
+from fsm_agent.perform import World, current_depth
+from fsm_agent.prompts import Prompt
+from fsm_agent.record import Reason, State
+from fsm_agent.testing import Delayed, Script, ScriptError, call
+
+TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
+
+
+def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
+    return AgentCall.seed(TASK, prompt, **options)
+
+
+def world(script: Script, **changes: Any) -> World:
+    return World.of(script, **changes)
+
+
+def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    run(one, world(script, threads=0, **changes), events.append)
+    return events
+
+
+def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    run(one, world(script, **changes), events.append)
+    return events
+
+
+def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    return list(drive(one, world(script, **changes)))
+
+
+def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    asyncio.run(arun(one, world(script, **changes), events.append))
+    return events
+
+
+def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    async def main() -> list[Any]:
+        return [event async for event in adrive(one, world(script, **changes))]
+
+    return asyncio.run(main())
+
+
+DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]
+Driver = Callable[..., list[Any]]
+everywhere = pytest.mark.parametrize("driven", DRIVERS)
+
+
+def rich_script() -> Script:
+    return Script(
+        RateLimited("slow down", status=429, retry_after_s=7.0),
+        ["Let me see.", call("add", a=17, b=25)],
+        call("add", b=25, a=17),
+        call("nosuch"),
+        "forty-two",
+        Overloaded("busy", status=529),
+        call("erase", path="x"),
+        "42",
+    )
+
+
+def facts(events: list[Any]) -> list[Any]:
+    """Events as values; the result as the record and output that it stands for."""
+    return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
+
+
+@everywhere
+def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
+    script, reference = rich_script(), rich_script()
+    one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
+    events = driven(one, script, approve=lambda f: f.arguments["path"] != "/")
+    assert facts(events) == facts(by_run(other, reference, approve=lambda f: f.arguments["path"] != "/"))
+    assert one.record == other.record
+    assert one.record.trace == other.record.trace
+    assert one.result().output == 42
+    assert script.clock.sleeps == [7.0, 1.0]
+    assert [r.messages for r in script.requests] == [r.messages for r in reference.requests]
+    script.assert_exhausted()
+
+
+@everywhere
+def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
+    for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
+        events = driven(seed(), script)
+        assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
+
+
+@everywhere
+def test_the_steps_among_the_events_are_the_trace(driven: Driver):
+    one = seed(limits=Limits(recalls=3))
+    events = driven(one, rich_script(), approve=lambda f: True)
+    assert [e for e in events if isinstance(e, Stepped)] == list(one.record.trace)
+
+
+def test_run_with_and_without_a_sink_give_equal_records():
+    one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
+    run(one, world(rich_script(), approve=lambda f: True))
+    by_run(other, rich_script(), approve=lambda f: True)
+    assert one.record == other.record
+
+
+@everywhere
+def test_text_comes_in_pieces(driven: Driver):
+    events = driven(seed(Prompt("x")), Script("It is forty two."))
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "It is forty two."
+    assert sum(isinstance(e, TextDelta) for e in events) == 4
+
+
+# Functions at once
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
+def test_sixteen_plain_functions_run_at_once(driven: Driver):
+    barrier = threading.Barrier(16)
+
+    def meet(n: int) -> int:
+        """Meet the others."""
+        barrier.wait(timeout=20)
+        return n
+
+    script = Script([call("meet", n=n) for n in range(16)], "done")
+    one = seed(Prompt("x", functions=(meet,)))
+    driven(one, script)
+    assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
+
+
+def test_sixteen_coroutine_functions_run_at_once():
+    async def main() -> AgentCall:
+        barrier = asyncio.Barrier(16)
+
+        async def meet(n: int) -> int:
+            """Meet the others."""
+            async with asyncio.timeout(20):
+                await barrier.wait()
+            return n
+
+        script = Script([call("meet", n=n) for n in range(16)], "done")
+        return await arun(seed(Prompt("x", functions=(meet,))), world(script))
+
+    assert len(asyncio.run(main()).record.function_calls) == 16
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_arun])
+def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
+    quick_ended = threading.Event()
+
+    def slow() -> str:
+        """Wait for the other to end."""
+        assert quick_ended.wait(timeout=20)
+        return "slow"
+
+    def quick() -> str:
+        """Return at once."""
+        return "quick"
+
+    one = seed(Prompt("x", functions=(slow, quick)))
+    seen: list[str] = []
+
+    def sink(event: Any) -> None:
+        if isinstance(event, FunctionStarted | FunctionEnded):
+            seen.append(f"{type(event).__name__} {event.name}")
+            if seen[-1] == "FunctionEnded quick":
+                quick_ended.set()
+
+    script = Script([call("slow"), call("quick")], "done")
+    if driven is by_threads:
+        run(one, world(script), sink)
+    else:
+        asyncio.run(arun(one, world(script), sink))
+    assert seen[2:] == ["FunctionEnded quick", "FunctionEnded slow"]
+    assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
+
+
+def test_one_after_another_when_asked():
+    log: list[str] = []
+
+    def step(n: int) -> None:
+        """Take a step."""
+        log.append(f"begin {n} in {threading.current_thread().name}")
+        log.append(f"end {n}")
+
+    by_run(seed(Prompt("x", functions=(step,))), Script([call("step", n=1), call("step", n=2)], "done"))
+    assert log == ["begin 1 in MainThread", "end 1", "begin 2 in MainThread", "end 2"]
+
+
+def test_no_more_threads_than_allowed():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(n: int) -> None:
+        """Work."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+
+    script = Script([call("work", n=n) for n in range(9)], "done")
+    run(seed(Prompt("x", functions=(work,))), world(script, threads=2))
+    assert 1 <= most <= 2
+
+
+@everywhere
+def test_plain_and_coroutine_functions_work_under_every_driver(driven: Driver):
+    @function
+    def double(n: int) -> int:
+        """Double it."""
+        return 2 * n
+
+    @function
+    async def triple(n: int) -> int:
+        """Triple it."""
+        await asyncio.sleep(0)
+        return 3 * n
+
+    one = seed(Prompt("x", functions=(double, triple)))
+    driven(one, Script([call("double", n=2), call("triple", n=2)], call("triple", n=5), "done"))
+    assert [f.result for f in one.record.function_calls] == ["4", "6", "15"]
+
+
+def test_the_sync_driver_works_inside_a_running_loop():
+    async def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    async def main() -> AgentCall:
+        return run(seed(Prompt("x", functions=(lookup,))), world(Script(call("lookup"), "done")))
+
+    assert asyncio.run(main()).record.function_calls[0].result == "found"
+
+
+@everywhere
+def test_what_a_function_raises_is_told(driven: Driver):
+    def broken() -> None:
+        """Break."""
+        raise LookupError("no such file")
+
+    one = seed(Prompt("x", functions=(broken,)))
+    events = driven(one, Script(call("broken"), "sorry"))
+    assert one.record.function_calls[0].error == "LookupError: no such file"
+    assert [e.is_error for e in events if isinstance(e, FunctionEnded)] == [True]
+
+
+@everywhere
+def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_does_not_block(driven: Driver):
+    names = []
+
+    @function(blocking=False)
+    def here() -> None:
+        """Run here."""
+        names.append(threading.current_thread().name)
+
+    driven(seed(Prompt("x", functions=(here,))), Script(call("here"), "done"))
+    assert names == ["MainThread"]
+
+
+@everywhere
+def test_functions_know_how_deep_they_are(driven: Driver):
+    depths = []
+
+    def probe() -> None:
+        """Look."""
+        depths.append(current_depth())
+
+    driven(seed(Prompt("x", functions=(probe,)), depth=1), Script(call("probe"), "done"))
+    assert depths == [2]
+    assert current_depth() == 0
+
+
+# Approval and suspension
+
+
+@everywhere
+def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
+    script = Script(call("erase", path="x"), "42")
+    one = seed()
+    assert driven(one, script)[-1] == Suspended(("ask:2.0",))
+    one.advance("ask:2.0", Approved())
+    assert isinstance(driven(one, script)[-1], Done)
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (True, "erased x"),
+        (Approved(), "erased x"),
+        (False, "The call was not allowed: no reason was given"),
+        (Denied(reason="not today"), "The call was not allowed: not today"),
+    ],
+)
+def test_verdicts(driven: Driver, verdict: Any, said: str):
+    one = seed()
+    driven(one, Script(call("erase", path="x"), "42"), approve=lambda f: verdict)
+    assert one.record.dialog[3].text == said
+
+
+def test_an_approver_may_be_a_coroutine_function():
+    async def approve(f: Any) -> bool:
+        return f.name == "erase"
+
+    one = seed()
+    by_arun(one, Script(call("erase", path="x"), "42"), approve=approve)
+    assert one.record.dialog[3].text == "erased x"
+
+
+@everywhere
+def test_a_verdict_that_is_none_of_these_is_the_callers_mistake(driven: Driver):
+    with pytest.raises(UsageError, match="returned 'yes'"):
+        driven(seed(), Script(call("erase", path="x")), approve=lambda f: "yes")
+
+
+@everywhere
+def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
+    order = Function(name="order", parameters={"type": "object", "properties": {"item": {"type": "string"}}})
+
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    one = seed(Prompt("x", functions=(order, now)))
+    script = Script([call("order", item="tea"), call("now")], "done")
+    assert driven(one, script)[-1] == Suspended(("run:2.0",))
+    one.advance("run:2.0", Returned(text="it comes"))
+    driven(one, script)
+    assert [m.text for m in one.record.dialog[3:5]] == ["it comes", "noon"]
+
+
+# Time
+
+
+@everywhere
+def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
+    one = seed(limits=Limits(deadline_s=5.0))
+    driven(one, Script(Delayed(6.0, "42")))
+    with pytest.raises(CallFailed, match="model failed: no reply within 5.0 s|expired"):
+        one.result()
+
+
+@everywhere
+def test_the_deadline_ends_the_call_between_effects(driven: Driver):
+    script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
+    one = seed(limits=Limits(deadline_s=5.9))
+    driven(one, script)
+    assert one.state is State.FAILED
+    assert_sendable(one.record.dialog)
+
+
+@everywhere
+def test_a_deadline_of_zero_asks_no_model(driven: Driver):
+    script = Script()
+    one = seed(limits=Limits(deadline_s=0))
+    driven(one, script)
+    assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_arun])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
+    release, cancelled = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        """Wait for ever."""
+        release.wait(60)
+
+    async def astuck() -> None:
+        """Wait for ever."""
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+
+    name, prompt = (
+        ("astuck", Prompt("x", functions=(astuck,))) if is_async else ("stuck", Prompt("x", functions=(stuck,)))
+    )
+    one = seed(prompt, limits=Limits(deadline_s=0.05))
+    clock = type("Real", (), {"now": staticmethod(time.time)})()
+    driven(one, Script(call(name)), clock=clock)
+    release.set()
+    assert one.record.ending.reason is Reason.EXPIRED
+    assert_sendable(one.record.dialog)
+    assert not is_async or cancelled.wait(10)
+
+
+# Letting go
+
+
+def test_an_interrupt_in_a_function_leaves_a_call_that_another_driver_finishes():
+    interrupted = []
+
+    def once() -> str:
+        """Be interrupted once."""
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return "fine"
+
+    script = Script(call("once"), "done")
+    one = seed(Prompt("x", functions=(once,)))
+    with pytest.raises(KeyboardInterrupt):
+        run(one, world(script))
+    assert (one.state, [e.key for e in one.effects]) == (State.TOOL_INTERRUPT, ["run:2.0"])
+    asyncio.run(arun(one, world(script)))
+    assert one.record.function_calls[0].result == "fine"
+
+
+def test_an_interrupt_while_others_run_ends_the_children():
+    began, ended = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        """Wait until cancelled."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        """Interrupt the driver."""
+        assert began.wait(20)
+        raise KeyboardInterrupt
+
+    one = seed(Prompt("x", functions=(stuck, interrupt)))
+    with pytest.raises(KeyboardInterrupt):
+        run(one, world(Script([call("stuck"), call("interrupt")])))
+    assert ended.wait(20)
+    assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
+    ended: list[str] = []
+
+    async def main() -> AgentCall:
+        began, runs = asyncio.Event(), 0
+
+        async def work(n: int) -> str:
+            """Work."""
+            nonlocal runs
+            runs += 1
+            if runs > count:
+                return "fine"
+            if runs == count:
+                began.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(str(n))
+            return "never"
+
+        script = Script([call("work", n=n) for n in range(count)], "done")
+        one = seed(Prompt("x", functions=(work,)))
+        task = asyncio.create_task(arun(one, world(script)))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(ended) == count
+        assert len(one.effects) == count
+        return await arun(one, world(script))
+
+    assert [f.result for f in asyncio.run(main()).record.function_calls] == ["fine"] * count
+
+
+@pytest.mark.parametrize("driven", DRIVERS)
+def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: Driver):
+    one = seed()
+    with pytest.raises(ScriptError, match="request 1 has no reply"):
+        driven(one, Script())
+    assert (one.state, one.record.turn) == (State.CALLING, 0)
+
+
+def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
+    closed = []
+
+    class Endless:
+        name = "endless"
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            try:
+                while True:
+                    yield TextDelta("x")
+            finally:
+                closed.append(True)
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            for item in self.stream(request):
+                yield item
+
+    events = drive(seed(), World(client=Endless()))
+    while not isinstance(next(events), TextDelta):
+        pass
+    events.close()
+    assert closed == [True]
+
+    async def main() -> None:
+        agen = adrive(seed(), World(client=Endless()))
+        while not isinstance(await anext(agen), TextDelta):
+            pass
+        await agen.aclose()
+
+    asyncio.run(main())
+    assert len(closed) == 2

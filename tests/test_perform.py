@@ -1,0 +1,64 @@
+"""Does an effect become the right outcome?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from walking import add
+
+from fsm_agent.effects import CallModel, Request, RunFunction
+from fsm_agent.errors import Overloaded, RateLimited
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.perform import SystemClock, World, begin, model_failed, run_function
+from fsm_agent.testing import Script
+
+
+def failed(error, attempt=1, world=None):
+    effect = CallModel("model:0", Request(messages=[Message.of("user", "?")]), attempt)
+    return model_failed(effect, error, world or World.of(Script()))
+
+
+def test_the_provider_says_how_long_to_wait():
+    outcome = failed(RateLimited("slow down", status=429, retry_after_s=7.5))
+    assert (outcome.delay_s, outcome.error.kind, outcome.error.status) == (7.5, "RateLimited", 429)
+
+
+def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
+    assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
+
+
+def test_by_default_the_wait_has_jitter_and_stays_within_its_bounds():
+    world = World(client=Script())
+    delays = {failed(Overloaded("busy"), 3, world).delay_s for _ in range(50)}
+    assert len(delays) > 1
+    assert all(2.0 <= delay_s <= 2.5 for delay_s in delays)
+    assert failed(Overloaded("busy"), 50, world).delay_s <= 30.5
+
+
+def test_a_start_has_a_time_and_an_id_of_its_own():
+    world = World(client=Script())
+    one, other = begin(world), begin(world)
+    assert one.id != other.id
+    assert re.fullmatch(r"[0-9a-f]{16}", one.id)
+    assert abs(one.at_s - SystemClock().now()) < 60
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [(ValueError("bad"), "ValueError: bad"), (KeyError("k"), "KeyError: 'k'"), (OSError(), "OSError")],
+)
+def test_what_is_raised_is_told_by_type_and_text(raised, text):
+    def broken() -> None:
+        """Break."""
+        raise raised
+
+    effect = RunFunction("run:1.0", FunctionCall(name="broken", arguments_json="{}"), Function.of(broken))
+    outcome = run_function(effect, 1, World.of(Script()))
+    assert (outcome.text, outcome.is_error) == (text, True)
+
+
+def test_results_are_told_as_json_unless_they_are_text():
+    effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
+    assert run_function(effect, 1, World.of(Script())).text == "42"

@@ -1,0 +1,85 @@
+"""Does a function in a thread keep its hands to itself?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from fsm_agent.threads import Child, run_coroutine
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+def test_a_result_and_an_exception_reach_the_future():
+    assert Child(lambda child: 42).future.result(20) == 42
+    with pytest.raises(SystemExit):
+        Child(lambda child: exit(3)).future.result(20)
+
+
+def test_the_context_is_copied_there_and_not_back():
+    variable.set("mine")
+
+    def work(child):
+        seen = variable.get()
+        variable.set("theirs")
+        return seen
+
+    assert Child(work).future.result(20) == "mine"
+    assert variable.get() == "mine"
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
+    release = threading.Event()
+    child = Child(lambda child: release.wait(60) and threading.current_thread().daemon)
+    child.cancel()
+    release.set()
+    assert child.future.cancelled()
+
+
+def test_a_coroutine_is_cancelled_with_its_child():
+    began, ended = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    child = Child(lambda child: child.run_coroutine(stuck()))
+    assert began.wait(20)
+    child.cancel()
+    assert ended.wait(20)
+
+
+def test_a_coroutine_of_a_child_cancelled_before_it_began_does_not_run():
+    go, ended, ran = threading.Event(), threading.Event(), []
+
+    async def work() -> None:
+        ran.append(await asyncio.sleep(0))
+
+    def wait_and_run(child):
+        go.wait(20)
+        try:
+            child.run_coroutine(work())
+        finally:
+            ended.set()
+
+    child = Child(wait_and_run)
+    child.cancel()
+    go.set()
+    assert ended.wait(20)
+    assert ran == []
+
+
+def test_a_coroutine_runs_from_sync_code_inside_a_loop():
+    async def inner() -> int:
+        return 42
+
+    async def outer() -> int:
+        return run_coroutine(inner())
+
+    assert asyncio.run(outer()) == 42
