@@ -1,0 +1,117 @@
+"""One agent call is one explicit finite-state machine.
+
+Importing this package loads nothing else, reads no environment and touches no disk: each name below is loaded
+from its module when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "agents": ("Agent",),
+    "call": ("AgentCall", "CallResult"),
+    "dialogs": ("Dialog",),
+    "drivers": ("adrive", "arun", "drive", "run"),
+    "effects": ("Request", "Settings"),
+    "errors": (
+        "AuthFailed",
+        "BadReply",
+        "CallFailed",
+        "CallSuspended",
+        "ConfigError",
+        "ContextTooLong",
+        "FsmAgentError",
+        "IllegalTrigger",
+        "OutcomeError",
+        "Overloaded",
+        "ParseError",
+        "PromptError",
+        "ProviderError",
+        "RateLimited",
+        "SnapshotError",
+        "TimedOut",
+        "UsageError",
+    ),
+    "functions": ("Function", "function"),
+    "limits": ("Limits",),
+    "messages": ("FunctionCall", "Image", "Message"),
+    "outcomes": ("Approved", "Cancelled", "Denied"),
+    "perform": ("World",),
+    "prompt_library": ("Prompts", "register_prompt"),
+    "prompts": ("Prompt",),
+    "record": ("Reason", "State"),
+    "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
+    "replies": ("Reply", "Usage"),
+    "snapshots": ("restore", "snapshot"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+if TYPE_CHECKING:
+    from fsm_agent.agents import Agent as Agent
+    from fsm_agent.call import AgentCall as AgentCall
+    from fsm_agent.call import CallResult as CallResult
+    from fsm_agent.dialogs import Dialog as Dialog
+    from fsm_agent.drivers import adrive as adrive
+    from fsm_agent.drivers import arun as arun
+    from fsm_agent.drivers import drive as drive
+    from fsm_agent.drivers import run as run
+    from fsm_agent.effects import Request as Request
+    from fsm_agent.effects import Settings as Settings
+    from fsm_agent.errors import AuthFailed as AuthFailed
+    from fsm_agent.errors import BadReply as BadReply
+    from fsm_agent.errors import CallFailed as CallFailed
+    from fsm_agent.errors import CallSuspended as CallSuspended
+    from fsm_agent.errors import ConfigError as ConfigError
+    from fsm_agent.errors import ContextTooLong as ContextTooLong
+    from fsm_agent.errors import FsmAgentError as FsmAgentError
+    from fsm_agent.errors import IllegalTrigger as IllegalTrigger
+    from fsm_agent.errors import OutcomeError as OutcomeError
+    from fsm_agent.errors import Overloaded as Overloaded
+    from fsm_agent.errors import ParseError as ParseError
+    from fsm_agent.errors import PromptError as PromptError
+    from fsm_agent.errors import ProviderError as ProviderError
+    from fsm_agent.errors import RateLimited as RateLimited
+    from fsm_agent.errors import SnapshotError as SnapshotError
+    from fsm_agent.errors import TimedOut as TimedOut
+    from fsm_agent.errors import UsageError as UsageError
+    from fsm_agent.functions import Function as Function
+    from fsm_agent.functions import function as function
+    from fsm_agent.limits import Limits as Limits
+    from fsm_agent.messages import FunctionCall as FunctionCall
+    from fsm_agent.messages import Image as Image
+    from fsm_agent.messages import Message as Message
+    from fsm_agent.outcomes import Approved as Approved
+    from fsm_agent.outcomes import Cancelled as Cancelled
+    from fsm_agent.outcomes import Denied as Denied
+    from fsm_agent.perform import World as World
+    from fsm_agent.prompt_library import Prompts as Prompts
+    from fsm_agent.prompt_library import register_prompt as register_prompt
+    from fsm_agent.prompts import Prompt as Prompt
+    from fsm_agent.record import Reason as Reason
+    from fsm_agent.record import State as State
+    from fsm_agent.registry import AgentBase as AgentBase
+    from fsm_agent.registry import AgentConfig as AgentConfig
+    from fsm_agent.registry import AsyncAgentBase as AsyncAgentBase
+    from fsm_agent.registry import build_agent as build_agent
+    from fsm_agent.replies import Reply as Reply
+    from fsm_agent.replies import Usage as Usage
+    from fsm_agent.snapshots import restore as restore
+    from fsm_agent.snapshots import snapshot as snapshot
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

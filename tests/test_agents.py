@@ -1,0 +1,270 @@
+"""Does an agent do what its user expects?"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from walking import add, erase, parse
+
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    CallSuspended,
+    Dialog,
+    Limits,
+    Message,
+    ParseError,
+    Prompt,
+    Reason,
+    Settings,
+    UsageError,
+    function,
+    snapshot,
+)
+from fsm_agent.events import Done, TextDelta
+from fsm_agent.testing import Script, call
+
+
+def test_a_task_in_words(script):
+    agent = Agent(script("42"), system="You are terse.")
+    result = agent.call("What is 17 + 25?")
+    assert result.output == "42"
+    assert [(m.role, m.text) for m in result.dialog] == [
+        ("system", "You are terse."),
+        ("user", "What is 17 + 25?"),
+        ("assistant", "42"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
+def test_a_users_text_is_data_and_never_a_template(script, text):
+    one = script("ok")
+    Agent(one).call(text)
+    assert one.requests[0].messages[-1].text == text
+
+
+def test_a_prompt_with_variables(script):
+    one = script("42")
+    result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse), a=17, b="{{ b }}")
+    assert (result.output, one.requests[0].messages[-1].text) == (42, "What is 17 + {{ b }}?")
+
+
+def test_a_dialog_goes_on(script):
+    agent = Agent(script("42", "43"))
+    dialog = agent.call("17 + 25?").dialog
+    result = agent.call(dialog.put("And one more?"))
+    assert [m.text for m in result.dialog] == ["17 + 25?", "42", "And one more?", "43"]
+    assert len(dialog) == 2
+
+
+def test_a_dialogs_own_prompt_governs(script):
+    agent = Agent(script("x", "42"))
+    dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
+    assert agent.call(dialog).output == 42
+
+
+def test_a_message_with_parts_is_a_task(script):
+    one = script("42")
+    Agent(one, system="s").call(Message.of("user", "a", "b"))
+    assert [m.role for m in one.requests[0].messages] == ["system", "user"]
+
+
+def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
+    one = script("ok", "ok", "ok")
+    agent = Agent(one, functions=[add])
+    agent.call("hi")
+    agent.call(Prompt("hi"))
+    agent.call(Prompt("hi", functions=[erase]))
+    assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
+
+
+def test_a_plain_callable_is_a_function(script):
+    def shout(text: str) -> str:
+        """Say it loud.
+
+        Args:
+            text: what to say
+        """
+        return text.upper()
+
+    one = script(call("shout", text="hi"), "HI it is")
+    result = Agent(one, functions=[shout]).call("Shout hi")
+    assert result.function_calls[0].result == "HI"
+    (offered,) = one.requests[0].functions
+    assert offered.description == "Say it loud."
+    assert offered.parameters["properties"]["text"]["description"] == "what to say"
+
+
+class Person(BaseModel):
+    name: str
+    age: int = Field(ge=0, le=150)
+
+
+class Mood(enum.Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@pytest.mark.parametrize(
+    ("output", "said", "expected"),
+    [
+        (Person, '{"name": "Ada", "age": 36}', Person(name="Ada", age=36)),
+        (Person, 'Here it is:\n```json\n{"name": "Ada", "age": 36}\n```', Person(name="Ada", age=36)),
+        (Mood, "good", Mood.GOOD),
+        (Mood, '{"value": "bad"}', Mood.BAD),
+        (list[int], '{"value": [1, 2]}', [1, 2]),
+        (int | Literal["none"], "none", "none"),
+        (bool, "true", True),
+        (str, "as it is", "as it is"),
+    ],
+)
+def test_typed_output(script, output, said, expected):
+    if output == int | Literal["none"]:
+        said = f'"{said}"'
+    one = script(said)
+    assert Agent(one, output=output).call("?").output == expected
+    assert one.requests[0].output.type == output
+
+
+def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
+    one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
+    result = Agent(one, output=Person).call("Who?")
+    assert result.output.age == 36
+    assert "age: Input should be less than or equal to 150 (given: 200)" in one.requests[1].messages[-1].text
+    assert len(result.dialog) == 2
+
+
+def test_settings_of_the_agent_and_of_one_call(script):
+    one = script("a", "b")
+    agent = Agent(one, settings=Settings(temperature=0, seed=1))
+    agent.call("?", args={"max_tokens": 9})
+    agent.call("?")
+    assert [r.settings for r in one.requests] == [
+        Settings(temperature=0, seed=1, max_tokens=9),
+        Settings(temperature=0, seed=1),
+    ]
+    with pytest.raises(TypeError, match="temprature"):
+        agent.call("?", args={"temprature": 1})
+
+
+def test_parser_args_reach_the_parser(script):
+    def split(text: str, separator: str = ",") -> list[str]:
+        return text.split(separator)
+
+    agent = Agent(script("a;b"))
+    assert agent.call(Prompt("?", parser=split), parser_args={"separator": ";"}).output == ["a", "b"]
+    with pytest.raises(UsageError, match="need a prompt with a parser"):
+        agent.call("?", parser_args={"separator": ";"})
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "says"),
+    [
+        (Dialog(), {}, "the dialog is empty"),
+        ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
+        (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
+        (Prompt("{{ name }}"), {"nam": 1}, "needs the variable\\(s\\) name; given: nam"),
+    ],
+)
+def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, values, says):
+    one = script()
+    with pytest.raises(UsageError, match=says):
+        Agent(one).call(task, **values)
+    assert one.requests == []
+
+
+def test_a_failure_is_raised_once_with_everything_in_it(script):
+    agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
+    with pytest.raises(CallFailed, match="unparseable") as caught:
+        agent.call(Prompt("Number?", parser=parse))
+    assert caught.value.reason is Reason.UNPARSEABLE
+    assert len(caught.value.call.record.trace) == 3
+
+
+def collect(stream, events):
+    """Into a list that keeps what came before an error."""
+    for event in stream:
+        events.append(event)
+
+
+def test_a_stream_ends_with_done_and_then_says_what_failed(script):
+    agent = Agent(script("a"), limits=Limits(parse_retries=0))
+    events = []
+    with pytest.raises(CallFailed):
+        collect(agent.stream(Prompt("Number?", parser=parse)), events)
+    assert isinstance(events[-1], Done)
+    with pytest.raises(CallFailed):
+        _ = events[-1].result.output
+
+
+def test_sync_async_and_streams_agree(script):
+    async def both(agent: Agent) -> tuple[object, list[object]]:
+        result = await agent.acall("?")
+        return result.output, [e async for e in agent.astream("?") if isinstance(e, TextDelta)]
+
+    agent = Agent(script("one two", "one two", "one two", "one two"))
+    assert agent.call("?").output == "one two"
+    deltas = [e for e in agent.stream("?") if isinstance(e, TextDelta)]
+    assert asyncio.run(both(agent)) == ("one two", deltas)
+
+
+def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
+    one = script(call("erase", path="x"), "done")
+    with pytest.raises(CallSuspended) as caught:
+        Agent(one, functions=[erase], name="cleaner").call("Erase x")
+    document = snapshot(caught.value.call)
+    elsewhere = Agent(one, functions=[erase], name="cleaner")
+    restored = elsewhere.restore(document)
+    restored.advance(restored.effects[0].key, Approved())
+    assert elsewhere.run(restored).output == "done"
+
+
+def test_an_approver_decides_here(script):
+    agent = Agent(script(call("erase", path="x"), "done"), functions=[erase], approve=lambda f: f.name == "erase")
+    assert agent.call("Erase x").function_calls[0].result == "erased x"
+
+
+def test_agents_inside_functions_of_agents_are_bounded(script):
+    inner_script = script()
+
+    @function
+    def delegate(task: str) -> str:
+        """Ask another agent."""
+        return str(Agent(inner_script, functions=[delegate], limits=Limits(depth=2)).call(task).output)
+
+    inner_script._entries = [call("delegate", task="deeper")] * 2 + ["gave up", "outer gave up"]
+    outer = Agent(inner_script, functions=[delegate], limits=Limits(depth=2))
+    result = outer.call("go")
+    assert result.output == "outer gave up"
+    assert "gave up" in result.function_calls[0].result
+
+
+def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
+    def even(text: str) -> int:
+        if int(text) % 2:
+            raise ParseError("odd")
+        return int(text)
+
+    one = script("three", "3", "4")
+    assert Agent(one).call(Prompt("Even?", parser=even)).output == 4
+    assert "invalid literal" in one.requests[1].messages[-1].text
+
+
+def test_a_system_prompt_with_variables(script):
+    one = script("ok")
+    agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
+    dialog = agent.init_dialog(who="terse")
+    assert (dialog.system, dialog.top_prompt.path) == ("You are terse.", "root")
+    agent.call(dialog)
+    assert one.requests[0].messages[0].text == "You are terse."
+
+
+def test_closing_is_for_clients_that_were_made():
+    with Agent("openai:gpt-5-mini"):
+        pass
+    asyncio.run(Agent(Script()).aclose())

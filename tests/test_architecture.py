@@ -1,0 +1,96 @@
+"""Do imports only go down?"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fsm_agent"
+
+# From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
+FLOORS = [
+    # 0: words
+    "errors vector messages replies events functions templates parsing prompts dialogs effects outcomes",
+    # 1: the machine
+    "limits record reading table machine call",
+    # 2: codecs, pure
+    "snapshots providers providers.wire providers.failures providers.schemas providers.openai_chat_reply"
+    " providers.openai_chat providers.catalog",
+    # 3: the world
+    "local_child local endpoint pools answer exchange client threads perform drivers",
+    # 4: surfaces
+    "agents registry prompt_library testing pytest_plugin drawing diagrams demo cli __main__",
+    # 5: the public list
+    "__init__",
+]
+IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
+RANK = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, name in enumerate(names.split())}
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """What a module imports, and whether it does so inside a function."""
+    tree = ast.parse(path.read_text())
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [(name if is_module(name) else node.module, id(node) in inside) for name in names]
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, id(node) in inside) for alias in node.names]
+    return found
+
+
+def is_module(name: str) -> bool:
+    return name.removeprefix("fsm_agent.") in RANK and name.startswith("fsm_agent.")
+
+
+def test_every_module_has_a_place_and_every_place_a_module():
+    assert set(MODULES) == set(RANK)
+
+
+@pytest.mark.parametrize("name", RANK)
+def test_imports_go_down(name):
+    for imported, _ in imports(MODULES[name]):
+        if imported.startswith("fsm_agent."):
+            assert RANK[imported.removeprefix("fsm_agent.")] < RANK[name], f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize("name", [name for name, (floor, _) in RANK.items() if floor <= 2])
+def test_the_lower_floors_are_pure(name):
+    for imported, inside in imports(MODULES[name]):
+        assert imported.partition(".")[0] not in IMPURE, f"{name} imports {imported}"
+        assert not inside, f"{name} imports {imported} inside a function"
+    handlers = [n for n in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(n, ast.ExceptHandler)]
+    caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
+    assert not caught & {"", "Exception"}, f"{name} catches everything"
+
+
+def test_the_package_itself_loads_nothing():
+    code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pydantic", "httpx", "transitions", "jinja2"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_begins_with_a_question(name):
+    docstring = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
+    if name not in ("__init__", "providers", "__main__"):
+        assert "?" in docstring.split("\n\n")[0], f"{name}: {docstring[:60]!r}"
+
+
+def test_no_name_says_nothing():
+    assert not {"utils", "helpers", "common", "base", "types"} & {name.rpartition(".")[2] for name in MODULES}

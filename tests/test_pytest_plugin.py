@@ -1,0 +1,62 @@
+"""Does the plugin do its part in somebody else's tests?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TESTS = """
+import pytest
+from fsm_agent import Agent
+from fsm_agent.testing import call
+
+def add(a: int) -> int:
+    "Add."
+    return a
+
+def test_good(script):
+    assert Agent(script(call("add", a=1), "ok"), functions=[add]).call("hi").output == "ok"
+
+def test_left_over(script):
+    Agent(script("ok", "never")).call("hi")
+
+def test_real():
+    Agent("openai:gpt-5-mini").call("hi")
+
+@pytest.mark.model_requests
+def test_allowed(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-at-all")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    Agent("openai:gpt-5-mini", limits={limits}).call("hi")
+""".replace("{limits}", "__import__('fsm_agent').Limits(recalls=0)")
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("others")
+    (folder / "test_others.py").write_text(TESTS)
+    options = ["-p", "no:cacheprovider", "--fsm-coverage", "--fsm-no-model-requests", "-W", "error"]
+    command = [sys.executable, "-m", "pytest", "-q", *options, str(folder)]
+    environment = {**os.environ, "COLUMNS": "250"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120, check=False
+    ).stdout
+
+
+def test_replies_left_over_fail_the_test_that_wrote_them(output):
+    assert "1 of 2 replies were never asked for: 'never'" in output
+    assert "ERROR test_others.py::test_left_over" in output
+
+
+def test_real_models_are_refused_unless_a_test_says_otherwise(output):
+    assert "FAILED test_others.py::test_real - fsm_agent.errors.UsageError" in output
+    assert "FAILED test_others.py::test_allowed - fsm_agent.errors.CallFailed: model failed: no connection" in output
+
+
+def test_the_rows_are_listed_with_their_counts(output):
+    assert "       1  Calling --functions_asked--> ToolInterrupt" in output
+    assert "  MISSED  Backoff --slept [in_branch]--> ParseException" in output
+    assert " of 41 rows were taken" in output

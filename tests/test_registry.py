@@ -1,0 +1,171 @@
+"""Are agents found by their kind, and are configurations checked?"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+import pytest
+
+from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Settings, build_agent
+from fsm_agent.registry import registered_agents, scoped_registry
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    with scoped_registry():
+        yield
+
+
+def weather() -> type[AgentBase]:
+    class Weather(AgentBase):
+        agent_type = "weather"
+        agent_group = ("forecaster", "editor")
+
+        def call(self, task, **kwargs):
+            forecast = self.agents["forecaster"].call(task).output
+            return self.agents["editor"].call(f"Shorten: {forecast}").output
+
+    return Weather
+
+
+CONFIG = {
+    "agent_type": "weather",
+    "model": "openai:gpt-5-mini",
+    "limits": {"rounds": 2},
+    "agent_configs": {
+        "forecaster": {"system": "You forecast.", "limits": {"recalls": 0}},
+        "editor": {"model": "openai:gpt-5", "settings": {"temperature": 0}},
+    },
+}
+
+
+def test_a_subclass_registers_itself_and_is_built(script):
+    weather()
+    one = script("Rain, later sun.", "Mixed.")
+    agent = build_agent(CONFIG, client=one)
+    assert agent("Berlin?") == "Mixed."
+    assert [r.messages[0].text for r in one.requests] == ["You forecast.", "Shorten: Rain, later sun."]
+
+
+def test_the_configuration_reaches_the_sub_agents():
+    weather()
+    agents = build_agent(CONFIG).agents
+    assert agents["forecaster"].limits == Limits(rounds=2, recalls=0)
+    assert (agents["editor"].model, agents["editor"].settings) == ("openai:gpt-5", Settings(temperature=0))
+    assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
+
+
+def test_a_configuration_is_not_changed():
+    weather()
+    before = repr(CONFIG)
+    build_agent(CONFIG)
+    assert repr(CONFIG) == before
+
+
+def test_an_agent_without_a_group_is_its_own_sub_agent(script):
+    class Echo(AgentBase):
+        agent_type = "echo"
+
+        def call(self, task, **kwargs):
+            return self.agents["echo"].call(task).output
+
+    assert build_agent({"model": "x:y"}, "echo", client=script("hi")).call("hi") == "hi"
+
+
+def test_a_kind_may_be_an_enum_member(script):
+    class Kind(enum.Enum):
+        ECHO = "echo"
+
+    class Echo(AgentBase):
+        agent_type = Kind.ECHO
+
+        def call(self, task, **kwargs):
+            return task
+
+    assert build_agent({"model": "x:y"}, Kind.ECHO)("hi") == "hi"
+
+
+def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
+    first = weather()
+    second = weather()
+    assert registered_agents()["weather"] is second
+    assert first is not second
+    with pytest.raises(ConfigError, match="agent_type 'weather' of .*Other is taken by .*Weather"):
+
+        class Other(AgentBase):
+            agent_type = "weather"
+
+            def call(self, task, **kwargs): ...
+
+
+def test_abstract_bases_stay_out():
+    before = registered_agents()
+
+    class Base(AgentBase, register=False):
+        agent_type = "base"
+
+    class Unnamed(AgentBase):
+        pass
+
+    assert registered_agents() == before
+    with pytest.raises(TypeError, match="abstract"):
+        Unnamed({"model": "x:y"})
+
+
+def test_what_is_registered_in_a_scope_is_forgotten():
+    with scoped_registry():
+        weather()
+        assert "weather" in registered_agents()
+    assert "weather" not in registered_agents()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"agent_type": "wether"}, "no agent_type 'wether' is registered: did you mean 'weather'\\?"),
+        ({}, "no agent_type is given; registered: .*weather"),
+        ({**CONFIG, "agent_confgs": {}}, "'agent_confgs' is unknown: did you mean 'agent_configs'\\?"),
+        ({**CONFIG, "agent_configs": {"editor": {"sytem": ""}}}, "'sytem' is unknown: did you mean 'system'\\?"),
+        ({**CONFIG, "agent_configs": {"author": {}}}, "names 'author'; its sub-agents are 'forecaster', 'editor'"),
+        ({**CONFIG, "limits": {"round": 3}}, "limits.round is unknown: did you mean 'rounds'\\?"),
+        ({**CONFIG, "limits": {"rounds": -1}}, "limits.rounds is -1"),
+        ({**CONFIG, "settings": {"temprature": 0}}, "settings.temprature is unknown: did you mean 'temperature'\\?"),
+        ({"agent_type": "weather"}, "the sub-agent 'forecaster' of 'weather' has no model"),
+        ({**CONFIG, "model": 3}, "model: Input should be a valid string \\(given: 3\\)"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_named(config, says):
+    weather()
+    with pytest.raises(ValueError, match=says):
+        build_agent(config)
+
+
+def test_a_group_that_is_one_string_is_a_mistake():
+    with pytest.raises(ConfigError, match="agent_group of Oops is 'editor'"):
+
+        class Oops(AgentBase):
+            agent_type = "oops"
+            agent_group = "editor"
+
+
+def test_async_agents(script):
+    class Weather(AsyncAgentBase):
+        agent_type = "aweather"
+
+        async def call(self, task, **kwargs):
+            return (await self.agents["aweather"].acall(task)).output
+
+    async def main() -> str:
+        async with build_agent({"model": "x:y"}, "aweather", client=script("Sun.")) as agent:
+            assert agent.is_async
+            return await agent("Berlin?")
+
+    assert asyncio.run(main()) == "Sun."
+
+
+def test_a_checked_configuration_is_taken_as_it_is():
+    weather()
+    config = AgentConfig.of(CONFIG)
+    with build_agent(config) as agent:
+        assert agent.config is config

@@ -1,0 +1,103 @@
+"""Does the double fail as loudly as it promises?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fsm_agent.effects import Request
+from fsm_agent.errors import Overloaded, TimedOut, UsageError
+from fsm_agent.events import ArgumentsDelta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.messages import Message, Reasoning
+from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call
+
+ASKED = Request(messages=[Message.of("user", "17 + 25?")])
+
+
+def test_entries_of_every_kind():
+    whole = Reply(
+        message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
+    )
+    script = Script("text", call("add", a=1), ["a", call("add", a=1)], whole, lambda request: request.messages[0].text)
+    replies = [script.complete(ASKED) for _ in range(5)]
+    assert [r.message.text for r in replies] == ["text", "", "a", "x", "17 + 25?"]
+    assert [len(r.message.function_calls) for r in replies] == [0, 1, 1, 0, 0]
+    assert replies[3] is whole
+    assert script.requests == [ASKED] * 5
+
+
+def test_errors_are_raised():
+    with pytest.raises(Overloaded, match="busy"):
+        Script(Overloaded("busy")).complete(ASKED)
+
+
+def test_a_missing_reply_is_loud():
+    script = Script("one")
+    script.complete(ASKED)
+    with pytest.raises(ScriptError, match=r"request 2 has no reply in the script; its last message: .*17 \+ 25"):
+        script.complete(ASKED)
+
+
+def test_left_over_replies_are_loud():
+    with pytest.raises(ScriptError, match="1 of 1 replies were never asked for: 'one'"), Script("one"):
+        pass
+
+
+def test_an_error_of_the_test_is_not_hidden_by_left_over_replies():
+    with pytest.raises(ZeroDivisionError), Script("one"):
+        raise ZeroDivisionError
+
+
+def test_what_it_cannot_reply_is_named():
+    with pytest.raises(UsageError, match="a script cannot reply 42"):
+        Script(42).complete(ASKED)
+
+
+def test_delays_are_on_its_own_clock():
+    script = Script(Delayed(3, "slow"), Delayed(9, "too slow"), clock=FakeClock(start_s=100))
+    assert script.complete(ASKED, timeout_s=5).message.text == "slow"
+    with pytest.raises(TimedOut, match="no reply within 5 s"):
+        script.complete(ASKED, timeout_s=5)
+    assert script.clock.now() == 108
+    assert script.clock.sleeps == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "deltas"),
+    [
+        ("one two", [TextDelta("one"), TextDelta(" two")]),
+        (Pieces("on", "e t", "wo"), [TextDelta("on"), TextDelta("e t"), TextDelta("wo")]),
+        (call("add", a=1), [FunctionCallStarted(0, "add"), ArgumentsDelta(0, '{"a": 1}')]),
+        ([Reasoning(text="hm"), "so"], [ReasoningDelta("hm"), TextDelta("so")]),
+    ],
+)
+def test_streams_give_deltas_and_then_the_reply(entry, deltas):
+    *first, last = Script(entry).stream(ASKED)
+    assert first == deltas
+    assert last == Script(entry).complete(ASKED)
+
+    async def collected() -> list[object]:
+        return [item async for item in Script(entry).astream(ASKED)]
+
+    assert asyncio.run(collected()) == [*first, last]
+
+
+def test_time_moves_when_somebody_sleeps():
+    clock = FakeClock(start_s=0)
+    clock.sleep(2)
+    asyncio.run(clock.asleep(3))
+    clock.advance(5)
+    assert (clock.now(), clock.sleeps) == (10, [2, 3])
+
+
+def test_without_permission_no_real_model_is_asked():
+    from fsm_agent.client import client_for
+    from fsm_agent.testing import no_model_requests
+
+    client = client_for("openai-compatible:x", base_url="http://127.0.0.1:9/v1", api_key="k-123456789")
+    with no_model_requests(), pytest.raises(UsageError, match="openai-compatible:x"):
+        client.complete(ASKED)
+    with pytest.raises(TimedOut):
+        client.complete(ASKED)
