@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from transitions import MachineError
+from transitions import Machine, MachineError
 
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
@@ -13,7 +13,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeE
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits, is_within
-from fsm_agent.machine import MACHINE
+from fsm_agent.machine import MACHINE, guards
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
@@ -69,6 +69,8 @@ class AgentCall:
         "state",
         "stop_when",
     )
+
+    machine: ClassVar[Machine] = MACHINE
 
     def __init__(
         self,
@@ -132,14 +134,13 @@ class AgentCall:
             trigger, answer = read(r, call, outcome)
         self.after = r
         try:
-            took = MACHINE.events[trigger].trigger(self, self, answer)
-            if not took:
-                raise MachineError("no row took it")
+            if not self.machine.events[trigger].trigger(self, self, answer):
+                raise MachineError(f"the guards {guards(self.machine, trigger, r.state)} said no")
             self._commit(trigger, key, outcome, answer)
         except MachineError as error:
             self.state = r.state
-            legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
-            raise IllegalTrigger(f"{trigger!r} is not possible in {r.state}; possible: {legal}") from error
+            legal = ", ".join(sorted(self.machine.get_triggers(r.state.name))) or "none: it has ended"
+            raise IllegalTrigger(f"{trigger!r} is not possible in {r.state}: {error.value}; possible: {legal}") from error
         except BaseException:
             self.state = r.state
             raise

@@ -26,7 +26,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.events import Done, TextDelta
+from fsm_agent.events import Done, Suspended, TextDelta
 from fsm_agent.testing import Script, call
 
 
@@ -264,7 +264,51 @@ def test_a_system_prompt_with_variables(script):
     assert one.requests[0].messages[0].text == "You are terse."
 
 
-def test_closing_is_for_clients_that_were_made():
+class Noted(Script):
+    """A client that notes when it is closed."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+
+    async def aclose(self):
+        self.closed += 1
+
+
+def test_an_agent_closes_its_client():
+    client = Noted("ok")
+    with Agent(client) as agent:
+        agent.call("hi")
+    assert client.closed == 1
+
+    async def main() -> None:
+        async with Agent(client, name="other") as agent:
+            client._entries.append("ok")
+            await agent.acall("hi")
+
+    asyncio.run(main())
+    assert client.closed == 2
+
+
+def test_a_client_that_was_never_made_needs_no_closing():
     with Agent("openai:gpt-5-mini"):
         pass
-    asyncio.run(Agent(Script()).aclose())
+    asyncio.run(Agent("openai:gpt-5-mini").aclose())
+
+
+def test_a_client_is_made_of_the_models_name_on_first_use():
+    agent = Agent("openai-compatible:some-model")
+    assert agent.client.name == "openai-compatible:some-model"
+    assert agent.client is agent.client
+
+
+def test_a_suspended_stream_ends_without_an_error(script):
+    agent = Agent(script(call("erase", path="x")), functions=[erase])
+    assert isinstance(list(agent.stream("go"))[-1], Suspended)
+
+    async def main() -> list[object]:
+        other = Agent(script(call("erase", path="x")), functions=[erase])
+        return [event async for event in other.astream("go")]
+
+    assert isinstance(asyncio.run(main())[-1], Suspended)

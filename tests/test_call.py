@@ -7,12 +7,21 @@ import dataclasses
 import pytest
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
-from fsm_agent.call import AgentCall
+from fsm_agent.call import AgentCall, CallResult
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import CallModel, Settings, Sleep
-from fsm_agent.errors import CallFailed, CallSuspended, ErrorReport, IllegalTrigger, OutcomeError, ProviderError
+from fsm_agent.errors import (
+    CallFailed,
+    CallSuspended,
+    ErrorReport,
+    IllegalTrigger,
+    OutcomeError,
+    PromptError,
+    ProviderError,
+)
 from fsm_agent.functions import function
 from fsm_agent.limits import Limits
+from fsm_agent.machine import LeanMachine
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
 from fsm_agent.prompts import Prompt
@@ -441,3 +450,33 @@ def test_cost_of_a_round_does_not_grow_with_the_rounds_before():
         call.advance(call.effects[0].key, Returned(text="0"))
     assert call._folded == 49
     assert call.record.dialog._items is request(call).messages._items
+
+
+def test_a_table_without_a_last_row_is_an_error_that_names_the_guard():
+    class Unguarded(AgentCall):
+        machine = LeanMachine(model=None, states=State, initial=None, auto_transitions=False)
+
+    def never(call, answer):
+        return False
+
+    Unguarded.machine.add_transition("begun", State.SEEDED, State.CALLING, conditions=never)
+    call = Unguarded(begun().record.changed(state=State.SEEDED), PROMPT)
+    with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
+        call.advance("begin", Begun(at_s=0.0))
+    assert call.state is State.SEEDED
+
+
+def test_a_mistake_of_the_caller_in_a_parser_is_not_the_models():
+    def misconfigured(text: str) -> str:
+        raise PromptError("the template needs a name")
+
+    with pytest.raises(PromptError):
+        say(begun(prompt=Prompt("x", parser=misconfigured)), "42")
+
+
+def test_what_is_not_there_yet_is_none():
+    call = begun()
+    assert call.output is None
+    assert CallResult(call).message.text == ""
+    assert CallResult(call).ending is None
+    assert "CallResult(Calling, None" in repr(CallResult(call))

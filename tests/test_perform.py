@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -62,3 +63,9 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
 def test_results_are_told_as_json_unless_they_are_text():
     effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
     assert run_function(effect, 1, World.of(Script())).text == "42"
+
+
+def test_the_systems_clock_waits():
+    clock = SystemClock()
+    clock.sleep(0)
+    asyncio.run(clock.asleep(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import signal
 import threading
 
 import pytest
@@ -83,3 +84,18 @@ def test_a_coroutine_runs_from_sync_code_inside_a_loop():
         return run_coroutine(inner())
 
     assert asyncio.run(outer()) == 42
+
+
+def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
+    ended = threading.Event()
+
+    async def stuck() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_coroutine(stuck())
+    assert ended.wait(20)
