@@ -1,0 +1,324 @@
+"""How does a graph of states become Mermaid, DOT, SVG or PNG?
+
+Names and texts of a diagram are data, whoever wrote them: models and users have their say in the trace of a
+call.  Here each becomes printable, of bounded length, and escaped for the language it is put in, so no text
+ends a label, starts a tag or adds a node.
+
+Colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/,
+2008-09-30).  Nodes carry both a fill and a text color, and lines a medium one, so that they can be read on
+a white page and on a black one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args, overload
+
+from fsm_agent.errors import ConfigError, UsageError
+
+Format = Literal["mermaid", "dot", "svg", "png"]
+Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]
+
+FORMATS: dict[str, Format] = {  # by the suffix of a file
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".md": "mermaid",  # in a fence, as GitHub draws it
+    ".dot": "dot",
+    ".gv": "dot",
+    ".svg": "svg",
+    ".png": "png",
+}
+
+_COLORS: dict[str, tuple[str, str, str]] = {  # fill, line, text
+    "plain": ("#DCEBF7", "#0072B2", "#0B2F4A"),
+    "branch": ("#FDF0D5", "#B87400", "#4A3000"),
+    "success": ("#D8F0E6", "#009E73", "#003D2C"),
+    "failure": ("#FBE3D6", "#D55E00", "#5A2600"),
+    "faded": ("#F6F8FA", "#AFB8C1", "#6E7781"),
+}
+_FONT = "Helvetica,Arial,sans-serif"
+_LINE = 100  # characters of a line of a label; what is beyond is cut
+_FOLD = 20  # characters after which the label of an edge goes on in the next line
+_CONFIG = ("config:", "  flowchart:", "    wrappingWidth: 600")  # pixels; the lines of labels are short enough
+_SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that is not surely plain
+_INSTALL = (
+    "`apt-get install graphviz`, `brew install graphviz`, `winget install graphviz` or https://graphviz.org/download"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A state."""
+
+    id: str
+    label: str
+    tone: Tone = "plain"
+    is_start: bool = False
+    is_final: bool = False
+    is_current: bool = False  # where a run stands or has ended
+    visits: int | None = None  # None: not of a run
+    note: tuple[str, ...] = ()  # lines in small print
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A way from one state to another, or back to itself."""
+
+    source: str
+    target: str
+    lines: tuple[str, ...] = ()  # of its label
+    is_dashed: bool = False
+    times: int | None = None  # taken; None: not of a run
+    weight: int = 1  # the heavier, the shorter and straighter it is drawn, where the format can say so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagram:
+    """A graph of states, ready to be drawn.
+
+    Raises:
+        UsageError: Two nodes have one id, or an edge leads to no node.
+    """
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    caption: tuple[str, ...] = ()  # lines
+
+    def __post_init__(self) -> None:
+        ids = Counter(node.id for node in self.nodes)
+        if twice := sorted(name for name, times in ids.items() if times > 1):
+            raise UsageError(f"several nodes of a diagram have the ids {twice!r}: each one of its own would be right")
+        ends = {name for edge in self.edges for name in (edge.source, edge.target)}
+        if unknown := sorted(ends - set(ids)):
+            raise UsageError(f"edges of a diagram lead to {unknown!r}: ids of its nodes, {list(ids)!r}, would be right")
+
+
+@overload
+def render(diagram: Diagram, format: Literal["mermaid", "dot", "svg"]) -> str: ...
+@overload
+def render(diagram: Diagram, format: Literal["png"]) -> bytes: ...
+@overload
+def render(diagram: Diagram, format: str) -> str | bytes: ...
+def render(diagram: Diagram, format: str) -> str | bytes:
+    """Draw ``diagram``.
+
+    Args:
+        diagram: What to draw.
+        format: ``mermaid`` and ``dot`` are texts; ``svg`` and ``png`` need the program `dot` of Graphviz.
+
+    Raises:
+        UsageError: There is no such format.
+        ConfigError: `dot` is not installed, or does not work.
+    """
+    if format == "mermaid":
+        return _mermaid(diagram)
+    if format == "dot":
+        return str(_digraph(diagram).source)
+    if format == "svg":
+        return _picture(diagram, "svg").decode()
+    if format == "png":
+        return _picture(diagram, "png")
+    raise UsageError(f"format is {format!r}: one of {', '.join(get_args(Format))} would be right")
+
+
+def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
+    """Draw ``diagram`` into a file, which is either written whole or left as it was.
+
+    Args:
+        diagram: What to draw.
+        path: The file; its directory has to be there.
+        format: What `render` takes; None: by the suffix of ``path``.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        UsageError: The suffix stands for no format, or there is no such format or directory.
+        ConfigError: `dot` is needed, and is not installed or does not work.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if format is None and suffix not in FORMATS:
+        raise UsageError(f"path is {str(path)!r}: one that ends in {', '.join(FORMATS)} would be right, or a format")
+    if not path.parent.is_dir():
+        raise UsageError(f"path is {str(path)!r}: {str(path.parent)!r} is no directory")
+    format = format or FORMATS[suffix]
+    drawn = render(diagram, format)
+    if isinstance(drawn, str):
+        drawn = (f"```mermaid\n{drawn}```\n" if suffix == ".md" and format == "mermaid" else drawn).encode()
+    with tempfile.TemporaryDirectory(prefix=".drawing-", dir=path.parent) as directory:
+        fresh = Path(directory, path.name)
+        fresh.write_bytes(drawn)
+        os.replace(fresh, path)
+    return path
+
+
+def _names(diagram: Diagram) -> dict[str, str]:
+    """What each node is called in Mermaid and DOT, whose keywords are written small."""
+    plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
+    return {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
+
+
+def one_line(text: str, length: int = _LINE) -> str:
+    """The beginning of ``text``, up to ``length`` characters, as one printable line."""
+    line = " ".join("".join([c if c.isprintable() else " " for c in text[: 2 * length]]).split())
+    return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
+
+
+def _folded(edge: Edge, indent: str = "") -> list[str]:
+    fold = textwrap.TextWrapper(_FOLD, subsequent_indent=indent, break_on_hyphens=False)
+    return [part for line in edge.lines for part in fold.wrap(one_line(line))]
+
+
+def _colors(node: Node) -> tuple[str, str, str]:
+    return _COLORS["faded" if node.visits == 0 else node.tone]
+
+
+def _line_color(edge: Edge, target: Node) -> str:
+    if edge.times == 0:
+        return _COLORS["faded"][1]
+    return _COLORS["branch" if edge.is_dashed and target.tone == "plain" else target.tone][1]
+
+
+def _mermaid(diagram: Diagram) -> str:
+    """A flowchart: Mermaid's state diagrams have no dashed lines."""
+    names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
+    lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", "flowchart TB"]
+    styles: list[str] = []
+    for node in diagram.nodes:
+        name, text = names[node.id], _mermaid_label((node.label, *node.note))
+        lines.append(f"    {name}" + (f"((({text})))" if node.is_final else f"({text})"))
+        fill, line, color = _colors(node)
+        width = 4 if node.is_current else 2
+        styles.append(f"    style {name} fill:{fill},stroke:{line},color:{color},stroke-width:{width}px")
+    arrows: list[tuple[str, str]] = []  # and what it looks like
+    for node in diagram.nodes:
+        if node.is_start:
+            color = _COLORS["plain"][1]
+            lines.append(f'    start_{names[node.id]}((" "))')
+            styles.append(f"    style start_{names[node.id]} fill:{color},stroke:{color}")
+            arrows.append((f"start_{names[node.id]} --> {names[node.id]}", f"stroke:{color},stroke-width:2px"))
+    looping = {edge.source for edge in diagram.edges if edge.source == edge.target and edge.lines}
+    for edge in diagram.edges:
+        is_long = edge.source in looping and edge.source != edge.target  # past the label of the loop
+        arrow = ("-..->" if is_long else "-.->") if edge.is_dashed else ("--->" if is_long else "-->")
+        label = f"|{_mermaid_label(_folded(edge))}|" if edge.lines else ""
+        look = f"stroke:{_line_color(edge, by_id[edge.target])},stroke-width:{3 if edge.times else 2}px"
+        look += ",stroke-dasharray:7 5" if edge.is_dashed else ""
+        arrows.append((f"{names[edge.source]} {arrow}{label} {names[edge.target]}", look))
+    lines += [f"    {arrow}" for arrow, _ in arrows]
+    if diagram.caption:
+        lines.append(f"    caption[{_mermaid_label(diagram.caption)}]")
+        styles.append("    style caption fill:none,stroke:none")
+    for look in dict.fromkeys(look for _, look in arrows):
+        numbers = ",".join(str(i) for i, (_, other) in enumerate(arrows) if other == look)
+        styles.append(f"    linkStyle {numbers} {look}")
+    return "\n".join([*lines, *styles]) + "\n"
+
+
+def _mermaid_label(lines: Iterable[str]) -> str:
+    text = "<br/>".join(_entities(one_line(line)) for line in lines)
+    return f'"{text or " "}"'  # an empty label is a mistake in Mermaid
+
+
+def _entities(text: str) -> str:
+    """ASCII that might mean something to Mermaid, or to the Markdown in its labels, as ``#code;``."""
+    return _SPECIAL.sub(lambda c: "#36;#8203;" if c[0] == "$" else f"#{ord(c[0])};", text)  # $$: a formula
+
+
+def _yaml(text: str) -> str:
+    return '"' + _SPECIAL.sub(lambda c: f"\\u{ord(c[0]):04x}", text) + '"'
+
+
+def _digraph(diagram: Diagram) -> Any:
+    from graphviz import Digraph
+
+    names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
+    graph = Digraph(
+        "diagram",
+        graph_attr={
+            "label": _dot_label([diagram.title, *diagram.caption]),
+            "labelloc": "t",
+            "fontname": _FONT,
+            "fontsize": "14",
+            "bgcolor": "white",
+            "pad": "0.3",
+            "nodesep": "0.35",
+            "ranksep": "0.65",
+        },
+        node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".25,.12"},
+        edge_attr={"fontname": _FONT, "fontsize": "11", "arrowsize": "0.7"},
+    )
+    for node in diagram.nodes:
+        if not node.is_final:
+            graph.node(names[node.id], **_dot_node(node))
+    with graph.subgraph(graph_attr={"rank": "sink"}) as last:
+        for node in diagram.nodes:
+            if node.is_final:
+                last.node(names[node.id], **_dot_node(node))
+    for node in diagram.nodes:
+        if node.is_start:
+            dot, color = f"start_{names[node.id]}", _COLORS["plain"][1]
+            graph.node(dot, label="", shape="circle", width="0.16", style="filled", fillcolor=color, color=color)
+            graph.edge(dot, names[node.id], weight="8", color=color)
+    for edge in diagram.edges:
+        graph.edge(names[edge.source], names[edge.target], **_dot_edge(edge, by_id[edge.target]))
+    return graph
+
+
+def _dot_node(node: Node) -> dict[str, str]:
+    fill, line, color = _colors(node)
+    attributes = {"label": _dot_label([node.label, *node.note]), "fillcolor": fill, "color": line, "fontcolor": color}
+    attributes["penwidth"] = "3" if node.is_current else "1.5"
+    return attributes | ({"peripheries": "2"} if node.is_final else {})
+
+
+def _dot_edge(edge: Edge, target: Node) -> dict[str, str]:
+    color = _line_color(edge, target)
+    attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
+    is_loop = edge.source == edge.target
+    if edge.lines:
+        below = [""] if is_loop else []  # lifts the label over the lines that leave to the side
+        attributes["label"] = _dot_text([f" {line} " for line in _folded(edge, "   ")] + below, r"\l")
+    if edge.is_dashed:
+        attributes["style"] = "dashed"
+    if edge.times:
+        attributes["penwidth"] = "2.5"
+    return attributes | ({"tailport": "ne", "headport": "e"} if is_loop else {})
+
+
+def _dot_label(lines: Iterable[str]) -> str:
+    return _dot_text([one_line(line) for line in lines], r"\n")
+
+
+def _dot_text(lines: Iterable[str], end: str) -> str:
+    """Lines with what ends each, so that none is taken for HTML; an ``&`` would start an entity."""
+    from graphviz import escape
+
+    return "".join([escape(line).replace("&", "&amp;") + end for line in lines])
+
+
+def _picture(diagram: Diagram, format: str) -> bytes:
+    from graphviz import CalledProcessError, ExecutableNotFound
+
+    graph = _digraph(diagram)
+    if format == "png":
+        graph.graph_attr["dpi"] = "144"
+    try:
+        return bytes(graph.pipe(format=format, quiet=True))
+    except ExecutableNotFound as error:
+        raise ConfigError(
+            f"format is {format!r}, which needs the program 'dot', and it is not in PATH: install Graphviz "
+            f"({_INSTALL}), or take the format 'mermaid' or 'dot'"
+        ) from error
+    except CalledProcessError as error:
+        said = (error.stderr or b"").decode(errors="replace")
+        raise ConfigError(f"the program 'dot' could not draw {format!r}: {one_line(said)}") from error
