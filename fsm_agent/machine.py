@@ -79,4 +79,4 @@ MACHINE = LeanMachine(
 def guards(machine: Machine, trigger: str, state: State) -> str:
     """The names of the guards that decide on a trigger in a state, for error messages."""
     rows = machine.events[trigger].transitions[state.name]
-    return ", ".join(condition.func.__name__ for row in rows for condition in row.conditions)
+    return ", ".join(getattr(condition.func, "__name__", "?") for row in rows for condition in row.conditions)

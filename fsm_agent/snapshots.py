@@ -14,7 +14,7 @@ from fsm_agent.functions import described_errors
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord
 
-VERSION = 1
+VERSION: Literal[1] = 1
 
 
 @with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))

@@ -1,0 +1,29 @@
+"""Do the facts about replies add up?"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm_agent.messages import FunctionCall
+from fsm_agent.replies import Reply, Usage
+
+usages = st.builds(Usage, **{name: st.none() | st.integers(0, 9) for name in Usage.__dataclass_fields__})
+
+
+@given(usages, usages, usages)
+def test_usage_adds_up_in_any_grouping(a, b, c):
+    assert (a + b) + c == a + (b + c)
+    assert a + Usage() == a
+    assert (a + b).total_tokens == a.total_tokens + b.total_tokens
+
+
+def test_what_was_never_reported_stays_so():
+    total = Usage(input_tokens=3) + Usage(output_tokens=0)
+    assert total == Usage(input_tokens=3, output_tokens=0)
+    assert total.cached_tokens is None
+
+
+def test_a_plain_reply():
+    call = FunctionCall(name="f", arguments_json="{}")
+    assert Reply.of("a", call).message.parts[1] is call
