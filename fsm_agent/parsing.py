@@ -43,7 +43,7 @@ class Output:
     @property
     def name(self) -> str:
         """What the wire calls the type; letters, digits and underscores."""
-        return re.sub(r"\W+", "_", getattr(self.type, "__name__", "answer"))[:64]
+        return re.sub(r"\W+", "_", getattr(self.type, "__name__", "answer"), flags=re.ASCII)[:64]
 
     @property
     def is_wrapped(self) -> bool:

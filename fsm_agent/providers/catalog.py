@@ -1,0 +1,258 @@
+"""Which providers are known, where do they listen, and what do their models take?
+
+Data only; anything here can be overridden by the caller or added to by `register_provider`.  Base URLs and names of
+variables are those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks
+are from recorded traffic where there is some, otherwise from the source that stands beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.wire import Codec, Profile
+
+Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """An API by name: its wire, its address, where its key is found, what its models take."""
+
+    name: str
+    codec: Codec
+    base_url: str | None = None  # None: the caller's or a variable's
+    base_url_variable: str | None = None
+    base_path: str = ""  # behind a caller's base URL that has no path of its own
+    key_variables: tuple[str, ...] = ()  # the first that is set; none: no key unless one is given
+    key_is_optional: bool = False
+    key_header: str | None = None  # carries the key as it is, instead of the codec's header
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    profile: Profile = field(default_factory=Profile)
+    models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
+    closes_after_stream: bool = False  # without saying so: its connections cannot be used again
+    is_embedded: bool = False  # its server is started here when needed
+
+    def profile_of(self, model: str) -> Profile:
+        """What ``model`` takes.  Patterns see its name in lower case, with and without what is before a slash."""
+        name = model.lower()
+        bare = name.rpartition("/")[2]
+        changes: dict[str, Any] = {}
+        for pattern, differs in self.models:
+            if fnmatchcase(name, pattern) or fnmatchcase(bare, pattern):
+                changes |= differs
+        return replace(self.profile, **changes)
+
+
+CHAT = OpenAIChat()
+
+# Models that reason refuse sampling settings and take only the newer name of the limit.  GPT-5.1 to 5.4 reason only
+# when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)
+_REASONS = {"temperature": False, "logprobs": False, "stop": False, "max_tokens_name": "max_completion_tokens"}
+_REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True}
+OPENAI_MODELS: Overrides = (
+    ("gpt-3.5*", {"native_schema": False, "images": False}),
+    ("gpt-4", {"native_schema": False, "images": False}),
+    ("gpt-4-*", {"native_schema": False}),
+    ("gpt-4o-2024-05-13", {"native_schema": False}),
+    ("o[1-9]*", _REASONS),
+    ("o1*", {"stop": True}),
+    ("o[13]-mini*", {"images": False}),
+    ("o1-preview*", {"images": False, "native_schema": False, "strict_functions": False, "system_role": "user"}),
+    ("o1-mini*", {"native_schema": False, "strict_functions": False, "system_role": "user"}),
+    ("gpt-[5-9]*", _REASONS),
+    ("gpt-5-chat*", _REASONS_ON_REQUEST),
+    ("gpt-5.[1-4]*", _REASONS_ON_REQUEST),
+    ("gpt-5.[1-4]-chat*", _REASONS),
+    ("gpt-5.[1-4]-pro*", _REASONS),
+    ("gpt-5.1-codex*", _REASONS),
+)
+_OPENAI = Profile(max_tokens_name="max_completion_tokens")
+_LOOSE = Profile(strict_functions=False)
+_THINKS_ALOUD = Profile(strict_functions=False, reasoning_name="reasoning_content")
+# A schema silences the functions, a named function means no more than "auto": measured, llama.cpp b11549.
+_LLAMA_CPP = Profile(schema_with_functions=False, strict_functions=False, named_tool_choice=False)
+
+
+def _chat(name: str, base_url: str | None, *key_variables: str, **facts: Any) -> Provider:
+    return Provider(name=name, codec=CHAT, base_url=base_url, key_variables=key_variables, **facts)
+
+
+def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provider:
+    """One that people run themselves, mostly without a key."""
+    facts |= {"base_path": "/v1", "key_is_optional": True}
+    return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
+
+
+_BUILT_IN = (
+    *[
+        _chat(
+            name,
+            "https://api.openai.com/v1",
+            "OPENAI_API_KEY",
+            base_url_variable="OPENAI_BASE_URL",
+            profile=_OPENAI,
+            models=OPENAI_MODELS,
+        )
+        for name in ("openai", "openai-chat")
+    ],
+    _chat(
+        "azure",
+        None,
+        "AZURE_OPENAI_API_KEY",
+        key_header="api-key",
+        base_url_variable="AZURE_OPENAI_ENDPOINT",
+        base_path="/openai/v1",
+        profile=_OPENAI,
+        # https://github.com/pydantic/pydantic-ai/issues/6593
+        models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
+    ),
+    _chat("github", "https://models.github.ai/inference", "GITHUB_API_KEY", "GITHUB_TOKEN", models=OPENAI_MODELS),
+    _chat(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        profile=Profile(reasoning_name="reasoning_details"),
+    ),
+    _chat("vercel", "https://ai-gateway.vercel.sh/v1", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
+    _chat(
+        "cerebras",
+        "https://api.cerebras.ai/v1",
+        "CEREBRAS_API_KEY",
+        # '"tools" is incompatible with "response_format"': https://github.com/BerriAI/litellm/pull/31445; 422 where
+        # only some functions are strict: https://github.com/RooCodeInc/Roo-Code/issues/10334
+        profile=replace(_OPENAI, schema_with_functions=False, strict_functions=False),
+    ),
+    _chat(
+        "groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        base_url_variable="GROQ_BASE_URL",
+        # https://console.groq.com/docs/structured-outputs and https://console.groq.com/docs/openai (November 2026)
+        profile=replace(
+            _OPENAI, native_schema=False, schema_with_functions=False, strict_functions=False, logprobs=False
+        ),
+        models=tuple([(family, {"native_schema": True}) for family in ("gpt-oss-*", "llama-4-*", "kimi-k2*")]),
+    ),
+    _chat(
+        "deepseek",
+        "https://api.deepseek.com",
+        "DEEPSEEK_API_KEY",
+        # "This response_format type is unavailable now"; `strict` at its beta address only.
+        profile=replace(_THINKS_ALOUD, native_schema=False, images=False),
+        models=(
+            ("deepseek-reasoner*", {"named_tool_choice": False, "logprobs": False}),
+            ("deepseek-v4-*", {"named_tool_choice": False}),
+        ),
+    ),
+    _chat(
+        "mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        # 422 for what it does not know; usage comes unasked: https://github.com/dnakov/anon-kode/issues/53
+        profile=Profile(stream_usage=False, logprobs=False, seed_name="random_seed", reasoning_name="thinking"),
+    ),
+    _chat("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+    *[
+        _chat(name, "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "MOONSHOTAI_API_KEY", profile=_THINKS_ALOUD)
+        for name in ("moonshot", "moonshotai")
+    ],
+    _chat(
+        "zai",
+        "https://api.z.ai/api/paas/v4",
+        "ZAI_API_KEY",
+        profile=replace(_THINKS_ALOUD, native_schema=False, named_tool_choice=False, logprobs=False),
+    ),
+    _chat(
+        "alibaba",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE_API_KEY",
+        "ALIBABA_API_KEY",
+        base_url_variable="DASHSCOPE_BASE_URL",
+        profile=_LOOSE,
+    ),
+    _chat(
+        "perplexity",
+        "https://api.perplexity.ai",
+        "PERPLEXITY_API_KEY",
+        "PPLX_API_KEY",
+        profile=replace(_LOOSE, named_tool_choice=False, logprobs=False),
+    ),
+    _chat("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", profile=_LOOSE),
+    _chat("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", profile=_LOOSE),
+    _chat("nvidia", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", profile=_LOOSE),
+    _chat("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN", "HUGGINGFACE_API_KEY", profile=_LOOSE),
+    _chat("sambanova", "https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY", profile=_LOOSE),
+    # `strict`: https://github.com/pydantic/pydantic-ai/issues/4116
+    _server(
+        "ollama",
+        "http://localhost:11434/v1",
+        "OLLAMA_API_KEY",
+        profile=replace(_LOOSE, named_tool_choice=False, reasoning_name="reasoning"),
+    ),
+    # 400 for a named function: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670
+    _server(
+        "lmstudio", "http://localhost:1234/v1", "LMSTUDIO_API_KEY", profile=replace(_LOOSE, named_tool_choice=False)
+    ),
+    _server("vllm", "http://localhost:8000/v1", "VLLM_API_KEY", profile=Profile(reasoning_name="reasoning")),
+    _server("llamacpp", "http://localhost:8080/v1", "LLAMA_API_KEY", profile=_LLAMA_CPP, closes_after_stream=True),
+    _chat("local", None, profile=replace(_LLAMA_CPP, images=False), closes_after_stream=True, is_embedded=True),
+    _chat("openai-compatible", None, profile=_LOOSE),
+)
+
+_providers: dict[str, Provider] = {entry.name: entry for entry in _BUILT_IN}
+PROVIDERS: Mapping[str, Provider] = MappingProxyType(_providers)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def provider(name: str) -> Provider:
+    """The provider of this name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if (found := _providers.get(name)) is not None:
+        return found
+    close = get_close_matches(name.strip().lower(), _providers, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(_providers))}"
+    raise ConfigError(f"no provider is called {name!r}: {hint}")
+
+
+def register_provider(new: Provider, *, overwrite: bool = False) -> None:
+    """Make a provider known under its name, in this process.
+
+    Raises:
+        ConfigError: The name is taken and is not to be overwritten, or cannot stand before a colon.
+    """
+    if not _NAME.fullmatch(new.name):
+        raise ConfigError(f"{new.name!r} is no name for a provider: lower-case letters, digits, '-', '_' and '.' are")
+    if overwrite:
+        _providers[new.name] = new
+    elif _providers.setdefault(new.name, new) is not new:
+        raise ConfigError(f"a provider is called {new.name!r} already: take another name, or overwrite=True")
+
+
+def split_model(model: str) -> tuple[Provider, str]:
+    """The provider and the model's own name in ``provider:model``.
+
+    Raises:
+        ConfigError: A part is missing, or there is no such provider.
+    """
+    prefix, colon, name = model.partition(":")
+    if not colon:
+        if prefix in _providers:
+            raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
+        known = ", ".join(f"{known}:" for known in sorted(_providers))
+        raise ConfigError(f"{model!r} names no provider; put one of these before it: {known}")
+    found = provider(prefix)
+    if not name.strip() and not found.is_embedded:
+        raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
+    return found, name

@@ -1,0 +1,297 @@
+"""What does a provider say when it does not answer, and is it worth asking again?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+from fsm_agent.errors import (
+    RETRYABLE_STATUS,
+    AuthFailed,
+    BadReply,
+    ContextTooLong,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    TimedOut,
+)
+from fsm_agent.providers.wire import read_json
+
+MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
+_MAX_READ = 1_000_000  # bytes of an error's body that are looked at
+_MAX_DELAY_S = 7 * 24 * 3600.0  # a longer wait is a mistake of theirs
+_REQUEST_ID = (
+    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
+    *("x-generation-id", "cf-ray"),
+)
+
+
+class Rule(NamedTuple):
+    """What one kind of failure looks like, and what it is."""
+
+    error: type[ProviderError]
+    retryable: bool | None = None  # None: as the server, the class or the status says
+    statuses: frozenset[int] = frozenset()
+    codes: frozenset[str] = frozenset()  # lower-case; the provider's code or type
+    words: re.Pattern[str] | None = None  # in its message
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+# Read from the top; the first that matches counts.  The wordings are from recorded replies and from the
+# services' public documentation (2026-11); they matter where status and code do not say enough.
+RULES = (
+    Rule(
+        ContextTooLong,
+        statuses=frozenset({413}),
+        codes=frozenset(
+            {
+                *("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"),
+                *("model_context_window_exceeded", "request_too_large", "tokens_limit_reached"),
+            }
+        ),
+        words=_words(
+            r"maximum (context|prompt) length|(context|prompt|input token count)[^.]{0,40} exceed"
+            r"|exceed[^.]{0,60}(context (length|window|size|limit)|maximum number of tokens|token limit)"
+            r"|(prompt|input|request) is too long|request too large|tokens? \+ .max_new_tokens. must be"
+        ),
+    ),
+    # A reply that the server could not read from its own model: asking again may well help.
+    Rule(
+        BadReply,
+        codes=frozenset({"tool_use_failed", "json_validate_failed"}),
+        words=_words(r"output that does not match the expected"),
+    ),
+    # llama.cpp answers 500 to what is the caller's mistake.
+    Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
+    Rule(
+        RateLimited,
+        retryable=False,
+        codes=frozenset(
+            {
+                *("insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error"),
+                *("billing_hard_limit_reached", "billing_not_active", "billing_error"),
+            }
+        ),
+        words=_words(r"insufficient (balance|credits)|credit balance is too low"),
+    ),
+    Rule(
+        AuthFailed,
+        statuses=frozenset({401, 403}),
+        codes=frozenset({"invalid_api_key", "authentication_error", "permission_error", "unauthenticated"}),
+        words=_words(r"(incorrect|invalid) api key|api key (is )?(not valid|invalid)"),
+    ),
+    Rule(RateLimited, statuses=frozenset({429})),
+    Rule(TimedOut, statuses=frozenset({408, 524})),
+    Rule(Overloaded, statuses=frozenset({500, 502, 503, 504, 520, 521, 522, 523, 529})),
+)
+
+# Inside a 200 response there is no status: the one that the provider would have given with these words.
+STATUS_OF = {
+    "invalid_request_error": 400,
+    "invalid_argument": 400,
+    "content_filter": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "timeout_error": 408,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "resource_exhausted": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": 529,
+}
+
+_KEYS = re.compile(
+    r"\b(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8)[-_][A-Za-z0-9_-]{12,}"
+    r"|\bAIza[A-Za-z0-9_-]{20,}|\bya29\.[A-Za-z0-9._-]{16,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9._-]{10,}"
+    r"|\b[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
+)
+_TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,500})</title>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]{0,500}>")
+_SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
+_AGAIN_IN = re.compile(
+    r"try again in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """What was read off an error's body."""
+
+    message: str = ""
+    codes: tuple[str, ...] = ()  # code, type, …, the most telling first
+    status: int | None = None
+    retry_after_s: float | None = None
+    request_id: str | None = None
+
+
+def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The error that a response of this status is; header names are lower-case."""
+    body = body[:_MAX_READ]
+    try:
+        report = _read(read_json(body))
+    except ValueError:
+        report = _Report(message=_page_text(body))
+    return _error(status, status, headers, report)
+
+
+def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
+    """The error that stands inside a response of status 200: its JSON, or what is there instead."""
+    report = _read(document)
+    said = [report.status, *(STATUS_OF.get(code.lower()) for code in report.codes)]
+    return _error(200, next((status for status in said if status), 500), headers, report)
+
+
+def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
+    """The error that a response of status 200 is when nothing, or no answer, can be read in it."""
+    shown = _shown(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
+    return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """What the provider wants to hear when asked about this response."""
+    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
+
+
+def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
+    """The typed error; ``meant`` is the status that counts, ``status`` the one that came."""
+    codes = {code.lower() for code in report.codes}
+    message = report.message[: 4 * MAX_MESSAGE]
+    rule = next(
+        (
+            rule
+            for rule in RULES
+            if meant in rule.statuses or codes & rule.codes or (rule.words and rule.words.search(message))
+        ),
+        Rule(ProviderError),
+    )
+    retryable = rule.retryable if rule.retryable is not None else rule.error.retryable_by_nature
+    if retryable is None:
+        retryable = meant in RETRYABLE_STATUS or headers.get("x-should-retry") == "true"
+    retryable = retryable and headers.get("x-should-retry") != "false"
+    words = [code for code in report.codes if not code.isdigit()]
+    delay_s = _retry_after_s(headers)
+    return rule.error(
+        _shown(message) or f"HTTP {status} with nothing said",
+        status=status,
+        code=_shown(next(iter(words or report.codes), "")[:100]) or None,
+        request_id=request_id(headers) or report.request_id,
+        retryable=retryable,
+        retry_after_s=report.retry_after_s if delay_s is None else delay_s,
+    )
+
+
+def _read(document: Any, depth: int = 0) -> _Report:
+    """What an error's JSON says; every shape of WIRE, and anything else as its JSON."""
+    if isinstance(document, list) and document and depth < 4:
+        return _read(document[0], depth + 1)
+    if not isinstance(document, dict):
+        return _Report(message=document if isinstance(document, str) else _json(document))
+    inner = document.get("error") or document.get("errors")
+    if isinstance(inner, list) and inner:
+        inner = inner[0]
+    error = inner if isinstance(inner, dict) else document
+    value = inner if isinstance(inner, str) else _said(error)
+    said, nested = (value, _nested(value, depth)) if isinstance(value, str) else (_json(value), None)
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if isinstance(raw, str) and raw:
+        upstream = _nested(raw, depth)
+        said = f"{said}: {upstream.message if upstream else raw}"
+    elif nested:
+        said = nested.message
+    numbers = [str(error.get(name))[:4] for name in ("code", "status_code", "status", "http_code")]
+    id = document.get("request_id")
+    return _Report(
+        message=said or _json(document),
+        codes=(*(nested.codes if nested else ()), *_codes(error)),
+        status=next((int(number) for number in numbers if re.fullmatch("[45][0-9][0-9]", number)), None),
+        retry_after_s=_delay_of(error, said),
+        request_id=id[:200] if isinstance(id, str) and id else None,
+    )
+
+
+def _said(error: Mapping[str, Any]) -> Any:
+    names = ("message", "Message", "detail", "msg", "error_description", "title")
+    return next((error[name] for name in names if error.get(name)), "")
+
+
+def _codes(error: Mapping[str, Any]) -> tuple[str, ...]:
+    found = (error.get(name) for name in ("code", "type", "status", "__type"))
+    return tuple([str(code) for code in found if isinstance(code, str | int) and not isinstance(code, bool) and code])
+
+
+def _nested(said: str, depth: int) -> _Report | None:
+    """The error in a message that is itself JSON, as proxies send."""
+    if not said.startswith("{") or depth >= 4:
+        return None
+    try:
+        return _read(read_json(said.encode("utf-8", "replace")), depth + 1)
+    except ValueError:
+        return None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How long the headers ask to wait.
+
+    The `x-ratelimit-reset-*` headers are not read: they say when a bucket is full again, hours later
+    perhaps, not when the next request fits into it.
+    """
+    if milliseconds := _seconds(headers.get("retry-after-ms")):
+        return milliseconds / 1000
+    said = headers.get("retry-after")
+    seconds = _seconds(said)
+    if seconds is not None or not said or "date" not in headers:
+        return seconds
+    try:
+        moment, now = parsedate_to_datetime(said), parsedate_to_datetime(headers["date"])
+        return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
+    except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
+        return None
+
+
+def _delay_of(error: Mapping[str, Any], said: str) -> float | None:
+    """How long an error's body asks to wait: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and (delay_s := _seconds(detail.get("retryDelay"))) is not None:
+            return delay_s
+    if (delay_s := _seconds(error.get("retry_after"))) is not None:
+        return delay_s
+    match = _AGAIN_IN.search(said[:MAX_MESSAGE])
+    if match is None or not any(match.groups()):
+        return None
+    hours, minutes, seconds, unit = match.groups()
+    last = float(seconds or 0) / (1000 if unit and unit.lower() == "ms" else 1)
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + last
+
+
+def _seconds(said: Any) -> float | None:
+    match = _SECONDS.fullmatch(str(said)[:40])
+    return min(float(match[1]), _MAX_DELAY_S) if match else None
+
+
+def _page_text(body: bytes) -> str:
+    """What a body that is no JSON says: its text, or an HTML page's title."""
+    text = body.decode("utf-8", "replace").strip()
+    if not text.startswith("<"):
+        return text
+    title = _TITLE.search(text[:10_000])
+    return title[1].strip() if title else " ".join(_TAG.sub(" ", text[:10_000]).split())
+
+
+def _shown(text: str) -> str:
+    """A provider's text, bounded, and without anything that looks like a key."""
+    text = _KEYS.sub(lambda key: f"{key[0][:4]}***", text).strip()
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -1,0 +1,302 @@
+"""How is a request said in OpenAI's chat completions, the wire that most services speak?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import from_json
+
+from fsm_agent.effects import Request, Settings
+from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.events import Delta
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.parsing import Output
+from fsm_agent.providers.failures import failure, reported, unreadable
+from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
+from fsm_agent.providers.schemas import schema_in_words, strict_schema
+from fsm_agent.providers.wire import EventStream, Profile, ServerEvent, read_json
+from fsm_agent.replies import Reply
+
+
+class OpenAIChat:
+    """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it."""
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL."""
+        return "/chat/completions"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key."""
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+        """The request's JSON body.
+
+        Raises:
+            UsageError: The request needs what the profile says that the model cannot take.
+        """
+        schema = request.output.schema
+        in_words = schema is not None and not (
+            profile.native_schema and (profile.schema_with_functions or not request.functions)
+        )
+        messages = list(_messages(request.messages, model, profile))
+        if schema is not None and in_words:
+            _tell(messages, schema_in_words(schema, with_functions=bool(request.functions)), profile)
+        body: dict[str, Any] = {"model": model, "messages": messages}
+        if request.functions:
+            body |= _tools(request, profile)
+        if schema is not None and not in_words:
+            body["response_format"] = _response_format(request.output, schema, profile)
+        body |= _settings(request.settings, model, profile)
+        if stream:
+            body["stream"] = True
+            if profile.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        return {**body, **profile.extra_body, **request.settings.extra_body}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        if not 200 <= status < 300:
+            raise failure(status, headers, body)
+        try:
+            document = read_json(body)
+        except ValueError:
+            if body.lstrip().startswith((b"data:", b"event:", b": ")):  # streamed, though nobody asked for it
+                decoder = self.decoder(headers)
+                decoder.feed(body)
+                return decoder.finish()
+            raise unreadable("the reply is no JSON", headers, body) from None
+        reply = ReplyInParts(headers)
+        reply.take(document, is_whole=True)
+        return reply.finished()
+
+    def decoder(self, headers: Mapping[str, str]) -> OpenAIChatDecoder:
+        """A decoder for one streamed response of status 200."""
+        return OpenAIChatDecoder(self, headers)
+
+
+class OpenAIChatDecoder:
+    """Decodes one stream of ``/chat/completions``; see `Decoder`."""
+
+    def __init__(self, codec: OpenAIChat, headers: Mapping[str, str]) -> None:
+        self._codec = codec
+        self._headers = headers
+        self._events = EventStream()
+        self._reply = ReplyInParts(headers)
+        self._is_done = False
+        self._error: ProviderError | None = None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """What the next bytes add to the reply.
+
+        Raises:
+            ProviderError: The stream reports one, or is not what it should be.
+        """
+        return self._taken(self._events.feed(data))
+
+    def finish(self) -> Reply:
+        """The whole reply.
+
+        Raises:
+            ProviderError: The stream reported one, was cut off, or was empty.
+        """
+        self._taken(self._events.finish(), is_cut=True)
+        if self._error:
+            raise self._error
+        if (document := self._events.document) is not None:
+            return self._codec.decode(200, self._headers, document)
+        if not self._is_done and self._reply.finish_raw is None:
+            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+        return self._reply.finished()
+
+    def _taken(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
+        deltas: list[Delta] = []
+        try:
+            for event, data in events:
+                if self._is_done or not data.strip():
+                    continue
+                if data.strip() == b"[DONE]":
+                    self._is_done = True
+                elif event == "error":
+                    raise reported(_json_or_text(data), self._headers)
+                elif (chunk := self._chunk(data, is_cut)) is not None:
+                    deltas += self._reply.take(chunk)
+        except ProviderError as error:
+            self._error = error
+            raise
+        return deltas
+
+    def _chunk(self, data: bytes, is_cut: bool) -> Any:
+        try:
+            return read_json(data)
+        except ValueError:
+            if is_cut:  # half an event at the end of the bytes: what came before may be complete
+                return None
+            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
+
+
+def _json_or_text(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")
+
+
+def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iterator[dict[str, Any]]:
+    for message in messages:
+        results = [part for part in message.parts if isinstance(part, FunctionResult)]
+        for result in results:
+            # An empty string is refused as null by some services.
+            yield {"role": "tool", "tool_call_id": _wire_id(result), "content": result.text or "{}"}
+        if message.role == "system":
+            is_plain = not any(isinstance(part, Opaque) for part in message.parts)
+            content = _text_of(message) if is_plain else _content(message.parts, model, profile)
+            yield {"role": profile.system_role, "content": content}
+        elif message.role == "assistant":
+            yield _assistant(message, profile)
+        elif message.role == "user" and not (results and len(results) == len(message.parts)):
+            yield {"role": "user", "content": _content(message.parts, model, profile)}
+        elif message.role == "tool" and len(results) < len(message.parts):
+            other = next(part for part in message.parts if not isinstance(part, FunctionResult))
+            raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
+
+
+def _text_of(message: Message) -> str:
+    for part in message.parts:
+        if isinstance(part, Image):
+            raise UsageError(f"only a user's message can hold an image, and {message.role!r} is none: {part!r}")
+    return "".join([part.text for part in message.parts if isinstance(part, Text)])
+
+
+def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
+    """Content in parts; of a lone text just that."""
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    content: list[Any] = []
+    for part in parts:
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text})
+        elif isinstance(part, Image):
+            if not profile.images:
+                raise UsageError(f"the model {model!r} takes no images, and a message holds {part!r}")
+            content.append({"type": "image_url", "image_url": {"url": part.data_url()}})
+        elif isinstance(part, Opaque) and part.wire == WIRE:
+            content.append(part.data)
+    return content or ""
+
+
+def _assistant(message: Message, profile: Profile) -> dict[str, Any]:
+    entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
+    thought = message.reasoning
+    match profile.reasoning_name:
+        case "reasoning_content" if thought or message.function_calls:  # DeepSeek misses it beside calls
+            entry["reasoning_content"] = thought
+        case "reasoning" if thought:
+            entry["reasoning"] = thought
+        case "reasoning_details":
+            opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+            if details := [d for data in opaque if isinstance(data, dict) for d in data.get(REASONING_DETAILS, ())]:
+                entry[REASONING_DETAILS] = details
+            elif thought:
+                entry["reasoning"] = thought
+        case "thinking" if thought:
+            said = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
+            entry["content"] = [thinking, *said]
+    if message.function_calls:
+        entry["tool_calls"] = [
+            {
+                "id": _wire_id(call),
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call.arguments_json)},
+            }
+            for call in message.function_calls
+        ]
+    return entry
+
+
+def _wire_id(part: FunctionCall | FunctionResult) -> str:
+    """What a call and its result have in common on the wire."""
+    return part.provider_id or f"call_{part.id.replace('.', '_')}"
+
+
+def _arguments(text: str) -> str:
+    """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    try:
+        arguments = from_json(text or "{}")
+    except ValueError:
+        arguments = None
+    return (text or "{}") if isinstance(arguments, dict) else json.dumps({"invalid_arguments": text})
+
+
+def _tell(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
+    """Append the words to the system message, or make one of them."""
+    if not messages or messages[0]["role"] != profile.system_role:
+        messages.insert(0, {"role": profile.system_role, "content": words})
+    elif isinstance(said := messages[0]["content"], list):
+        said.append({"type": "text", "text": words})
+    else:
+        messages[0]["content"] = f"{said}\n\n{words}" if said else words
+
+
+def _tools(request: Request, profile: Profile) -> dict[str, Any]:
+    functions, choice = request.functions, request.tool_choice
+    tool_choice: str | dict[str, Any] = choice
+    if choice not in ("auto", "required", "none"):
+        chosen = tuple([function for function in functions if function.name == choice])
+        if not chosen:
+            known = ", ".join([repr(function.name) for function in functions])
+            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {known} would be right")
+        tool_choice = {"type": "function", "function": {"name": choice}}
+        if not profile.named_tool_choice:
+            functions, tool_choice = chosen, "required"
+    said: dict[str, Any] = {"tools": [_tool(function, profile) for function in functions], "tool_choice": tool_choice}
+    if request.settings.parallel_function_calls is not None:
+        said["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return said
+
+
+def _tool(function: Function, profile: Profile) -> dict[str, Any]:
+    tool: dict[str, Any] = {"name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    strict = strict_schema(function.parameters) if profile.strict_functions else None
+    tool["parameters"] = dict(function.parameters) if strict is None else strict
+    if strict is not None:
+        tool["strict"] = True
+    return {"type": "function", "function": tool}
+
+
+def _response_format(output: Output, schema: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    strict = strict_schema(schema) if profile.strict_functions else None
+    described: dict[str, Any] = {"name": output.name, "schema": dict(schema) if strict is None else strict}
+    if strict is not None:
+        described["strict"] = True
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    said = {
+        "temperature": settings.temperature if profile.temperature else None,
+        "top_p": settings.top_p if profile.temperature else None,
+        profile.max_tokens_name: settings.max_tokens,
+        "stop": list(settings.stop) or None,
+        profile.seed_name: settings.seed,
+        "reasoning_effort": settings.reasoning_effort,
+        "logprobs": None if settings.top_logprobs is None else True,
+        "top_logprobs": settings.top_logprobs or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,343 @@
+"""What does a chat completion say, whole or chunk by chunk?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.failures import reported, request_id, unreadable
+from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
+
+WIRE = "openai-chat"
+REASONING_DETAILS = "reasoning_details"
+
+FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_length"), "length"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(("content_filter", "content_filtered", "safety", "sensitive", "guardrail"), "content_filter"),
+    **dict.fromkeys(("error", "abort", "network_error", "insufficient_system_resource"), "error"),
+    "refusal": "refusal",
+}
+
+
+class _Pieces(list[str]):
+    """A text while it arrives."""
+
+
+class _Call:
+    """A function call while it arrives."""
+
+    __slots__ = ("arguments", "id", "index", "is_whole", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.index: int | None = None  # among the calls of the reply, once its name is known
+        self.is_whole = False  # its first piece was a whole JSON object
+
+
+class ReplyInParts:
+    """Collects a reply: of one whole completion, or of the chunks of a stream.
+
+    Of several choices the first that comes is read, the others are not.
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self.finish_raw: str | None = None
+        self._choice: Any = None  # the index of the one that is read
+        self._has_choice = False
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self._usage: Mapping[str, Any] = {}
+        self._said: list[tuple[type[Text] | type[Reasoning], list[str]]] = []
+        self._details: list[dict[str, Any]] = []
+        self._refusal: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._calls: list[_Call] = []  # in the order in which their names came
+        self._by_key: dict[Any, _Call] = {}
+        self._last: _Call | None = None
+        self._deltas: list[Delta] = []
+
+    def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
+        """What a chunk (or a whole completion) adds.
+
+        Raises:
+            ProviderError: It reports one, or is none of the two.
+        """
+        self._deltas = []
+        if not isinstance(document, dict):
+            if isinstance(document, list) and document and isinstance(document[0], dict):
+                raise reported(document, self._headers)
+            raise unreadable("the reply is no JSON object", self._headers, to_json(document)[:1000])
+        choices = document.get("choices")
+        if document.get("error") or (choices is None and _is_flat_error(document)):
+            raise reported(document, self._headers)
+        self._model = self._model or _text(document.get("model"))
+        self._response_id = self._response_id or _text(document.get("id"))
+        if document.get("usage") or "x_groq" in document:
+            self._take_usage(document)
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._take_choice(choice, is_whole)
+        return self._deltas
+
+    def finished(self) -> Reply:
+        """The reply that has come.
+
+        Raises:
+            BadReply: None has.
+        """
+        if not self._has_choice:
+            raise unreadable("there is no answer in the reply", self._headers)
+        if any(call.index is None and call.arguments for call in self._by_key.values()):
+            raise unreadable("a function call in the reply has no name", self._headers)
+        parts: list[Part] = []
+        if self._details:
+            details = [
+                {key: "".join(value) if isinstance(value, _Pieces) else value for key, value in entry.items()}
+                for entry in self._details
+            ]
+            parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
+        for kind, pieces in self._said:
+            parts.append(kind(text="".join(pieces)))
+        for call in self._calls:
+            arguments = "".join(call.arguments)
+            parts.append(FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None))
+        finish = FINISHES.get((self.finish_raw or "").lower())
+        if finish == "error" and not self._said and not self._calls:
+            raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
+        return Reply(
+            message=Message(role="assistant", parts=tuple(parts)),
+            usage=_usage(self._usage),
+            finish=finish,
+            finish_raw=self.finish_raw,
+            refusal="".join(self._refusal) or None,
+            logprobs=tuple(self._logprobs),
+            model=self._model,
+            response_id=self._response_id,
+            request_id=request_id(self._headers),
+        )
+
+    def _take_usage(self, document: Mapping[str, Any]) -> None:
+        """Keep the newest; the counts of some streams grow."""
+        usage = document.get("usage")
+        if not usage and isinstance(groq := document.get("x_groq"), dict):
+            usage = groq.get("usage")
+        if usage and isinstance(usage, dict):
+            self._usage = usage
+
+    def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
+        index = choice.get("index")
+        if not self._has_choice:
+            self._has_choice, self._choice = True, index
+        elif index != self._choice:
+            return
+        if choice.get("error"):
+            raise reported(choice, self._headers)
+        if finish := _text(choice.get("finish_reason")):
+            self.finish_raw = finish
+        delta = choice.get("message" if is_whole else "delta")
+        if not isinstance(delta, dict) and not is_whole and not self._said and not self._calls:
+            delta = choice.get("message")  # a whole completion as the only chunk
+        if isinstance(delta, dict):
+            self._take_delta(delta, is_whole)
+        if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
+            self._logprobs += _logprobs(logprobs)
+
+    def _take_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+        thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
+        details = delta.get(REASONING_DETAILS)
+        if thought or details:
+            self._take_reasoning(thought, details)
+        content = delta.get("content")
+        if type(content) is str:
+            if content:
+                self._say(Text, content)
+        elif content is not None:
+            self._take_content(content)
+        if (refusal := delta.get("refusal")) and isinstance(refusal, str):
+            self._refusal.append(refusal)
+        if calls := delta.get("tool_calls"):
+            for call in calls if isinstance(calls, list) else [calls]:
+                if isinstance(call, dict):
+                    self._take_call(call, is_whole)
+        elif isinstance(function := delta.get("function_call"), dict):
+            self._take_call({"index": "function_call", "function": function}, is_whole)
+
+    def _take_reasoning(self, thought: Any, details: Any) -> None:
+        told = self._take_details(details)
+        thought = thought or told
+        if thought and isinstance(thought, str):
+            self._say(Reasoning, thought)
+
+    def _say(self, kind: type[Text] | type[Reasoning], text: str) -> None:
+        if self._said and self._said[-1][0] is kind:
+            self._said[-1][1].append(text)
+        else:
+            self._said.append((kind, [text]))
+        self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
+
+    def _take_content(self, content: Any) -> None:
+        """Content that is no string: parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
+        if not isinstance(content, list):
+            self._say(Text, to_json(content).decode())
+            return
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in ("thinking", "reasoning"):
+                told = part.get("thinking") or part.get("reasoning") or part.get("summary")
+                if text := _plain(told or part.get("text")):
+                    self._say(Reasoning, text)
+            elif kind == "refusal":
+                self._refusal.append(_plain(part.get("refusal")))
+            elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
+                self._say(Text, text)
+
+    def _take_details(self, details: Any) -> str:
+        """Keep what must be sent back, the pieces of one entry joined; gives the text of this delta."""
+        told = []
+        for detail in details if isinstance(details, list) else ():
+            if not isinstance(detail, dict):
+                continue
+            told.append(_text(detail.get("text")) or _text(detail.get("summary")) or "")
+            if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
+                self._details.append({})
+            entry = self._details[-1]
+            for key, value in detail.items():
+                if key in ("text", "summary", "data") and isinstance(value, str):
+                    pieces = entry.get(key)
+                    if not isinstance(pieces, _Pieces):
+                        pieces = entry[key] = _Pieces()
+                    pieces.append(value)
+                elif value or key not in entry:
+                    entry[key] = value
+        return "".join(told)
+
+    def _take_call(self, entry: Mapping[str, Any], is_whole: bool) -> None:
+        function = entry.get("function")
+        if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
+            custom = entry.get("custom")
+            if isinstance(custom, dict) and custom.get("name"):
+                function = {"name": custom["name"], "arguments": custom.get("input")}
+        if not isinstance(function, dict):
+            function = {}
+        id, name, arguments = _text(entry.get("id")), _text(function.get("name")), function.get("arguments")
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else to_json(arguments).decode()
+        call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
+        call.id = call.id or id or ""
+        call.name = call.name or name or ""
+        if text:
+            call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
+            call.arguments.append(text)
+        if not call.name:
+            return
+        if call.index is None:
+            call.index = len(self._calls)
+            self._calls.append(call)
+            self._deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
+            text = "".join(call.arguments)
+        if text:
+            self._deltas.append(ArgumentsDelta(call.index, text))
+
+    def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
+        """The call that a piece belongs to: by index, else by id, else the last one.
+
+        Some services give all parallel calls one index, so another name or id, or a second whole set of
+        arguments, begins a call too; others repeat name and id with every piece.
+        """
+        key = index if isinstance(index, int | str) else id
+        known = self._by_key.get(key) if key is not None else None if name else self._last
+        if known and not is_new:
+            is_other = name and (
+                (id and known.id and id != known.id)
+                or (known.name and name != known.name)
+                or (known.is_whole and _is_object(text))
+            )
+            if not is_other:
+                return known
+        call = self._last = _Call()
+        self._by_key[key if not is_new and key is not None else object()] = call
+        return call
+
+
+def _is_flat_error(document: Mapping[str, Any]) -> bool:
+    return document.get("object") == "error" or "message" in document or "detail" in document
+
+
+def _is_object(text: str) -> bool:
+    if not text.startswith("{") or not text.endswith("}"):
+        return False
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _plain(value: Any) -> str:
+    """The text in a part, in a list of parts, or in itself."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join([_plain(item) for item in value])
+    return _plain(value.get("text")) if isinstance(value, dict) else ""
+
+
+def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
+    entries = logprobs.get("content")
+    for entry in entries if isinstance(entries, list) else ():
+        if (likely := _token(entry)) is None:
+            continue
+        top = entry.get("top_logprobs")
+        others = [_token(other) for other in top] if isinstance(top, list) else ()
+        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+
+
+def _token(entry: Any) -> tuple[str, float] | None:
+    if not isinstance(entry, dict):
+        return None
+    token, logprob = entry.get("token"), entry.get("logprob")
+    if not isinstance(token, str) or not isinstance(logprob, int | float):
+        return None
+    return token, float(logprob)
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    """The counts, in every spelling that services have for them."""
+    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    inputs = input_details if isinstance(input_details, dict) else {}
+    outputs = output_details if isinstance(output_details, dict) else {}
+    input_tokens = _count(usage.get("prompt_tokens"), usage.get("input_tokens"))
+    output_tokens = _count(usage.get("completion_tokens"), usage.get("output_tokens"))
+    reasoning_tokens = _count(outputs.get("reasoning_tokens"), usage.get("reasoning_tokens"))
+    if input_tokens is not None and output_tokens is not None and reasoning_tokens:
+        total = _count(usage.get("total_tokens"))
+        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI counts it beside the output
+            output_tokens += reasoning_tokens
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=_count(
+            inputs.get("cached_tokens"),
+            *(usage.get(name) for name in ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")),
+            usage.get("cache_read_input_tokens"),
+        ),
+        cache_write_tokens=_count(inputs.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")),
+        reasoning_tokens=reasoning_tokens,
+    )
+
+
+def _count(*values: Any) -> int | None:
+    """The first that is a count."""
+    return next((value for value in values if type(value) is int and value >= 0), None)

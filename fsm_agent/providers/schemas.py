@@ -1,0 +1,109 @@
+"""How is a JSON Schema told to a model: in strict mode, or in words?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_json
+
+# What OpenAI's strict mode knows (https://platform.openai.com/docs/guides/structured-outputs, "Supported
+# schemas", 2026-11; other services took the mode over with the same rules or more lenient ones).
+_KEPT = frozenset(
+    {
+        *("type", "enum", "const", "title", "description", "required", "additionalProperties", "pattern", "format"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems"),
+        *("properties", "$defs", "definitions", "items", "anyOf", "oneOf", "$ref"),
+    }
+)
+_TOLD = frozenset({"minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "format", "pattern"})
+_DROPPED = frozenset(
+    {
+        *("default", "examples", "example", "discriminator", "deprecated", "readOnly", "writeOnly"),
+        *("$schema", "$id", "$comment", "$anchor", "contentEncoding", "contentMediaType"),
+    }
+)
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
+
+
+class _NotStrict(Exception):
+    """Strict mode cannot say what the schema says; never leaves this module."""
+
+
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema as strict mode takes it; None when it cannot say the same.
+
+    It can when every object lists its properties, requires them all and allows no others.  Constraints that
+    it does not know are told in the description instead; annotations that it refuses are dropped.
+    """
+    if schema.get("type") != "object" or "anyOf" in schema or "oneOf" in schema:
+        return None
+    try:
+        return _strict(schema)
+    except _NotStrict:
+        return None
+
+
+def schema_in_words(schema: Mapping[str, Any], *, with_functions: bool = False) -> str:
+    """What a model is told that takes no schema."""
+    when = "When you need no function any more, answer" if with_functions else "Answer"
+    return (
+        f"{when} only with JSON that matches this JSON Schema, with no code fence and no text around it:\n"
+        f"{to_json(schema).decode()}"
+    )
+
+
+def _strict(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, Mapping):
+        raise _NotStrict  # True: anything at all
+    strict: dict[str, Any] = {}
+    told: list[str] = []
+    for key, value in schema.items():
+        if key in _TOLD and not _is_known(key, value):
+            told.append(f"{key}: {value}")
+        elif key == "allOf" and len(value) == 1:
+            strict |= _strict(value[0])
+        elif key in _KEPT:
+            strict["anyOf" if key == "oneOf" else key] = _strict_value(key, value)
+        elif key not in _DROPPED:
+            raise _NotStrict
+    if told:
+        strict["description"] = f"{strict.get('description', '')} ({', '.join(told)})".strip()
+    _check(strict)
+    if "$ref" in strict and len(strict) > 1:  # refused beside anything, but allowed in an `anyOf` beside it
+        strict["anyOf"] = [{"$ref": strict.pop("$ref")}]
+    return strict
+
+
+def _strict_value(key: str, value: Any) -> Any:
+    if key in ("properties", "$defs", "definitions"):
+        return {name: _strict(inner) for name, inner in value.items()}
+    if key in ("anyOf", "oneOf"):
+        return [_strict(inner) for inner in value]
+    return _strict(value) if key == "items" else value
+
+
+def _is_known(key: str, value: Any) -> bool:
+    if key == "format":
+        return value in _FORMATS
+    return key == "pattern" and not _LOOKAROUND.search(value)
+
+
+def _check(strict: dict[str, Any]) -> None:
+    """Refuse what says too little; close what is an object."""
+    if not strict.keys() & {"type", "enum", "const", "anyOf", "$ref"}:
+        raise _NotStrict
+    kinds = strict.get("type", ())
+    if "array" in kinds and "items" not in strict:
+        raise _NotStrict
+    if "object" not in kinds and "properties" not in strict:
+        return
+    properties = strict.get("properties")
+    if properties is None or set(strict.get("required", ())) != set(properties):
+        raise _NotStrict
+    if strict.get("additionalProperties", False) is not False:
+        raise _NotStrict
+    strict["required"] = list(properties)
+    strict["additionalProperties"] = False

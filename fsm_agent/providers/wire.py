@@ -1,0 +1,206 @@
+"""What do all codecs share: their protocol, what a model can take, and how a stream is cut into events?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from pydantic_core import from_json
+
+from fsm_agent.effects import Request
+from fsm_agent.errors import BadReply
+from fsm_agent.events import Delta
+from fsm_agent.replies import Reply
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a model can take over its wire, and under which names.  Data; override what differs.
+
+    What a request needs and the model cannot take is a `UsageError` before anything is sent.  Two things
+    are preferences, not needs: without ``temperature`` both sampling settings are left out, and without
+    ``named_tool_choice`` the one function is offered alone and required.
+    """
+
+    native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is told in words
+    schema_with_functions: bool = True  # takes both at once
+    strict_functions: bool = True  # knows `strict` on functions and schemas
+    max_tokens_name: str = "max_tokens"
+    seed_name: str = "seed"
+    system_role: Literal["system", "developer", "user"] = "system"
+    # How a model gets back what it thought: a key of its message, or parts of its content ("thinking"); or not at all.
+    reasoning_name: Literal["reasoning_content", "reasoning", "reasoning_details", "thinking"] | None = None
+    temperature: bool = True  # and top_p
+    stop: bool = True
+    images: bool = True
+    logprobs: bool = True
+    stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
+    named_tool_choice: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # sent with every request
+
+
+class Decoder(Protocol):
+    """Makes deltas and at last a reply of the bytes of one response's stream, however they are cut."""
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; raises `ProviderError` when the stream reports one."""
+
+    def finish(self) -> Reply:
+        """The whole reply, at the end of the bytes; raises `ProviderError` when it is cut or empty."""
+
+
+class Codec(Protocol):
+    """Translates one wire: values in, JSON out; bytes in, values out.  Pure."""
+
+    name: str
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL; begins with a slash."""
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key and the wire's version."""
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+        """The request's JSON body; raises `UsageError` for what this wire or model cannot say."""
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response; raises `ProviderError`.  Header names are lower-case."""
+
+    def decoder(self, headers: Mapping[str, str]) -> Decoder:
+        """A decoder for one streamed response of status 200."""
+
+
+class ServerEvent(NamedTuple):
+    """One event of a stream."""
+
+    event: str  # its name; "" when it has none, "error" also for the field of that name, which some servers send
+    data: bytes
+
+
+class EventStream:
+    """Cuts the bytes of a response into server-sent events; the same ones however the bytes are cut.
+
+    As the HTML standard has it (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
+    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike it, the last event needs no blank line
+    behind it, and a body that begins like JSON or HTML is no stream: it is kept whole in `document`.
+
+    Args:
+        max_event_bytes: An event longer than this is an error.
+    """
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._document: bytearray | None = None
+        self._begun = False
+        self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
+        self._after_cr = False
+        self._line: list[bytes] = []  # what is there of a line whose end is not there yet
+        self._line_bytes = 0
+        self._event = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    @property
+    def document(self) -> bytes | None:
+        """The body so far, when it is no event stream."""
+        return None if self._document is None else bytes(self._document)
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """Take the next bytes.
+
+        Raises:
+            BadReply: An event is too long.
+        """
+        if not self._begun:
+            data = self._begin(data)
+        if self._document is not None:
+            self._check(len(self._document) + len(data))
+            self._document += data
+            return []
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+            self._after_cr = False
+        if not data:
+            return []
+        self._after_cr = data.endswith(b"\r")
+        events: list[ServerEvent] = []
+        lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        for line in lines:
+            self._end_line(line, events)
+        if rest:
+            self._check(self._data_bytes + self._line_bytes + len(rest))
+            self._line.append(rest)
+            self._line_bytes += len(rest)
+        return events
+
+    def finish(self) -> list[ServerEvent]:
+        """The last event, when no blank line ended it."""
+        events: list[ServerEvent] = []
+        if self._line:
+            self._end_line(b"", events)
+        self._end_line(b"", events)
+        return events
+
+    def _begin(self, data: bytes) -> bytes:
+        """The first bytes without byte order mark and blanks; they show what the body is."""
+        if self._bom is not None:
+            data = self._bom + data
+            self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
+            if self._bom is not None:
+                return b""
+            data = data.removeprefix(_BOM)
+        data = data.lstrip()
+        self._begun = bool(data)
+        if data.startswith((b"{", b"[", b"<")):
+            self._document = bytearray()
+        return data
+
+    def _check(self, size: int) -> None:
+        if size > self._max:
+            raise BadReply(f"an event of the stream is longer than {self._max} bytes")
+
+    def _end_line(self, line: bytes, events: list[ServerEvent]) -> None:
+        if self._line:
+            line = b"".join([*self._line, line])
+            self._line.clear()
+            self._line_bytes = 0
+        if not line:
+            if self._data:
+                events.append(ServerEvent(self._event, b"\n".join(self._data)))
+                self._data.clear()
+                self._data_bytes = 0
+            self._event = ""
+            return
+        self._check(self._data_bytes + len(line))
+        name, _, value = line.partition(b":")
+        if name in (b"data", b"error"):
+            self._data.append(value.removeprefix(b" "))
+            self._data_bytes += len(value)
+        if name == b"error":
+            self._event = "error"
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+
+
+def read_json(data: bytes) -> Any:
+    """A provider's JSON.
+
+    Raw control characters and halves of surrogate pairs in strings, which some services send, are mended.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return from_json(data)
+    except ValueError:
+        try:
+            mended = json.dumps(json.loads(data.decode("utf-8-sig", "replace"), strict=False), ensure_ascii=False)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        return from_json(mended.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

@@ -1,0 +1,178 @@
+"""Is strict mode used just where it says the same as the schema?"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter
+
+from fsm_agent.functions import Function
+from fsm_agent.providers.schemas import schema_in_words, strict_schema
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(BaseModel):
+    x: float
+    y: float
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node]
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Drawing(BaseModel):
+    points: list[Point]
+    colour: Colour = Field(description="of the line")
+    label: str | None
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
+class WithDefault(BaseModel):
+    x: int = 3
+
+
+class WithDict(BaseModel):
+    x: dict[str, int]
+
+
+class WithAny(BaseModel):
+    x: Any
+
+
+class WithTuple(BaseModel):
+    x: tuple[int, str]
+
+
+class WithExtra(BaseModel, extra="allow"):
+    x: int
+
+
+class Deep(BaseModel):
+    inner: list[WithDefault]
+
+
+def strict(type: Any) -> dict[str, Any] | None:
+    return strict_schema(TypeAdapter(type).json_schema())
+
+
+def objects(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in objects(item)]
+    if not isinstance(schema, dict):
+        return []
+    here = [schema] if schema.get("type") == "object" else []
+    return here + [found for value in schema.values() for found in objects(value)]
+
+
+def test_complete_objects_are_strict() -> None:
+    schema = strict(Drawing)
+    assert schema is not None
+    assert len(objects(schema)) == 4
+    for found in objects(schema):
+        assert found["additionalProperties"] is False
+        assert found["required"] == list(found["properties"])
+    text = json.dumps(schema)
+    assert "oneOf" not in text
+    assert "discriminator" not in text
+    assert [len(pet) for pet in schema["properties"]["pet"]["anyOf"]] == [1, 1]
+    assert schema["properties"]["colour"] == {"description": "of the line", "anyOf": [{"$ref": "#/$defs/Colour"}]}
+    assert schema["properties"]["label"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+
+
+@pytest.mark.parametrize(
+    "type", [WithDefault, WithDict, WithAny, WithTuple, WithExtra, Deep, list[int], Cat | Dog, str]
+)
+def test_what_strict_mode_cannot_say_is_not_strict(type: Any) -> None:
+    assert strict(type) is None
+
+
+def test_recursive_objects_are_strict() -> None:
+    schema = strict_schema({**Node.model_json_schema()["$defs"]["Node"], "$defs": Node.model_json_schema()["$defs"]})
+    assert schema is not None
+    assert schema["$defs"]["Node"]["additionalProperties"] is False
+
+
+def test_functions_without_parameters_are_strict() -> None:
+    def now() -> str:
+        return ""
+
+    expected = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    assert strict_schema(Function.of(now).parameters) == expected
+    assert strict_schema(Function(name="now").parameters) == expected
+
+
+def test_constraints_it_does_not_know_are_told_in_the_description() -> None:
+    class Person(BaseModel):
+        name: str = Field(min_length=1, description="in full")
+        code: Annotated[str, Field(json_schema_extra={"pattern": "^(?!x)"})]
+        id: str = Field(pattern="^[a-z]+$")
+        site: Annotated[str, Field(json_schema_extra={"format": "uri"})]
+        age: int = Field(ge=0, le=150)
+
+    schema = strict(Person)
+    assert schema is not None
+    properties = schema["properties"]
+    assert properties["name"] == {"description": "in full (minLength: 1)", "title": "Name", "type": "string"}
+    assert properties["code"]["description"] == "(pattern: ^(?!x))"
+    assert "pattern" not in properties["code"]
+    assert properties["id"]["pattern"] == "^[a-z]+$"
+    assert properties["site"]["description"] == "(format: uri)"
+    assert (properties["age"]["minimum"], properties["age"]["maximum"]) == (0, 150)
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"allOf": [{"type": "string"}], "default": "x"}, {"type": "string"}),
+        ({"type": ["string", "null"], "examples": ["x"]}, {"type": ["string", "null"]}),
+        ({"const": 1}, {"const": 1}),
+        ({"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "string"}}),
+        ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
+        ({"type": "array"}, None),
+        ({"type": "object"}, None),
+        ({"type": ["object", "null"]}, None),
+        ({"allOf": [{"type": "string"}, {"minLength": 1}]}, None),
+        ({"type": "string", "not": {"const": "x"}}, None),
+        ({"type": "array", "items": True}, None),
+        (True, None),
+        ({}, None),
+        ({"description": "anything"}, None),
+    ],
+)
+def test_each_property_is_cleaned_or_not_strict(schema: Any, expected: Any) -> None:
+    whole = strict_schema({"type": "object", "properties": {"a": schema}, "required": ["a"]})
+    if expected is None:
+        assert whole is None
+    else:
+        assert whole is not None
+        assert whole["properties"]["a"] == expected
+
+
+def test_the_callers_schema_is_left_as_it_was() -> None:
+    schema = Drawing.model_json_schema()
+    before = json.dumps(schema)
+    strict_schema(schema)
+    assert json.dumps(schema) == before
+
+
+def test_schema_is_told_in_words() -> None:
+    words = schema_in_words(Point.model_json_schema())
+    assert words.startswith("Answer only with JSON that matches this JSON Schema")
+    assert json.loads(words.partition("\n")[2]) == Point.model_json_schema()
+    assert schema_in_words({}, with_functions=True).startswith("When you need no function any more, answer only")
