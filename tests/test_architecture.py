@@ -21,9 +21,10 @@ FLOORS = [
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_chat_reply"
     " providers.openai_chat providers.catalog",
     # 3: the world
-    "local_child local endpoint pools answer exchange client threads perform drivers",
+    "local_child local pools endpoint exchange answer client threads perform drivers",
     # 4: surfaces
-    "agents registry prompt_library testing pytest_plugin drawing diagrams demo cli __main__",
+    "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
+    " arguments terminal demo_screen commands cli __main__",
     # 5: the public list
     "__init__",
 ]

@@ -1,0 +1,125 @@
+"""What do the bytes that come back say, and how many may there be?"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fsm_agent.errors import BadReply, ProviderError
+from fsm_agent.events import Delta
+from fsm_agent.exchange import MAX_SHOWN_CHARS, Exchange
+from fsm_agent.providers.failures import request_id
+from fsm_agent.providers.wire import Decoder
+from fsm_agent.replies import Reply
+
+E = TypeVar("E", bound=ProviderError)
+
+# Content types beside JSON: those of streams, and those of servers that do not say.
+READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
+
+
+class Answer:
+    """Reads the body of one response.
+
+    Args:
+        exchange: What was asked.
+        status: Of the response.
+        headers: Of the response; names in lower case.
+
+    Raises:
+        ProviderError: No body could make an answer of this response.
+    """
+
+    def __init__(self, exchange: Exchange, status: int, headers: Mapping[str, str]) -> None:
+        self._exchange = exchange
+        self._status = status
+        self._headers = headers
+        self._size_bytes = 0
+        self._body = bytearray()
+        self._decoder: Decoder | None = None
+        self._check_head()
+        self._inflater = self._make_inflater()
+        if exchange.is_stream and self._succeeded:
+            self._decoder = exchange.codec.decoder(headers)
+
+    @property
+    def _succeeded(self) -> bool:
+        return 200 <= self._status < 300
+
+    def _check_head(self) -> None:
+        place = self._exchange.place
+        if 300 <= self._status < 400:
+            target = self._shown(self._headers.get("location", "nowhere").partition("?")[0])
+            message = f"{place!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
+            raise self._error(ProviderError, message, retryable=False)
+        media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
+            shown = self._shown(media_type)
+            raise self._error(BadReply, f"{place!r} answered with {shown!r}, not JSON: is the base URL right?")
+
+    def _make_inflater(self) -> Any:
+        """A decompressor whose output can be bounded; None: not compressed."""
+        encoding = self._headers.get("content-encoding", "").strip().lower()
+        if encoding in ("", "identity"):
+            return None
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            return zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either kind, by its first bytes
+        message = f"{self._exchange.place!r} answered in encoding {self._shown(encoding)!r}, which nobody asked for"
+        raise self._error(BadReply, message, retryable=False)
+
+    def _shown(self, said: str) -> str:
+        return self._exchange.mask(said)[:MAX_SHOWN_CHARS]
+
+    def _error(self, kind: type[E], message: str, *, retryable: bool | None = None) -> E:
+        id = request_id(self._headers)
+        return kind(message, status=self._status, request_id=id and self._shown(id), retryable=retryable)
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """What the next bytes add to a stream; [] when the reply is not one.
+
+        Raises:
+            ProviderError: The stream reports an error, or a bound is passed.
+        """
+        if self._exchange.deadline.is_over:
+            raise self._exchange.late()
+        data = self._inflate(data)
+        self._size_bytes += len(data)
+        most = self._exchange.network.max_reply_bytes
+        if self._size_bytes > most:
+            message = f"the reply of {self._exchange.place!r} is longer than {most} bytes"
+            raise self._error(BadReply, message, retryable=False)
+        if self._decoder is None:
+            self._body += data
+            return []
+        with self._exchange.masking():
+            return self._decoder.feed(data)
+
+    def _inflate(self, data: bytes) -> bytes:
+        if self._inflater is None:
+            return data
+        room = self._exchange.network.max_reply_bytes - self._size_bytes
+        try:
+            return bytes(self._inflater.decompress(data, room + 1))
+        except zlib.error as error:
+            message = f"the compressed reply of {self._exchange.place!r} is damaged: {error}"
+            raise self._error(BadReply, message) from error
+
+    def finish(self, failure: ProviderError | None) -> Reply:
+        """The reply, at the end of the bytes.
+
+        Args:
+            failure: Why there came no more, if that was not the end.  What is complete without it is complete.
+
+        Raises:
+            ProviderError: The reply is none, or not whole.
+        """
+        try:
+            with self._exchange.masking():
+                if self._decoder is not None:
+                    return self._decoder.finish()
+                return self._exchange.codec.decode(self._status, self._headers, bytes(self._body))
+        except ProviderError:
+            if failure is None or not self._succeeded:
+                raise
+        raise failure

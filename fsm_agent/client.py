@@ -1,0 +1,276 @@
+"""Who asks a model over HTTP, and holds the connections?
+
+`HttpClient` does no retries: how often and how late to ask again is the machine's to say.  The one exception costs
+nobody anything: see `Exchange.may_resend`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
+from typing import Protocol, Self, TypeVar, cast
+
+import httpx
+
+from fsm_agent.answer import Answer
+from fsm_agent.effects import Request
+from fsm_agent.endpoint import Access, Endpoint
+from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.events import Delta
+from fsm_agent.exchange import Deadline, Exchange
+from fsm_agent.pools import Network, Pools
+from fsm_agent.providers import catalog
+from fsm_agent.providers.catalog import Provider
+from fsm_agent.replies import Reply
+
+__all__ = ["Client", "HttpClient", "Network", "client_for"]
+
+T = TypeVar("T")
+
+requests_allowed = True  # tests turn it off: `fsm_agent.testing.no_model_requests`
+
+
+class Client(Protocol):
+    """Asks one model.  Whatever goes wrong on the way is a `ProviderError`.
+
+    ``timeout_s`` is for the request as a whole.
+    """
+
+    @property
+    def name(self) -> str:
+        """Which model, as ``provider:model``."""
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """The reply to ``request``."""
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """The reply as it comes: deltas, then exactly one `Reply`, last.  Close it to stop early."""
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+
+    def close(self) -> None:
+        """Let go of all connections."""
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+
+
+class HttpClient:
+    """A client of one provider's model.
+
+    Usable from any number of threads and event loops at once.  The key and the base URL are looked up when a request
+    is made, so a client can be made where they are not known yet.  The async methods end at ``timeout_s`` sharp; the
+    sync ones look at the clock when bytes come, so a server that goes silent midway can make it twice that.
+
+    Args:
+        provider: One of the catalogue, by its name, or your own.
+        model: As the provider calls it; of the embedded provider, a path or "".
+        api_key: By default that of the provider's variable.
+        base_url: By default that of the provider's variable, then the provider's.
+        headers: Sent with every request; they win over those of the provider.
+        network: How requests travel.
+
+    Raises:
+        ConfigError: No such provider, or an argument that cannot be right.
+    """
+
+    def __init__(
+        self,
+        provider: Provider | str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        network: Network | None = None,
+    ) -> None:
+        known = catalog.provider(provider) if isinstance(provider, str) else provider
+        self._access = Access(
+            provider=known, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
+        )
+        self._network = network or Network()
+        self._pools = Pools(self._network)
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        """Which model, as ``provider:model``."""
+        return f"{self._access.provider.name}:{self._access.model}"
+
+    def __repr__(self) -> str:
+        return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """The reply to ``request``.
+
+        Raises:
+            ConfigError: The key or the base URL is missing.
+            UsageError: The request cannot be said to this model, or the client is closed.
+            ProviderError: There is no reply.
+        """
+        return _last([*self._ask(request, stream=False, timeout_s=timeout_s)])
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """The reply as it comes: deltas, then exactly one `Reply`, last.
+
+        Close it to stop early.  Errors are those of `complete`.
+        """
+        self._check_open()
+        return self._ask(request, stream=True, timeout_s=timeout_s)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+        async with aclosing(self._aask(request, stream=False, timeout_s=timeout_s)) as items:
+            return _last([item async for item in items])
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+        self._check_open()
+        return self._aask(request, stream=True, timeout_s=timeout_s)
+
+    def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> Generator[Delta | Reply]:
+        self._check_open()
+        deadline = Deadline(timeout_s)
+        exchange = self._exchange(request, self._access.locate(), deadline, stream=stream)
+        failure: ProviderError | None = None
+        with closing(self._send(exchange)) as response:
+            exchange.begin_body()
+            answer = Answer(exchange, response.status_code, _headers(response))
+            try:
+                with closing(_pieces(response)) as pieces:
+                    for data in pieces:
+                        yield from answer.feed(data)
+            except httpx.TransportError as error:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
+        yield answer.finish(failure)
+
+    async def _aask(self, request: Request, *, stream: bool, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
+        self._check_open()
+        deadline = Deadline(timeout_s)
+        starts_server = self._access.starts_server
+        endpoint = await asyncio.to_thread(self._access.locate) if starts_server else self._access.locate()
+        exchange = self._exchange(request, endpoint, deadline, stream=stream)
+        failure: ProviderError | None = None
+        async with aclosing(await self._asend(exchange)) as response:
+            exchange.begin_body()
+            answer = Answer(exchange, response.status_code, _headers(response))
+            try:
+                async with aclosing(_apieces(response)) as pieces:
+                    while data := await _in_time(deadline, anext(pieces, b"")):
+                        for delta in answer.feed(data):
+                            yield delta
+            except (httpx.TransportError, TimeoutError) as error:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
+        yield answer.finish(failure)
+
+    def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, stream: bool) -> Exchange:
+        return Exchange.of(endpoint, request, stream=stream, network=self._network, deadline=deadline)
+
+    def _send(self, exchange: Exchange) -> httpx.Response:
+        while True:
+            pool = self._pools.sync_client(exchange.url)
+            try:
+                return pool.send(exchange.attempt(pool), stream=True)
+            except httpx.TransportError as error:
+                if not exchange.may_resend(error):
+                    raise exchange.failure(error, has_begun=False) from error
+            except RuntimeError:
+                self._check_open()
+                raise
+
+    async def _asend(self, exchange: Exchange) -> httpx.Response:
+        while True:
+            pool = await self._pools.async_client(exchange.url)
+            try:
+                return await _in_time(exchange.deadline, pool.send(exchange.attempt(pool), stream=True))
+            except (httpx.TransportError, TimeoutError) as error:
+                if not exchange.may_resend(error):
+                    raise exchange.failure(error, has_begun=False) from error
+            except RuntimeError:
+                self._check_open()
+                raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the client of {self.name!r} is closed: make a new one")
+        if not requests_allowed:
+            raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
+
+    def close(self) -> None:
+        """Let go of all connections; those of event loops that run are closed by them, soon.  Safe to repeat."""
+        self._is_closed = True
+        self._pools.close()
+
+    async def aclose(self) -> None:
+        """`close`, and wait until the running loop's connections are closed."""
+        self._is_closed = True
+        await self._pools.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def client_for(
+    model: str,
+    *,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    network: Network | None = None,
+) -> HttpClient:
+    """The client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server when first asked.
+
+    Arguments and errors as of `HttpClient`.
+    """
+    provider, name = catalog.split_model(model)
+    return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
+
+
+def _last(items: Sequence[Delta | Reply]) -> Reply:
+    reply = items[-1]
+    assert isinstance(reply, Reply)
+    return reply
+
+
+def _headers(response: httpx.Response) -> dict[str, str]:
+    headers = dict(response.headers)
+    if response.is_stream_consumed:  # as the mock transport makes them: decompressed already
+        headers.pop("content-encoding", None)
+    return headers
+
+
+def _pieces(response: httpx.Response) -> Generator[bytes]:
+    if response.is_stream_consumed:
+        yield response.content
+    else:
+        yield from response.iter_raw()
+
+
+async def _apieces(response: httpx.Response) -> AsyncGenerator[bytes]:
+    if response.is_stream_consumed:
+        yield response.content
+        return
+    async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
+        async for data in pieces:
+            yield data
+
+
+async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:
+    async with asyncio.timeout(deadline.time_left()):
+        return await awaitable

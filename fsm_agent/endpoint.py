@@ -1,0 +1,156 @@
+"""Where does a request go, under which model name, and with which key?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.providers.catalog import Provider
+
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key")  # a caller who sets one has brought the key
+_HOST = re.compile(r"[\w.:-]+")
+_SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where and as whom to ask, at this moment."""
+
+    provider: Provider
+    base_url: httpx.URL
+    model: str
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: frozenset[str] = field(repr=False)  # what no message may show
+
+    def url(self, path: str) -> httpx.URL:
+        """The URL of ``path``, which may bring a query of its own."""
+        own_path, _, own_query = path.partition("?")
+        base = str(self.base_url.copy_with(query=None)).rstrip("/")
+        query = "&".join(filter(None, [self.base_url.query.decode("ascii"), own_query]))
+        return httpx.URL(f"{base}{own_path}?{query}" if query else f"{base}{own_path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a caller said of how to reach a model; the rest is looked up for each request.
+
+    Raises:
+        ConfigError: A part cannot be right.
+    """
+
+    provider: Provider
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.base_url is not None:
+            _base_url(self.base_url, "base_url", self.provider)
+        if self.api_key is not None:
+            _check_key(self.api_key, "api_key")
+        for name, value in self.headers.items():
+            if not (name and name.isascii() and name.isprintable() and " " not in name and ":" not in name):
+                raise ConfigError(f"{name!r} is no name for a header")
+            if not (value.isascii() and value.isprintable()):
+                raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+
+    @property
+    def starts_server(self) -> bool:
+        """Whether `locate` may have to start a server, which takes its time."""
+        return self.provider.is_embedded and self.base_url is None
+
+    def locate(self) -> Endpoint:
+        """The endpoint; reads the environment and, for an embedded model, starts its server.
+
+        Raises:
+            ConfigError: The key or the base URL is missing or wrong.
+            ProviderError: The embedded server does not start.
+        """
+        if self.starts_server:
+            from fsm_agent.local import local_server
+
+            server = local_server(self.model or None)
+            return self._endpoint(httpx.URL(server.base_url), server.model, server.api_key)
+        return self._endpoint(self._find_base_url(), self.model, self._find_key())
+
+    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
+        provider = self.provider
+        headers = {**provider.headers, **self.headers}
+        secrets = {key} if key else set()
+        for name, value in headers.items():
+            if _SECRETIVE.search(name):
+                secrets.update(value.split())
+        if provider.key_header is None or key is None:
+            carrying = provider.codec.headers(key)
+        else:
+            carrying = {**provider.codec.headers(None), provider.key_header: key}
+        return Endpoint(
+            provider=provider,
+            base_url=base_url,
+            model=model,
+            headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
+            secrets=frozenset(secrets),
+        )
+
+    def _find_base_url(self) -> httpx.URL:
+        provider = self.provider
+        if self.base_url is not None:
+            return _base_url(self.base_url, "base_url", provider)
+        variable = provider.base_url_variable
+        if variable and (said := os.environ.get(variable, "").strip()):
+            return _base_url(said, variable, provider)
+        if provider.base_url is None:
+            also = f", or set {variable}" if variable else ""
+            raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{also}")
+        return _base_url(provider.base_url, "base_url", provider)
+
+    def _find_key(self) -> str | None:
+        if self.api_key is not None:
+            return self.api_key.strip()
+        variables = self.provider.key_variables
+        for variable in variables:
+            if key := os.environ.get(variable, "").strip():
+                _check_key(key, variable)
+                return key
+        brought = any(name.lower() in _KEY_HEADERS for name in (*self.headers, *self.provider.headers))
+        if variables and not (self.provider.key_is_optional or brought):
+            name, wanted = self.provider.name, " or ".join(variables)
+            raise ConfigError(f"provider {name!r} needs a key: set {wanted}, or give api_key")
+        return None
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _check_key(key: str, source: str) -> None:
+    key = key.strip()
+    if not (key and key.isascii() and key.isprintable()):
+        wrong = "is empty" if not key else "holds something that is not printable ASCII"
+        raise ConfigError(f"the key in {source} {wrong}: was it copied whole?")
+
+
+def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
+    url = _url(text.strip())
+    shown = re.sub(r"//[^/]*@", "//***@", text.partition("?")[0])
+    if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
+        raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
+    if url.userinfo:
+        raise ConfigError(f"{source} {shown!r} holds a user's name or password: give it as api_key or in headers")
+    path = url.path.rstrip("/") or provider.base_path
+    return url.copy_with(path=path or "/", fragment=None)
+
+
+def _url(text: str) -> httpx.URL | None:
+    try:
+        url = httpx.URL(text)
+        url.host.encode("idna")  # as every look-up of it will
+    except (httpx.InvalidURL, UnicodeError):
+        return None
+    return url

@@ -1,0 +1,224 @@
+"""What does one request send, until when, and what does it mean when the network fails it?
+
+Threads and asyncio share all of it; `client` moves the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from fsm_agent.effects import Request
+from fsm_agent.endpoint import Endpoint
+from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
+from fsm_agent.pools import Network
+from fsm_agent.providers.wire import Codec
+
+MAX_SHOWN_CHARS = 200  # of what others said
+MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
+MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
+
+
+class Deadline:
+    """When a request has to be over: ``timeout_s`` from now, or never."""
+
+    __slots__ = ("_at_s", "timeout_s")
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self.timeout_s = timeout_s
+        self._at_s = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def time_left(self) -> float | None:
+        """Seconds; not positive when it is over; None: without end."""
+        return None if self._at_s is None else self._at_s - time.monotonic()
+
+    def within(self, timeout_s: float) -> float:
+        """``timeout_s`` or, if that is less, the time left."""
+        left = self.time_left()
+        return timeout_s if left is None else max(MIN_TIMEOUT_S, min(timeout_s, left))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        left = self.time_left()
+        return left is not None and left <= 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Exchange:
+    """One request on its way, and how its failures read."""
+
+    codec: Codec
+    url: httpx.URL
+    headers: Mapping[str, str]
+    content: bytes
+    is_stream: bool
+    network: Network
+    deadline: Deadline
+    secrets: frozenset[str]
+    _limits: dict[str, float] = field(init=False, default_factory=dict)
+    _timeouts: dict[str, float] = field(init=False, default_factory=dict)
+    _seen: set[str] = field(init=False, default_factory=set)  # what the transport has reported of this attempt
+    _was_resent: bool = field(init=False, default=False)
+
+    @classmethod
+    def of(
+        cls, endpoint: Endpoint, request: Request, *, stream: bool, network: Network, deadline: Deadline
+    ) -> Exchange:
+        """The exchange that asks ``request`` at ``endpoint``.
+
+        Raises:
+            UsageError: The request cannot be said on this wire or to this model.
+            TimedOut: It is too late already.
+        """
+        provider, model = endpoint.provider, endpoint.model
+        body = provider.codec.encode(request, model=model, profile=provider.profile_of(model), stream=stream)
+        headers = {
+            "user-agent": "fsm-agent",
+            "content-type": "application/json",
+            "accept": "text/event-stream" if stream else "application/json",
+            "accept-encoding": "identity" if stream else "gzip",
+            **endpoint.headers,
+        }
+        if stream and provider.closes_after_stream:
+            headers["connection"] = "close"
+        exchange = cls(
+            codec=provider.codec,
+            url=endpoint.url(provider.codec.path(model, stream=stream)),
+            headers=headers,
+            content=_json(body),
+            is_stream=stream,
+            network=network,
+            deadline=deadline,
+            secrets=frozenset([secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET_CHARS]),
+        )
+        if deadline.is_over:
+            raise exchange.late()
+        return exchange
+
+    @property
+    def place(self) -> str:
+        """Where the request goes, as messages show it."""
+        return str(self.url.copy_with(query=None))
+
+    def attempt(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        """The request, to be sent by ``client``."""
+        network = self.network
+        self._limits = {
+            "connect": network.connect_s,
+            "read": network.read_s,
+            "write": network.write_s,
+            "pool": network.pool_s,
+        }
+        self._timeouts = {}
+        self._bound()
+        self._seen.clear()
+        extensions = {
+            "timeout": self._timeouts,
+            "trace": self._atrace if isinstance(client, httpx.AsyncClient) else self._trace,
+        }
+        return client.build_request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
+
+    def _bound(self) -> None:
+        """Set this moment's timeouts: the transport looks at them when a step begins."""
+        for step, limit_s in self._limits.items():
+            self._timeouts[step] = self.deadline.within(limit_s)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        self._seen.add(event.partition(".")[2])
+        self._bound()
+
+    async def _atrace(self, event: str, info: Mapping[str, Any]) -> None:
+        self._trace(event, info)
+
+    def may_resend(self, error: Exception) -> bool:
+        """Whether to send the same at once again, after an error before the reply's head was there.
+
+        Once, when a connection that had been used before proved dead: the server had closed it while nobody looked,
+        which says nothing about its health.
+        """
+        if self._was_resent or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+            return False
+        was_sent = "send_request_headers.started" in self._seen
+        is_fresh = bool({"connect_tcp.started", "connect_unix_socket.started"} & self._seen)
+        self._was_resent = was_sent and not is_fresh
+        return self._was_resent
+
+    def begin_body(self) -> None:
+        """The response's head is there: from now on the body's timeouts count."""
+        if self.is_stream:
+            self._limits["read"] = self.network.idle_s
+        self._bound()
+
+    def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
+        """What it means that the transport failed before or after the reply had begun."""
+        if self.deadline.is_over:
+            return self.late()
+        match error:
+            case httpx.ConnectTimeout():
+                return TimedOut(f"no connection to {self.place!r} in {self._timeouts['connect']:g} s")
+            case httpx.PoolTimeout():
+                return TimedOut(f"no free connection to {self.place!r} in {self._timeouts['pool']:g} s")
+            case httpx.WriteTimeout():
+                return TimedOut(f"{self.place!r} took no more of the request for {self._timeouts['write']:g} s")
+            case httpx.TimeoutException() | TimeoutError():
+                what = "sent no more of its reply" if has_begun else "did not reply"
+                return TimedOut(f"{self.place!r} {what} for {self._timeouts['read']:g} s")
+        reason = self.mask(str(error))[:MAX_SHOWN_CHARS] or type(error).__name__
+        match error:
+            case httpx.ConnectError() | httpx.ProxyError():
+                # A certificate that is wrong now will be wrong in a minute.
+                return TimedOut(f"no connection to {self.place!r}: {reason}", retryable=not _is_distrusted(error))
+            case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
+                return BadReply(f"the reply of {self.place!r} was cut off: {reason}", status=200)
+            case httpx.NetworkError():
+                return TimedOut(f"{self.place!r} broke the connection and did not reply: {reason}")
+            case httpx.RemoteProtocolError():
+                return BadReply(f"{self.place!r} gave no HTTP reply: {reason}")
+        return ProviderError(f"no request could be sent to {self.place!r}: {type(error).__name__}", retryable=False)
+
+    def late(self) -> TimedOut:
+        """That the time is up."""
+        return TimedOut(f"no whole reply of {self.place!r} in {self.deadline.timeout_s:g} s")
+
+    def mask(self, text: str) -> str:
+        """``text`` without secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    @contextmanager
+    def masking(self) -> Iterator[None]:
+        """Let no error out that quotes a secret: some servers quote the key that they refuse."""
+        try:
+            yield
+        except ProviderError as error:
+            error.message = self.mask(error.message)
+            error.args = (error.message,)
+            error.code = error.code and self.mask(error.code)
+            error.request_id = error.request_id and self.mask(error.request_id)
+            raise
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the request cannot be written as JSON: {error}") from error
+    return text.encode("utf-8", "replace")  # half a surrogate pair becomes "?"; nothing else can fail
+
+
+def _is_distrusted(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False

@@ -1,0 +1,185 @@
+"""How does a server behave that keeps none of the promises?
+
+`FaultServer` listens on loopback and answers its n-th request with the n-th script it was given, its last one for ever.
+A script is a list of steps: bytes to send, or one of the faults below.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+LIMIT_S = 10.0  # nothing here waits longer
+
+
+class Fault(Enum):
+    """What a server can do instead of sending bytes."""
+
+    CLOSE = auto()  # the connection, in order
+    RESET = auto()  # the connection, by RST
+    STALL = auto()  # until the client goes away
+    DRIP = auto()  # a space every 10 ms until the client goes away
+    FLOOD = auto()  # spaces as fast as they go, until the client goes away
+    BARRIER = auto()  # until as many requests as `together` have come
+
+
+Step: TypeAlias = bytes | Fault
+CLOSE, RESET, STALL, DRIP, FLOOD, BARRIER = Fault
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int  # counted from 0
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def http(body: bytes | str | dict[str, Any], *, status: int = 200, **headers: str) -> bytes:
+    """A whole response with a content length; of JSON unless ``content_type`` says otherwise."""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
+    return head(status, **{"content_type": "application/json", "content_length": str(len(data)), **headers}) + data
+
+
+def head(status: int = 200, **headers: str) -> bytes:
+    """The head of a response; underscores become hyphens."""
+    lines = [f"HTTP/1.1 {status} Whatever", *[f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def events(*data: str | dict[str, Any], done: bool = True) -> bytes:
+    """Server-sent events."""
+    said = [item if isinstance(item, str) else json.dumps(item) for item in data] + (["[DONE]"] if done else [])
+    return "".join([f"data: {item}\n\n" for item in said]).encode()
+
+
+SSE_HEAD = head(content_type="text/event-stream", transfer_encoding="chunked")
+END_OF_CHUNKS = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class FaultServer:
+    """A server on loopback that does as it is told, for as long as it is entered."""
+
+    def __init__(self, *scripts: Sequence[Step], together: int = 1) -> None:
+        self.scripts = [list(script) for script in scripts]
+        self.requests: list[Seen] = []
+        self.n_connections = 0
+        self.n_open = 0
+        self._barrier = threading.Barrier(together)
+        self._changed = threading.Condition()
+        self._is_ending = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+
+    def __enter__(self) -> FaultServer:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending.set()
+        self._barrier.abort()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._changed:
+            for connection in self._sockets:
+                with suppress(OSError):  # gone
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive(), "a thread of the fault server hangs"
+
+    def wait_until_all_closed(self) -> bool:
+        """Whether every connection ends, soon."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.n_open == 0, LIMIT_S / 2)
+
+    def wait_for_requests(self, number: int) -> bool:
+        """Whether so many requests come, soon."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self.requests) >= number, LIMIT_S / 2)
+
+    def _start(self, function: Any, *arguments: Any) -> None:
+        thread = threading.Thread(target=function, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(LIMIT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._changed:
+                number, self.n_connections = self.n_connections, self.n_connections + 1
+                self.n_open += 1
+                self._sockets.append(connection)
+            self._start(self._serve, connection, number)
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        with connection.makefile("rb") as reader:
+            try:
+                while (seen := _read_request(reader, number)) is not None:
+                    with self._changed:
+                        script = self.scripts[min(len(self.requests), len(self.scripts) - 1)]
+                        self.requests.append(seen)
+                        self._changed.notify_all()
+                    if not self._perform(script, connection):
+                        break
+            except (OSError, threading.BrokenBarrierError):
+                pass
+        with self._changed:
+            connection.close()
+            self.n_open -= 1
+            self._changed.notify_all()
+
+    def _perform(self, script: Sequence[Step], connection: socket.socket) -> bool:
+        """Whether the connection is still of use."""
+        for step in script:
+            match step:
+                case bytes():
+                    connection.sendall(step)
+                case Fault.CLOSE | Fault.RESET:
+                    linger = struct.pack("ii", int(step is RESET), 0)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    return False
+                case Fault.STALL:
+                    return bool(connection.recv(1)) and False
+                case Fault.DRIP | Fault.FLOOD:
+                    while not self._is_ending.wait(0.01 if step is DRIP else 0):
+                        connection.sendall(b" " * (1 if step is DRIP else 65536))
+                case Fault.BARRIER:
+                    self._barrier.wait(LIMIT_S / 2)
+        return True
+
+
+def _read_request(reader: Any, connection: int) -> Seen | None:
+    if not reader.peek(1)[:1].isupper():  # no request, or one of TLS
+        return None
+    first = reader.readline()
+    headers = {}
+    while (line := reader.readline().strip()) != b"":
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    return Seen(first.split()[1].decode(), headers, reader.read(int(headers["content-length"])), connection)
