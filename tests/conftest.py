@@ -1,0 +1,42 @@
+"""What holds for every test: it reaches nothing but this machine, and sees no keys of whoever runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
+    del os.environ[variable]
+
+LOCAL_NAMES = ("localhost", "", None)
+
+
+def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect":
+        address = arguments[1]
+        host = address[0] if isinstance(address, tuple) else "localhost"
+    elif event == "socket.getaddrinfo":
+        host = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
+    else:
+        return
+    if host in LOCAL_NAMES or str(host).endswith((".localhost", ".invalid")):
+        return
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    if not is_here:
+        raise RuntimeError(f"a test tried to reach {host!r}")
+
+
+sys.addaudithook(_stay_here)
+
+
+@pytest.fixture(autouse=True)
+def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a person configured decides over a test."""
+    monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
