@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
-from fsm_agent.call import AgentCall, CallResult
+from fsm_agent.call import WATCHERS, AgentCall, CallResult
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import CallModel, Settings, Sleep
 from fsm_agent.errors import (
@@ -480,3 +480,19 @@ def test_what_is_not_there_yet_is_none():
     assert CallResult(call).message.text == ""
     assert CallResult(call).ending is None
     assert "CallResult(Calling, None" in repr(CallResult(call))
+
+
+def test_an_observer_that_fails_changes_nothing():
+    def broken(step: object) -> None:
+        raise ZeroDivisionError
+
+    call = begun()
+    before = call.record
+    WATCHERS.append(broken)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            say(call, "42")
+    finally:
+        WATCHERS.remove(broken)
+    assert (call.record, call.state) == (before, State.CALLING)
+    assert say(call, "42").result().output == 42
