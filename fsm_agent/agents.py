@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
@@ -90,6 +90,7 @@ class Agent:
     def seed(
         self,
         task: Task,
+        /,
         *,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
@@ -137,7 +138,7 @@ class Agent:
         governed = self.prompt if prompt is None else self._governed(prompt)
         return restore(document, governed, settings=self.settings, stop_when=self.stop_when)
 
-    def call(self, task: Task, **options: Any) -> CallResult:
+    def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
 
         Raises:
@@ -146,7 +147,7 @@ class Agent:
         """
         return self.run(self.seed(task, **options))
 
-    async def acall(self, task: Task, **options: Any) -> CallResult:
+    async def acall(self, task: Task, /, **options: Any) -> CallResult:
         """`call` for asyncio."""
         return await self.arun(self.seed(task, **options))
 
@@ -158,22 +159,22 @@ class Agent:
         """`run` for asyncio."""
         return (await arun(call, self._world, sink)).result()
 
-    def stream(self, task: Task | AgentCall, **options: Any) -> Iterator[Event]:
+    def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
         """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
 
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
-        with closing(cast("Any", drive(call, self._world))) as events:
+        with closing(drive(call, self._world)) as events:
             yield from events
         if not call.effects:
             call.result()
 
-    async def astream(self, task: Task | AgentCall, **options: Any) -> AsyncIterator[Event]:
+    async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
-        async with aclosing(cast("Any", adrive(call, self._world))) as events:
+        async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
                 yield event
         if not call.effects:

@@ -140,7 +140,8 @@ class AgentCall:
         except MachineError as error:
             self.state = r.state
             legal = ", ".join(sorted(self.machine.get_triggers(r.state.name))) or "none: it has ended"
-            raise IllegalTrigger(f"{trigger!r} is not possible in {r.state}: {error.value}; possible: {legal}") from error
+            why = f"{trigger!r} is not possible in {r.state}: {error.value}"
+            raise IllegalTrigger(f"{why}; possible: {legal}") from error
         except BaseException:
             self.state = r.state
             raise

@@ -141,7 +141,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
         ``path``.
 
     Raises:
-        UsageError: The suffix stands for no format, or there is no such format or directory.
+        UsageError: The suffix stands for no format, there is no such format or directory, or it cannot be written.
         ConfigError: `dot` is needed, and is not installed or does not work.
     """
     path = Path(path)
@@ -154,10 +154,13 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     drawn = render(diagram, format)
     if isinstance(drawn, str):
         drawn = (f"```mermaid\n{drawn}```\n" if suffix == ".md" and format == "mermaid" else drawn).encode()
-    with tempfile.TemporaryDirectory(prefix=".drawing-", dir=path.parent) as directory:
-        fresh = Path(directory, path.name)
-        fresh.write_bytes(drawn)
-        os.replace(fresh, path)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".drawing-", dir=path.parent) as directory:
+            fresh = Path(directory, path.name)
+            fresh.write_bytes(drawn)
+            os.replace(fresh, path)
+    except OSError as error:
+        raise UsageError(f"no diagram can be written to {str(path)!r}: {error.strerror or error}") from error
     return path
 
 

@@ -84,8 +84,8 @@ class Script:
 
     Args:
         entries: One for each request: text; a function call (`call`) or several parts in a list; a whole
-            `Reply` (usage, logprobs, finish); a `ProviderError` to be raised; `Delayed` or `Pieces`; or a function of the
-            request that returns one of these.
+            `Reply` (usage, logprobs, finish); a `ProviderError` to be raised; `Delayed` or `Pieces`; or a function
+            of the request that returns one of these.
         name: What traces call it.
         clock: Tells the time of `world`.
 

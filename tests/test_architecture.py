@@ -21,7 +21,7 @@ FLOORS = [
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_chat_reply"
     " providers.openai_chat providers.catalog",
     # 3: the world
-    "local_child local pools endpoint exchange answer client threads perform drivers",
+    "local_child local_model local pools endpoint exchange answer client threads perform drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",

@@ -66,7 +66,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.events import TextDelta
-from fsm_agent.local import command_to_fetch, find_model
+from fsm_agent.local_model import command_to_fetch, find_model
 from fsm_agent.messages import Message
 from fsm_agent.replies import Reply
 

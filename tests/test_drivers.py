@@ -357,7 +357,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
     driven(one, Script(Delayed(6.0, "42")))
-    with pytest.raises(CallFailed, match="model failed: no reply within 5.0 s|expired"):
+    with pytest.raises(CallFailed, match=r"model failed: no reply within 5\.0 s"):
         one.result()
 
 

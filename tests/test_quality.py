@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+CODE = ["fsm_agent", "tests", "examples"]
 
 
 @pytest.mark.parametrize(
     "command",
-    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
+    [["ruff", "check", *CODE], ["ruff", "format", "--check", *CODE], ["mypy"]],
     ids=["ruff check", "ruff format", "mypy"],
 )
 def test_the_checkers_are_content(command):

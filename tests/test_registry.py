@@ -91,7 +91,7 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     second = weather()
     assert registered_agents()["weather"] is second
     assert first is not second
-    with pytest.raises(ConfigError, match="agent_type 'weather' of .*Other is taken by .*Weather"):
+    with pytest.raises(ConfigError, match=r"agent_type 'weather' of .*Other is taken by .*Weather"):
 
         class Other(AgentBase):
             agent_type = "weather"

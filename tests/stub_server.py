@@ -1,0 +1,75 @@
+"""An OpenAI-compatible server on loopback that answers what a test has written down."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class StubServer:
+    """Answers each request with the next of ``messages``: a text, or a chat message as a dict.
+
+    Attributes:
+        requests: The JSON body of every request, in order.
+    """
+
+    def __init__(self, messages: Sequence[str | dict[str, Any]]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._messages = list(messages)
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                stub.requests.append(body)
+                if not stub._messages:
+                    self.reply(500, "application/json", json.dumps({"error": {"message": "the stub has no more"}}))
+                    return
+                said = stub._messages.pop(0)
+                message = {"role": "assistant", "content": said} if isinstance(said, str) else said
+                finish = "tool_calls" if message.get("tool_calls") else "stop"
+                usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+                head = {"id": "stub-1", "object": "chat.completion", "created": 0, "model": body["model"]}
+                if not body.get("stream"):
+                    choice = {"index": 0, "message": message, "finish_reason": finish}
+                    self.reply(200, "application/json", json.dumps({**head, "choices": [choice], "usage": usage}))
+                    return
+                calls = [{**call, "index": i} for i, call in enumerate(message.get("tool_calls") or [])]
+                delta = {**message, **({"tool_calls": calls} if calls else {})}
+                chunks = [
+                    {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+                    {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+                    {"choices": [], "usage": usage},
+                ]
+                lines = [f"data: {json.dumps({**head, **chunk})}\n\n" for chunk in chunks]
+                self.reply(200, "text/event-stream", "".join(lines) + "data: [DONE]\n\n")
+
+            def reply(self, status: int, kind: str, text: str) -> None:
+                data = text.encode()
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> StubServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)

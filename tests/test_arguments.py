@@ -1,0 +1,196 @@
+"""Do the words of a command line mean what they should?"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fsm_agent.arguments import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
+from fsm_agent.effects import Settings
+from fsm_agent.errors import ConfigError, PromptError, UsageError
+from fsm_agent.limits import Limits
+from fsm_agent.prompts import Prompt
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory with modules in it; what they put into the interpreter is taken out again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+class TestLoadFunction:
+    def test_a_module_here_and_what_it_imports(self, here):
+        (here / "a_sibling_here.py").write_text("BASE = 40")
+        (here / "tools_here.py").write_text(
+            "import a_sibling_here\ndef add(n: int) -> int:\n    'Add.'\n    return a_sibling_here.BASE + n\n"
+        )
+        loaded = load_function("tools_here:add")
+        assert (loaded.name, loaded.description, loaded.run('{"n": 2}')) == ("add", "Add.", 42)
+
+    def test_a_method_of_a_class_in_a_package(self, here):
+        (here / "package_here").mkdir()
+        (here / "package_here/tools.py").write_text(
+            "class Math:\n    @staticmethod\n    def double(n: int) -> int:\n        return 2 * n\n"
+        )
+        assert load_function("package_here.tools:Math.double").run('{"n": 21}') == 42
+
+    def test_what_is_here_hides_nothing_later(self, here, monkeypatch):
+        (here / "colorsys.py").write_text("HERE = True")
+        (here / "tools_here.py").write_text("def f(): ...")
+        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+        load_function("tools_here:f")
+        import colorsys
+
+        assert not hasattr(colorsys, "HERE")
+        assert sys.path[-1] == str(here)
+        assert str(here) not in sys.path[:-1]
+
+    def test_what_is_here_goes_before_what_is_installed(self, here, monkeypatch):
+        (here / "colorsys.py").write_text("def of_here(): ...")
+        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+        assert load_function("colorsys:of_here").name == "of_here"
+
+    @pytest.mark.parametrize("named", ["tools", "tools:", ":f", ""])
+    def test_the_shape_is_module_and_name(self, here, named):
+        with pytest.raises(UsageError, match="'module:name' would"):
+            load_function(named)
+
+    @pytest.mark.parametrize("named", ["no_such_module:f", "no_such_package.tools:f", "json.nothing:f"])
+    def test_a_missing_module(self, here, named):
+        with pytest.raises(ConfigError, match="there is no module"):
+            load_function(named)
+
+    def test_a_missing_name_is_guessed(self, here):
+        with pytest.raises(ConfigError, match="no 'dump_s' in 'json:dump_s': did you mean 'dumps'"):
+            load_function("json:dump_s")
+
+    def test_a_module_that_cannot_be_imported(self, here):
+        (here / "broken_here.py").write_text("1 / 0")
+        with pytest.raises(ConfigError, match=r"'broken_here:f' .*ZeroDivisionError: division by zero"):
+            load_function("broken_here:f")
+
+    def test_a_module_that_ends_the_process(self, here):
+        (here / "ending_here.py").write_text("raise SystemExit(3)")
+        with pytest.raises(ConfigError, match="SystemExit: 3"):
+            load_function("ending_here:f")
+
+    def test_what_it_imports_is_missing(self, here):
+        (here / "needy_here.py").write_text("import no_such_module")
+        with pytest.raises(ConfigError, match="'needy_here:f' cannot be imported: No module named 'no_such_module'"):
+            load_function("needy_here:f")
+
+    def test_a_value_is_no_function(self, here):
+        with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
+            load_function("math:pi")
+
+
+class TestLoadNamedPrompt:
+    def test_a_file(self, here):
+        (here / "hello.jinja").write_text("Hello {{ who }}")
+        assert load_named_prompt("hello.jinja").variables == {"who"}
+        assert load_named_prompt(str(here / "hello.jinja")).path == "hello"
+
+    def test_of_the_library(self, here):
+        (here / "prompts/mine/deep").mkdir(parents=True)
+        (here / "prompts/mine/deep/task.jinja").write_text("x")
+        assert load_named_prompt("mine/deep/task").path == "mine/deep/task"
+        assert load_named_prompt("demo/task").path == "demo/task"
+
+    def test_a_name_without_a_root(self, here):
+        with pytest.raises(UsageError, match="'root/name' or a file"):
+            load_named_prompt("hello")
+
+    def test_a_name_is_no_path(self, here):
+        with pytest.raises(PromptError):
+            load_named_prompt("../hello")
+
+
+class TestPairs:
+    def test_names_and_values(self):
+        assert pairs(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+    @pytest.mark.parametrize("option", ["a", "=1", ""])
+    def test_the_shape(self, option):
+        with pytest.raises(UsageError, match="'name=value' would"):
+            pairs([option])
+
+    def test_twice(self):
+        with pytest.raises(UsageError, match="'a' is set twice: to '1' and '2'"):
+            pairs(["a=1", "a=2"])
+
+
+class TestSettingsAndLimits:
+    def test_each_goes_where_it_belongs(self):
+        said = {
+            "temperature": "0",
+            "max_tokens": "99",
+            "tool_choice": "add",
+            "stop": '["x"]',
+            "rounds": "3",
+            "wait_s": "null",
+        }
+        assert settings_and_limits(said) == (
+            Settings(temperature=0, max_tokens=99, tool_choice="add", stop=("x",)),
+            Limits(rounds=3, wait_s=None),
+        )
+
+    def test_nothing_said(self):
+        assert settings_and_limits({}) == (Settings(), Limits())
+
+    def test_an_unknown_name_is_guessed(self):
+        with pytest.raises(UsageError, match="'temprature' is no setting or limit: did you mean 'temperature'"):
+            settings_and_limits({"temprature": "0"})
+        with pytest.raises(UsageError, match=r"there are: deadline_s, .*temperature"):
+            settings_and_limits({"xyzzy": "0"})
+
+    def test_no_two_have_one_name(self):
+        assert not Settings.__dataclass_fields__.keys() & Limits.__dataclass_fields__.keys()
+
+    @pytest.mark.parametrize(("name", "value"), [("temperature", "hot"), ("max_tokens", "1.5"), ("rounds", "-1")])
+    def test_a_value_of_the_wrong_kind(self, name, value):
+        with pytest.raises(UsageError, match=name):
+            settings_and_limits({name: value})
+
+
+class TestDialogOf:
+    def test_a_text_is_taken_as_it_is(self):
+        dialog = dialog_of("{{ not a template }}", None, {}, "Be brief.")
+        assert [(m.role, m.text) for m in dialog] == [("system", "Be brief."), ("user", "{{ not a template }}")]
+        assert dialog.top_prompt is None
+
+    def test_a_prompt_with_its_variables(self):
+        prompt = Prompt("{{ greeting }}, {{ task }}")
+        dialog = dialog_of("world", prompt, {"greeting": "Hello"}, "")
+        assert [(m.role, m.text) for m in dialog] == [("user", "Hello, world")]
+        assert dialog.top_prompt is prompt
+
+    def test_variables_may_have_any_name(self):
+        dialog = dialog_of(
+            None, Prompt("{{ values }}{{ said }}{{ parts }}"), {"values": "a", "said": "b", "parts": "c"}, ""
+        )
+        assert dialog[0].text == "abc"
+
+    def test_nothing_to_ask(self):
+        for nothing in (None, ""):
+            with pytest.raises(UsageError, match="nothing to ask"):
+                dialog_of(nothing, None, {}, "")
+
+    def test_a_variable_that_is_not_asked_for(self):
+        with pytest.raises(UsageError, match=r"'task' is not asked for; those that are: who"):
+            dialog_of("hi", Prompt("{{ who }}"), {"who": "x"}, "")
+        with pytest.raises(UsageError, match="'who' is not asked for"):
+            dialog_of("hi", None, {"who": "x"}, "")
+
+    def test_a_variable_that_is_missing(self):
+        with pytest.raises(UsageError, match="needs the variable 'who'"):
+            dialog_of(None, Prompt("{{ who }}"), {}, "")
+
+    def test_the_task_twice(self):
+        with pytest.raises(UsageError, match="'task' is set twice"):
+            dialog_of("a", Prompt("{{ task }}"), {"task": "b"}, "")

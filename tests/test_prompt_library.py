@@ -1,0 +1,309 @@
+"""Are prompts found by name, in code and in files, and nothing else?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsm_agent.agents import Agent
+from fsm_agent.errors import PromptError
+from fsm_agent.functions import function
+from fsm_agent.prompt_library import (
+    MAX_FILE_BYTES,
+    Prompts,
+    load_prompt,
+    packaged_prompts,
+    register_prompt,
+    registered_prompts,
+    scoped_prompts,
+)
+from fsm_agent.prompts import EXCEPTION, FINAL, INTERRUPT, Prompt
+from fsm_agent.testing import Script
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    with scoped_prompts():
+        yield
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A directory with the roots ``demo`` and ``deep/er``; what is beside it is out of bounds."""
+    directory = tmp_path / "library"
+    for name, text in {
+        "demo/task.jinja": "What is {{ a }} + {{ b }}?\n",
+        "demo/task.exception.jinja": "No: {{ error_message }}\n",
+        "demo/task.interrupt.jinja": "It says {{ call_results }}.",
+        "demo/task.final.jinja": "Enough after {{ rounds }}.",
+        "demo/plain.jinja": "Grüße, 世界",
+        "demo/more/of_it.jinja": "deeper",
+        "deep/er/one.jinja": "1",
+    }.items():
+        write(directory / name, text)
+    write(tmp_path / "secret.jinja", "secret")
+    return directory
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class TestFiles:
+    def test_a_prompt_is_its_file(self, library):
+        prompt = Prompts("demo", directory=library)("task")
+        assert prompt.path == "demo/task"
+        assert prompt.render(a=17, b=25).text == "What is 17 + 25?"
+
+    def test_its_handlers_are_the_files_beside_it(self, library):
+        prompt = Prompts("demo", directory=library)("task")
+        assert prompt.told("exception", error_message="bad", attempt=1) == "No: bad"
+        assert prompt.told("interrupt", call_results="42", name="add", arguments="{}") == "It says 42."
+        assert prompt.told("final", rounds=5) == "Enough after 5."
+
+    def test_handlers_without_a_file_are_the_usual_ones(self, library):
+        prompt = Prompts("demo", directory=library)("plain")
+        assert (prompt.on_exception, prompt.on_interrupt, prompt.on_final) == (EXCEPTION, INTERRUPT, FINAL)
+
+    def test_overrides_win_over_files(self, library):
+        @function
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        prompt = Prompts("demo", directory=library)("task", functions=[add], output=int, on_final="Stop.")
+        assert (prompt.by_name["add"], prompt.output, prompt.on_final) == (add, int, "Stop.")
+
+    def test_it_governs_a_call(self, library):
+        with Script("nonsense", "42") as script:
+            prompt = Prompts("demo", directory=library)("task", output=int)
+            result = Agent(script).call(prompt, a=17, b=25)
+        assert result.output == 42
+        assert script.requests[1].messages[-1].text.startswith("No: ")
+
+    def test_utf8_and_windows_line_ends(self, library):
+        (library / "demo/dos.jinja").write_bytes("\ufeffGrüße\r\nWelt\r\n".encode())
+        assert Prompts("demo", directory=library)("plain").template == "Grüße, 世界"
+        assert Prompts("demo", directory=library)("dos").template == "Grüße\nWelt"
+
+    def test_an_edit_is_seen_at_once(self, library):
+        prompts = Prompts("demo", directory=library)
+        before = prompts("plain").template
+        write(library / "demo/plain.jinja", "edited")
+        assert (before, prompts("plain").template) == ("Grüße, 世界", "edited")
+
+    def test_roots_and_names_may_be_deep(self, library):
+        assert Prompts("deep/er", directory=library)("one").path == "deep/er/one"
+        assert Prompts("demo", directory=library)("more/of_it").template == "deeper"
+
+    def test_names_are_listed_without_handlers(self, library):
+        register_prompt(Prompt("x", path="demo/coded"))
+        register_prompt(Prompt("x", path="other/coded"))
+        assert Prompts("demo", directory=library).names() == ["coded", "more/of_it", "plain", "task"]
+
+
+class TestMissing:
+    def test_the_error_lists_what_there_is(self, library):
+        with pytest.raises(PromptError, match=r"no prompt 'demo/tusk' .*did you mean 'task'.*more/of_it, plain, task"):
+            Prompts("demo", directory=library)("tusk")
+
+    def test_the_list_is_bounded(self, library):
+        for number in range(30):
+            write(library / f"many/p{number}.jinja", "x")
+        with pytest.raises(PromptError, match="…") as caught:
+            Prompts("many", directory=library)("zzz")
+        assert str(caught.value).count("p") < 40
+
+    def test_a_root_without_prompts(self, tmp_path):
+        with pytest.raises(PromptError, match="there are: none"):
+            Prompts("nothing", directory=tmp_path)("task")
+
+    def test_get_gives_the_default(self, library):
+        prompts = Prompts("demo", directory=library)
+        assert prompts.get("nope") is None
+        assert prompts.get("nope", "mine") == "mine"
+        assert prompts.get("plain", "mine").path == "demo/plain"
+
+    def test_get_does_not_hide_what_is_wrong(self, library):
+        write(library / "demo/bad.jinja", "{{ a")
+        with pytest.raises(PromptError):
+            Prompts("demo", directory=library).get("bad", "mine")
+        with pytest.raises(PromptError):
+            Prompts("demo", directory=library).get("../secret", "mine")
+
+
+class TestNamesAreData:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "../secret",
+            "..",
+            ".",
+            "",
+            "/",
+            "a/",
+            "/a",
+            "a//b",
+            "a.b",
+            "task.exception",
+            "a\\b",
+            "a\0",
+            "a\n",
+            "task ",
+            "ä",
+            "~",
+        ],
+    )
+    def test_none_is_a_path(self, library, name):
+        with pytest.raises(PromptError, match="is no name of a prompt"):
+            Prompts("demo", directory=library)(name)
+        with pytest.raises(PromptError, match="is no name of a prompt"):
+            Prompts(name, directory=library)
+
+    def test_absolute_names_are_none(self, library):
+        with pytest.raises(PromptError, match="is no name of a prompt"):
+            Prompts("demo", directory=library)(str(library.parent / "secret").removesuffix(".jinja"))
+
+    @pytest.mark.parametrize("name", ["link", "task2"])
+    def test_a_link_out_of_the_directory_is_refused(self, library, name):
+        write(library / "demo/task2.jinja", "fine")
+        link = "link.jinja" if name == "link" else "task2.exception.jinja"
+        (library / "demo" / link).symlink_to(library.parent / "secret.jinja")
+        with pytest.raises(PromptError, match="leads out of") as caught:
+            Prompts("demo", directory=library)(name)
+        assert "secret" not in str(caught.value)
+
+    def test_a_linked_folder_out_of_the_directory_is_refused(self, library):
+        (library / "out").symlink_to(library.parent, target_is_directory=True)
+        with pytest.raises(PromptError, match="leads out of"):
+            Prompts("out", directory=library)("secret")
+
+    def test_a_link_within_is_followed(self, library):
+        (library / "demo/alias.jinja").symlink_to("plain.jinja")
+        assert Prompts("demo", directory=library)("alias").template == "Grüße, 世界"
+
+    def test_a_circle_of_links_is_not_there(self, library):
+        (library / "demo/loop.jinja").symlink_to("loop.jinja")
+        with pytest.raises(PromptError):
+            Prompts("demo", directory=library)("loop")
+
+
+class TestBadFiles:
+    def refusal(self, library, name="bad"):
+        with pytest.raises(PromptError) as caught:
+            Prompts("demo", directory=library)(name)
+        return str(caught.value)
+
+    def test_a_wrong_template_names_file_and_line(self, library):
+        write(library / "demo/bad.jinja", "one\ntwo {{ x\n")
+        refusal = self.refusal(library)
+        assert str(library / "demo/bad.jinja") in refusal
+        assert "line 2" in refusal
+
+    def test_a_wrong_handler_names_its_own_file(self, library):
+        write(library / "demo/task.final.jinja", "{% if %}")
+        refusal = self.refusal(library, "task")
+        assert "task.final.jinja" in refusal
+        assert "line 1" in refusal
+
+    def test_a_handler_that_forgets_its_variable(self, library):
+        write(library / "demo/task.exception.jinja", "Try again.")
+        assert "error_message" in self.refusal(library, "task")
+
+    def test_not_utf8(self, library):
+        (library / "demo/bad.jinja").write_bytes(b"caf\xe9")
+        assert "is not UTF-8: unexpected end of data at byte 3" in self.refusal(library)
+
+    def test_too_large(self, library):
+        write(library / "demo/bad.jinja", "x" * MAX_FILE_BYTES)
+        assert len(Prompts("demo", directory=library)("bad").template) == MAX_FILE_BYTES
+        write(library / "demo/bad.jinja", "x" * (MAX_FILE_BYTES + 1))
+        assert f"at most {MAX_FILE_BYTES} bytes" in self.refusal(library)
+
+    def test_nested_without_end(self, library):
+        write(library / "demo/bad.jinja", "{{ " + "(" * 50_000 + " }}")
+        assert "nested too deeply" in self.refusal(library)
+
+    def test_a_folder(self, library):
+        (library / "demo/bad.jinja").mkdir()
+        assert "not a regular file" in self.refusal(library)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on this system")
+    def test_a_named_pipe_is_not_waited_for(self, library):
+        os.mkfifo(library / "demo/bad.jinja")
+        assert "not a regular file" in self.refusal(library)
+
+
+class TestRegistered:
+    def test_it_is_found_and_goes_before_files(self, library):
+        prompt = register_prompt(Prompt("in code", path="demo/task"))
+        assert Prompts("demo", directory=library)("task") is prompt
+        assert registered_prompts() == {"demo/task": prompt}
+
+    def test_overrides_make_another(self, library):
+        prompt = register_prompt(Prompt("in code", path="demo/task"))
+        other = Prompts("demo", directory=library)("task", output=int)
+        assert (other.output, other.template, other.path, prompt.output) == (int, "in code", "demo/task", str)
+
+    def test_duplicates_are_refused(self):
+        prompt = register_prompt(Prompt("one", path="demo/task"))
+        register_prompt(prompt)
+        with pytest.raises(PromptError, match="'demo/task' already"):
+            register_prompt(Prompt("two", path="demo/task"))
+        assert registered_prompts() == {"demo/task": prompt}
+
+    def test_unless_they_are_wanted(self):
+        register_prompt(Prompt("one", path="demo/task"))
+        second = register_prompt(Prompt("two", path="demo/task"), overwrite=True)
+        assert registered_prompts() == {"demo/task": second}
+
+    @pytest.mark.parametrize("path", ["", "task", "../task", "demo/", "demo/ta sk"])
+    def test_a_path_is_root_and_name(self, path):
+        with pytest.raises(PromptError, match=r"is no name of a prompt|has no root"):
+            register_prompt(Prompt("x", path=path))
+
+    def test_a_scope_forgets_what_came_in_it(self):
+        outer = register_prompt(Prompt("x", path="demo/outer"))
+        with scoped_prompts():
+            register_prompt(Prompt("x", path="demo/inner"))
+            register_prompt(Prompt("y", path="demo/outer"), overwrite=True)
+        assert registered_prompts() == {"demo/outer": outer}
+
+
+class TestDirectory:
+    def test_the_working_directory_goes_first_if_it_holds_the_root(self, library, monkeypatch):
+        library.rename(library.parent / "prompts")
+        monkeypatch.chdir(library.parent)
+        assert Prompts("demo")("plain").template == "Grüße, 世界"
+
+    def test_otherwise_the_package(self, tmp_path, monkeypatch):
+        write(tmp_path / "prompts/mine/task.jinja", "mine")
+        monkeypatch.chdir(tmp_path)
+        assert Prompts("demo").directory == packaged_prompts()
+        assert Prompts("demo")("task").render(a=1, b=2).text == "What is 1 + 2?"
+        assert Prompts("mine")("task").template == "mine"
+
+    def test_all_that_the_package_carries_can_be_loaded(self):
+        roots = [path.name for path in packaged_prompts().iterdir() if path.is_dir()]
+        assert "demo" in roots
+        for root in roots:
+            prompts = Prompts(root, directory=packaged_prompts())
+            assert [prompts(name).path for name in prompts.names()] == [f"{root}/{name}" for name in prompts.names()]
+
+
+class TestLoadPrompt:
+    def test_a_file_anywhere(self, library):
+        prompt = load_prompt(library / "demo/task.jinja")
+        assert (prompt.path, prompt.on_final) == ("task", "Enough after {{ rounds }}.")
+
+    def test_only_templates(self, library):
+        write(library / "task.txt", "x")
+        with pytest.raises(PromptError, match=r"does not end in '\.jinja'"):
+            load_prompt(library / "task.txt")
+
+    def test_a_missing_file(self, library):
+        with pytest.raises(PromptError, match=r"nope\.jinja.*missing"):
+            load_prompt(library / "nope.jinja")

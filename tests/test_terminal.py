@@ -1,0 +1,161 @@
+"""Is what reaches the terminal plain, and does it tell where the call stands?"""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from fsm_agent.agents import Agent
+from fsm_agent.errors import Overloaded
+from fsm_agent.events import FunctionEnded, FunctionStarted, Stepped, TextDelta
+from fsm_agent.messages import FunctionCall
+from fsm_agent.replies import Usage
+from fsm_agent.terminal import MAX_SHOWN, Screen, Standing, one_line, plain, shown_call, shown_function, shown_step
+from fsm_agent.testing import Script, call
+
+EVIL = "a\x1b[31mred\x1b]0;title\x07\x9b2J\r\x08\x7f\u202eb\ud800\tc\nd"
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+class TestPlain:
+    def test_no_control_character_is_left_but_lines_and_tabs(self):
+        assert plain(EVIL) == "a[31mred]0;title2Jb\tc\nd"
+
+    def test_what_people_write_stays(self):
+        text = "Grüße, 世界 👩‍👩‍👧 [red]not markup[/red] :smile:"
+        assert plain(text) == text
+
+    def test_one_line_is_bounded(self):
+        assert one_line("a\n  b\x1b") == "a b"
+        assert one_line("x" * 1000) == "x" * (MAX_SHOWN - 1) + "…"
+        assert one_line("x" + " " * 1000 + "y").endswith("…")
+        assert len(one_line("x" * MAX_SHOWN)) == MAX_SHOWN
+
+
+class TestShown:
+    def test_a_call_as_python(self):
+        assert shown_call(call("add", a=17, b="x")) == "add(a=17, b='x')"
+        assert shown_call(call("now")) == "now()"
+        assert shown_call(FunctionCall(name="now", arguments_json="")) == "now()"
+
+    def test_arguments_that_are_no_object_as_they_are(self):
+        assert shown_call(FunctionCall(name="add", arguments_json='{"a": 1')) == 'add({"a": 1)'
+        assert shown_call(FunctionCall(name="add", arguments_json="[1]\x1b")) == "add([1])"
+
+    def test_a_function(self):
+        assert shown_function(FunctionStarted("1.0", "add", '{"a": 1}')) == "add(a=1)"
+        assert shown_function(FunctionEnded("1.0", "add", "4\x1b2", False, 0.1)) == "add → 42"
+        assert shown_function(FunctionEnded("1.0", "add", "ValueError", True, 0.1)) == "add raised ValueError"
+
+    def test_a_step(self):
+        step = Stepped("Calling", "parse_failed", "ParseException", "model:0", 1.0, detail="no\nJSON\x1b")
+        assert shown_step(step) == "Calling → ParseException (parse_failed: no JSON)"
+
+
+class TestStanding:
+    def test_state_rounds_and_tokens(self):
+        standing, seen = Standing(), []
+
+        def sink(event):
+            standing.take(event)
+            seen.append((standing.state, standing.rounds, standing.tokens))
+
+        script = Script(call("add", a=1, b=2), [call("nope"), call("add", a=2, b=2)], "The answer is 3.")
+        agent = Agent(script, functions=[add])
+        agent.run(agent.seed("1 + 2?"), sink)
+        assert seen[-1] == ("Completed", 2, 0)
+        assert ("ToolInterrupt", 0, 0) in seen
+        assert ("ToolInterrupt", 1, 0) in seen
+        assert max(tokens for _, _, tokens in seen) == 4  # the pieces of the text, before its usage is known
+
+    def test_reported_tokens_replace_the_pieces(self):
+        standing = Standing()
+        standing.take(TextDelta("a"))
+        standing.take(TextDelta("b"))
+        assert standing.tokens == 2
+        standing.take(
+            Stepped("Calling", "answered", "Completed", "", 1.0, usage=Usage(input_tokens=40, output_tokens=2))
+        )
+        assert standing.tokens == 42
+        assert re.fullmatch(r"Completed · round 0 · 42 tokens · \d+\.\d s", str(standing))
+
+    def test_a_new_call_begins_at_round_0(self):
+        standing = Standing()
+        standing.take(Stepped("ToolInterrupt", "returned", "Calling", "", 1.0))
+        standing.take(Stepped("Seeded", "begun", "Calling", "", 1.0))
+        assert standing.rounds == 0
+
+
+@pytest.fixture
+def streams():
+    return io.StringIO(), io.StringIO()
+
+
+def screen_on(streams, *, out_is_terminal=False, err_is_terminal=False, **options):
+    screen = Screen(**options)
+    for name, stream, is_terminal in zip(("out", "err"), streams, (out_is_terminal, err_is_terminal), strict=True):
+        console = Console(file=stream, force_terminal=is_terminal, markup=False, emoji=False, highlight=False, width=80)
+        setattr(screen, name, console)
+    return screen
+
+
+class TestScreen:
+    def test_text_goes_out_plain_and_as_it_is(self, streams):
+        with screen_on(streams) as screen:
+            screen.write("[bold]x[/bold] :smile: " + EVIL, "red")
+            screen.write("\ttab " + "w" * 200)
+            screen.line("end")
+        assert streams[0].getvalue() == f"[bold]x[/bold] :smile: {plain(EVIL)}\ttab {'w' * 200}\nend\n"
+        assert streams[1].getvalue() == ""
+
+    def test_steps_are_lines_where_there_is_no_terminal(self, streams):
+        script = Script(call("add", a=1, b=2), "3")
+        with screen_on(streams) as screen:
+            agent = Agent(script, functions=[add])
+            agent.run(agent.seed("1 + 2?"), screen.take)
+        assert streams[1].getvalue().splitlines() == [
+            "Seeded → Calling (begun)",
+            "Calling → ToolInterrupt (functions_asked)",
+            "add(a=1, b=2)",
+            "add → 3",
+            "ToolInterrupt → Calling (returned)",
+            "Calling → Completed (answered)",
+        ]
+
+    def test_on_a_terminal_a_live_line_tells_the_state(self, streams):
+        script = Script(Overloaded("busy"), call("add", a=1, b=2), "3")
+        with screen_on(streams, err_is_terminal=True) as screen:
+            screen.resume()
+            agent = Agent(script, functions=[add])
+            agent.run(agent.seed("1 + 2?"), screen.take)
+            assert "Completed · round 1" in str(screen.standing)
+        said = streams[1].getvalue()
+        assert "Seeded · round 0 · 0 tokens" in said
+        assert "add(a=1, b=2)" in said
+        assert "ToolInterrupt (functions_asked)" not in said
+        assert "Backoff (model_failed: busy)" in said  # what went wrong stays on the screen
+        assert said.rstrip().endswith("\x1b[2K")  # the line is gone
+
+    def test_the_live_line_does_not_stand_in_a_line_that_is_not_ended(self, streams):
+        with screen_on(streams, out_is_terminal=True, err_is_terminal=True) as screen:
+            screen.write("The answ")
+            written = streams[1].getvalue()
+            screen.take(TextDelta("er"))
+            screen.resume()
+            assert streams[1].getvalue() == written
+            screen.end_line()
+            screen.resume()
+            assert streams[1].getvalue() != written
+
+    def test_quiet_says_nothing_of_it(self, streams):
+        with screen_on(streams, err_is_terminal=True, quiet=True) as screen:
+            agent = Agent(Script("3"))
+            agent.run(agent.seed("1 + 2?"), screen.take)
+            screen.tell("more")
+        assert streams[1].getvalue() == ""
