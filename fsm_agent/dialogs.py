@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, overload
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
-from fsm_agent.errors import SnapshotError
+from fsm_agent.errors import PromptError, SnapshotError
 from fsm_agent.functions import described_errors
 from fsm_agent.messages import Message, Part
 from fsm_agent.prompts import Prompt
@@ -25,6 +27,15 @@ class _Document(TypedDict):
 @cache
 def _document() -> TypeAdapter[_Document]:
     return TypeAdapter(_Document)
+
+
+def json_text(adapter: TypeAdapter[Any], document: Any) -> str:
+    """The document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD."""
+    try:
+        return adapter.dump_json(document).decode()
+    except PydanticSerializationError:
+        text = json.dumps(adapter.dump_python(document, mode="json"), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Dialog(Sequence[Message]):
@@ -52,7 +63,7 @@ class Dialog(Sequence[Message]):
         """This dialog with ``messages`` at its end."""
         return Dialog(self.messages.append(*messages), top_prompt=self.top_prompt)
 
-    def put(self, said: str | Prompt, *parts: Part, **values: Any) -> Dialog:
+    def put(self, said: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
         """This dialog with a user's turn.
 
         Args:
@@ -61,9 +72,11 @@ class Dialog(Sequence[Message]):
             values: The prompt's variables.
 
         Raises:
-            PromptError: A variable of the prompt is missing.
+            PromptError: A variable of the prompt is missing, or one is given for a text.
         """
         if isinstance(said, str):
+            if values:
+                raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {said[:60]!r}")
             return Dialog(self.messages.append(Message.of("user", said, *parts)))
         message = said.render(**values)
         asked = Message.of("user", *message.parts, *parts)
@@ -77,13 +90,14 @@ class Dialog(Sequence[Message]):
                 without the message that asked for it.
             first_k: How many of the oldest it keeps besides, usually the system prompt.
         """
-        if last_n is None or first_k + last_n >= len(self):
+        if last_n is None:
             return Dialog(self.messages, top_prompt=self.top_prompt)
-        start = len(self) - last_n
-        while start > first_k and self[start].role == "tool":
+        first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
+        while 0 < start < len(self) and self[start].role == "tool":
             start -= 1
-        first = first_k
-        while first and (self[first - 1].function_calls or self[first - 1].role == "tool"):
+        if start <= first:
+            return Dialog(self.messages, top_prompt=self.top_prompt)
+        while first and self[first].role == "tool":  # a round that is cut is left out
             first -= 1
         return Dialog([*self.messages[:first], *self.messages[start:]], top_prompt=self.top_prompt)
 
@@ -100,7 +114,7 @@ class Dialog(Sequence[Message]):
     def to_json(self) -> str:
         """The dialog as JSON; of `top_prompt` its path."""
         path = self.top_prompt.path if self.top_prompt else None
-        return _document().dump_json({"messages": self.messages, "top_prompt": path}).decode()
+        return json_text(_document(), {"messages": self.messages, "top_prompt": path})
 
     @classmethod
     def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +33,14 @@ class Image:
     media_type: str | None = None  # read off the bytes; None for a URL
     kind: Literal["image"] = field(default="image", repr=False)
 
+    def __post_init__(self) -> None:
+        if self.data is None:
+            is_whole = self.url is not None and self.url[:8].lower().startswith(("http://", "https://"))
+        else:
+            is_whole = self.url is None and bool(self.media_type)
+        if not is_whole:
+            raise UsageError("an Image has data with its media_type, or an http(s) url: Image.of(…) makes either")
+
     @classmethod
     def of(cls, source: str | bytes | Path) -> Image:
         """An image from a path, its bytes, an http(s) URL or a data URL.
@@ -41,23 +48,25 @@ class Image:
         Raises:
             UsageError: The source is none of these, or its bytes are of no image that providers take.
         """
-        if isinstance(source, str) and source.startswith(("http://", "https://")):
-            return cls(url=source)
-        if isinstance(source, str) and source.startswith("data:"):
-            head, _, body = source.partition(",")
+        scheme = source[:8].lower() if isinstance(source, str) else ""
+        if scheme.startswith(("http://", "https://")):
+            return cls(url=str(source))
+        if isinstance(source, bytes | bytearray):
+            data = bytes(source)
+        elif scheme.startswith("data:"):
+            head, _, body = str(source).partition(",")
             if not head.endswith(";base64"):
-                raise UsageError(f"the data URL {source[:40]!r}… is not base64: 'data:image/png;base64,…' would be")
+                raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
             try:
                 data = base64.b64decode(body, validate=True)
-            except binascii.Error as error:
-                raise UsageError(f"the data URL {source[:40]!r}… holds no valid base64: {error}") from error
-        elif isinstance(source, bytes):
-            data = source
+            except ValueError as error:
+                raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
         else:
             try:
                 data = Path(source).read_bytes()
-            except OSError as error:
-                raise UsageError(f"no image can be read from {str(source)!r}: {error}") from error
+            except (OSError, TypeError, ValueError) as error:
+                problem = getattr(error, "strerror", None) or error
+                raise UsageError(f"no image can be read from {repr(source)[:200]}: {problem}") from error
         media_type = _image_type(data)
         if media_type is None:
             raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PNG, JPEG, GIF or WebP image")
@@ -66,7 +75,7 @@ class Image:
     def data_url(self) -> str:
         """The image as a URL that carries it, or its own URL."""
         if self.data is None:
-            return self.url or ""
+            return str(self.url)
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
@@ -98,7 +107,7 @@ class Opaque:
     """A part that only one wire understands; it is sent back to that wire unchanged and to no other."""
 
     wire: str  # the codec's name
-    data: Any = field(repr=False)  # JSON
+    data: Any = field(repr=False, hash=False)  # JSON
     kind: Literal["opaque"] = field(default="opaque", repr=False)
 
 
@@ -126,7 +135,7 @@ class FunctionCall:
         """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
         try:
             arguments = from_json(self.arguments_json or "{}")
-        except ValueError:
+        except (ValueError, TypeError):  # the latter: half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}
 

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from enum import Enum
+from contextlib import suppress
+from enum import EnumType
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, Literal, SupportsIndex, cast, get_args, get_origin
 
 from json_repair import repair_json
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import from_json
+from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions import described_errors
+from fsm_agent.functions import UNDESCRIBABLE, described_errors
 
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_TOKEN = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
-_OPENER = re.compile(r"[{\[]")
+_LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
+_MAX_LOOKS = 200_000  # a second or two of hostile text
+_MAX_PIECES = 1000  # of one answer are tried
+_NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _RESTARTS = 8  # how many openers that never close are passed over: keeps the scan linear
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_TOKEN = re.compile(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_OPENER = re.compile(r"\s*[{\[(]")
+_BEGUN = re.compile(  # what begins so is meant as JSON
+    r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
+)
 
 
 class Output:
@@ -37,7 +47,7 @@ class Output:
         try:
             self._adapter: TypeAdapter[Any] | None = None if type is str else TypeAdapter(type)
             self._bare_schema = self._adapter and self._adapter.json_schema()
-        except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        except UNDESCRIBABLE as error:
             raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
 
     @property
@@ -63,7 +73,8 @@ class Output:
         """``text`` as a value of the type.
 
         Args:
-            text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON.
+            text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of
+                an `Enum` or a `Literal` also just the word.
             is_cut: The answer ended at the token limit, so nothing in it is mended.
 
         Raises:
@@ -73,48 +84,70 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return text
-        if isinstance(self.type, type) and issubclass(self.type, Enum) and (member := _member(self.type, text)):
-            return member
         problem: ValidationError | None = None
-        for document in _documents(text, mended=not is_cut):
+        for document in _documents(text):
             try:
-                return self._adapter.validate_json(self._unwrapped(document))
+                return self._validated(document)
             except ValidationError as error:
-                if error.errors(include_url=False)[0]["type"] != "json_invalid":
-                    problem = problem or error
+                problem = problem or _of_sound_json(error)
+        if choices := _said(self.type, text):
+            return choices[0]
         if is_cut:
             raise ParseError("the answer was cut off at the token limit: give a shorter one")
+        for document in _mended(text):
+            try:
+                return self._validated(document)
+            except ValidationError as error:
+                problem = problem or _of_sound_json(error)
         if problem is None:
-            raise ParseError(f"there is no {self.name} in JSON in the answer")
+            raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
         raise ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}") from problem
 
-    def _unwrapped(self, document: str) -> str | bytes:
-        if self.is_wrapped and '"value"' in document:
+    def _validated(self, document: str) -> Any:
+        """The document as a value of the type, bare or as ``{"value": …}``."""
+        adapter = cast("TypeAdapter[Any]", self._adapter)
+        if not self.is_wrapped:
+            return adapter.validate_json(document)
+        try:
+            return self._wrapper.validate_json(document)["value"]
+        except ValidationError as error:
+            items = error.errors(include_url=False, include_context=False, include_input=False)
+            is_wrapper = all(item["loc"][:1] == ("value",) and item["type"] != "missing" for item in items)
             try:
-                value = from_json(document)
-            except ValueError:
-                return document
-            if isinstance(value, dict) and value.keys() == {"value"}:
-                return to_json(value["value"])
-        return document
+                return adapter.validate_json(document)
+            except ValidationError:
+                if is_wrapper:
+                    raise error from None
+                raise
+
+    @cached_property
+    def _wrapper(self) -> TypeAdapter[dict[str, Any]]:
+        wrapper = cast("Any", TypedDict)(self.name, {"value": self.type})
+        return TypeAdapter(with_config(ConfigDict(extra="forbid"))(wrapper))
+
+    def _choices(self) -> str:
+        choices = (self._bare_schema or {}).get("enum", ())
+        return ": it is one of " + ", ".join(map(repr, choices)) if choices else ""
 
 
-def _member(type: type[Enum], text: str) -> Enum | None:
-    """The member that the text names, by its value or name, in any case and punctuation."""
-    said = text.strip().strip("\"'`*.! ").casefold()
-    return next((m for m in type if said in (str(m.value).casefold(), m.name.casefold())), None)
+def _of_sound_json(error: ValidationError) -> ValidationError | None:
+    """The error, if it is one of the type: what is no JSON at all says nothing of the fields."""
+    kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
+    return None if kind == "json_invalid" else error
 
 
-def _documents(text: str, *, mended: bool) -> Iterator[str]:
-    """Pieces of the text that may be the answer's JSON, the likeliest first; mended ones last."""
-    yield text
-    fenced = _FENCED.findall(text)
-    yield from fenced
-    yield from _balanced(text)
-    if mended and len(text) <= MAX_REPAIRED:
-        for document in fenced[:_RESTARTS] or [text]:
-            if opener := _OPENER.search(document):
-                yield str(repair_json(document[opener.start() :], skip_json_loads=True))
+def _said(type: Any, text: str) -> list[Any]:
+    """What the text names of an `Enum` or a `Literal`: by value or name, in any case and punctuation."""
+    if get_origin(type) is Literal:
+        named = [(str(value), value) for value in get_args(type)]
+    elif isinstance(type, EnumType):
+        members: list[Any] = list(type)
+        named = [(str(member.value), member) for member in members] + [(member.name, member) for member in members]
+    else:
+        return []
+    bare = text.strip().strip("\"'`*.! ")
+    exact = [choice for name, choice in named if name in (text.strip(), bare)]
+    return exact or [choice for name, choice in named if name.casefold() == bare.casefold()]
 
 
 def extract_json(text: str) -> Any:
@@ -123,16 +156,55 @@ def extract_json(text: str) -> Any:
     Raises:
         ParseError: There is none.
     """
-    for document in _documents(text, mended=False):
-        try:
+    for document in _documents(text):
+        with suppress(*_NO_JSON):
             return from_json(document)
-        except ValueError:
-            continue
     raise ParseError("there is no JSON in the answer")
 
 
-def _balanced(text: str) -> Iterator[str]:
-    """Each balanced ``{…}`` or ``[…]`` of the text that stands in no other, in linear time."""
+def _documents(text: str) -> Iterator[str]:
+    """Pieces of the text that may be the answer's JSON, the likeliest first."""
+    yield text
+    yield from _FENCED.findall(text)
+    for start, end in islice(_pieces(text), _MAX_PIECES):
+        if end is not None:
+            yield text[start:end]
+        elif _BEGUN.match(text, start):
+            return  # what stands inside it is not the answer but a part of one
+
+
+def _mended(text: str) -> Iterator[str]:
+    """What the broken pieces of the text may mean."""
+    if len(text) <= MAX_REPAIRED:
+        looks = [min(_LOOKS * len(text), _MAX_LOOKS)]
+        for document in islice(_broken(text), _RESTARTS):
+            yield _repaired(document, looks)
+
+
+def _broken(text: str) -> Iterator[str]:
+    """Pieces of the text that are meant as JSON and are none, the likeliest first."""
+    for document in _FENCED.findall(text):
+        if _OPENER.match(document):
+            yield document
+    for start, end in _pieces(text):
+        if (text[start] == "[" or _BEGUN.match(text, start)) and not _is_json(text[start:end]):
+            yield text[start:]
+            yield text[start:end]
+
+
+def _is_json(document: str) -> bool:
+    try:
+        from_json(document)
+    except _NO_JSON:
+        return False
+    return True
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
+    """Start and end of each ``{…}`` and ``[…]`` of the text that stands in no other, in linear time.
+
+    One that never closes has no end, and what stands inside it follows.
+    """
     start = 0
     for _ in range(_RESTARTS):
         opened, depth, in_string = -1, 0, False
@@ -142,13 +214,67 @@ def _balanced(text: str) -> Iterator[str]:
                 in_string = token != '"'
             elif token == '"':
                 in_string = depth > 0
-            elif token in "{[":
+            elif token[0] in "{[":
                 opened = opened if depth else match.start()
-                depth += 1
-            elif token in "}]" and depth:
-                depth -= 1
-                if depth == 0:
-                    yield text[opened : match.end()]
+                depth += len(token)
+            elif token[0] in "}]" and depth:
+                if depth <= len(token):
+                    yield opened, match.start() + depth
+                depth = max(0, depth - len(token))
         if depth == 0:
             return
-        start = opened + 1  # this one never closes: look behind it
+        yield opened, None
+        start = opened + 1
+
+
+class _OutOfLooks(RuntimeError):
+    """A metered text was looked at too often; never leaves this module."""
+
+
+class _Metered(str):
+    """Text that can be looked at so often and no more: bounds the work of its reader, whatever its algorithm."""
+
+    __slots__ = ("looks",)
+    looks: list[int]  # how many are left; one for all that is cut out of a text
+
+    @classmethod
+    def of(cls, text: str, looks: list[int]) -> _Metered:
+        metered = cls(text)
+        metered.looks = looks
+        metered.pay(1 + len(text) // 16)
+        return metered
+
+    def pay(self, looks: int) -> None:
+        self.looks[0] -= looks
+        if self.looks[0] < 0:
+            raise _OutOfLooks
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        found = str.__getitem__(self, key)
+        if isinstance(key, slice):
+            return _Metered.of(found, self.looks)
+        self.pay(1)
+        return found
+
+    def __add__(self, other: str) -> _Metered:
+        return _Metered.of(str.__add__(self, other), self.looks)
+
+    def __iter__(self) -> Iterator[str]:
+        self.pay(len(self))
+        return str.__iter__(self)
+
+    def find(self, wanted: str, start: Any = 0, end: Any = None, /) -> int:
+        found = str.find(self, wanted, start, end)
+        self.pay(1 + ((len(self) if found < 0 else found) - start) // 16)
+        return found
+
+
+def _repaired(document: str, looks: list[int]) -> str:
+    """What json_repair makes of nearly JSON; "" when it fails, or needs more than ``looks``.
+
+    Its parser looks ahead, starts over and asserts as it likes: 3,000 hostile characters can keep it busy for hours.
+    """
+    try:
+        return str(repair_json(_Metered.of(document, looks), skip_json_loads=True))
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return ""

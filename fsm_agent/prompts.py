@@ -18,7 +18,13 @@ Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
 INTERRUPT = "{{ call_results }}"
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
-_NEEDS = {"exception": "error_message", "interrupt": "call_results"}
+_Kind: TypeAlias = Literal["exception", "interrupt", "final"]
+_NEEDED = {"exception": "error_message", "interrupt": "call_results"}
+_GIVEN = {
+    "exception": ("error_message", "attempt"),
+    "interrupt": ("call_results", "name", "arguments"),
+    "final": ("rounds",),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +33,9 @@ class Prompt:
 
     Its three handlers say what the model is told when its answer cannot be used, when a function returned,
     and when it has to stop calling functions.  Each is a template, a `Prompt`, or a pure function that is
-    called with the same variables by keyword and returns the text.  Handlers inherit functions, output and
-    parser, and are derived once, from the task's prompt.
+    called with the same variables by keyword and returns the text.  Templates and functions inherit functions,
+    output and parser; a `Prompt` brings its own.  They are derived once, from the task's prompt, and a
+    handler's handler is itself.
 
     Args:
         template: Jinja2; see `render`.
@@ -58,12 +65,25 @@ class Prompt:
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
-        for kind, variable in _NEEDS.items():
-            handler = getattr(self, f"on_{kind}")
-            if isinstance(handler, str) and variable not in variables(handler):
-                raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {variable} }}}}: {handler!r}")
+        variables(self.template)
+        for kind in _GIVEN:
+            self._check_handler(kind)
 
-    def render(self, **values: Any) -> Message:
+    def _check_handler(self, kind: str) -> None:
+        handler = getattr(self, f"on_{kind}")
+        template = handler.template if isinstance(handler, Prompt) else handler
+        if not isinstance(template, str):
+            if callable(template):
+                return
+            raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: a text, Prompt or function is right")
+        names = variables(template)
+        if kind in _NEEDED and _NEEDED[kind] not in names:
+            raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {_NEEDED[kind]} }}}}: {template!r}")
+        if unknown := sorted(names.difference(_GIVEN[kind])):
+            given = ", ".join(_GIVEN[kind])
+            raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {given}")
+
+    def render(self, /, **values: Any) -> Message:
         """The user's message that asks for the task.
 
         Raises:
@@ -101,29 +121,42 @@ class Prompt:
     @cached_property
     def exception_handler(self) -> Prompt:
         """The prompt that governs the exception branch."""
-        return self._handler("exception", self.on_exception)
+        return self._handler("exception")
 
     @cached_property
     def interrupt_handler(self) -> Prompt:
         """The prompt that governs what is said of function results."""
-        return self._handler("interrupt", self.on_interrupt)
+        return self._handler("interrupt")
 
     @cached_property
     def final_handler(self) -> Prompt:
         """The prompt that governs the last request, with the functions withdrawn."""
-        return self._handler("final", self.on_final).extend(functions=())
+        return self._handler("final")
 
-    def _handler(self, kind: Literal["exception", "interrupt", "final"], handler: Handler) -> Prompt:
+    def _handler(self, kind: _Kind) -> Prompt:
+        handler: Handler = getattr(self, f"on_{kind}")
+        path = f"__{self.path}_{kind}_handler"
         if isinstance(handler, Prompt):
-            return handler
-        template = handler if isinstance(handler, str) else ""
-        return self.extend(template=template, path=f"__{self.path}_{kind}_handler")
+            derived = handler.extend(path=handler.path or path)
+        else:
+            derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
+        if kind == "final":
+            derived = derived.extend(functions=())
+        derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
+        return derived
 
-    def told(self, kind: Literal["exception", "interrupt", "final"], **values: Any) -> str:
-        """What the model is told by the handler of this kind."""
+    def told(self, kind: _Kind, /, **values: Any) -> str:
+        """What the model is told by the handler of this kind.
+
+        Raises:
+            PromptError: The handler is a function, and what it returned is no text.
+        """
         handler: Handler = getattr(self, f"on_{kind}")
         if handler == INTERRUPT:  # by far the most frequent, and it says just that
             return str(values["call_results"])
-        if callable(handler):
-            return handler(**values)
-        return render(handler.template if isinstance(handler, Prompt) else handler, values)
+        if isinstance(handler, str | Prompt):
+            return render(handler.template if isinstance(handler, Prompt) else handler, values)
+        said: Any = handler(**values)
+        if not isinstance(said, str):
+            raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
+        return said

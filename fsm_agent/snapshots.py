@@ -9,6 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from fsm_agent.call import AgentCall
+from fsm_agent.dialogs import json_text
 from fsm_agent.errors import SnapshotError
 from fsm_agent.functions import described_errors
 from fsm_agent.prompts import Prompt
@@ -31,7 +32,7 @@ def _document() -> TypeAdapter[_Document]:
 
 def snapshot(call: AgentCall) -> str:
     """The call as JSON: its whole record, and its prompt's path.  Callables, clients and keys are not in it."""
-    return _document().dump_json({"version": VERSION, "prompt": call.prompt.path, "record": call.record}).decode()
+    return json_text(_document(), {"version": VERSION, "prompt": call.prompt.path, "record": call.record})
 
 
 def restore(document: str | bytes, prompt: Prompt, **options: Any) -> AgentCall:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, UndefinedError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from fsm_agent.errors import PromptError
@@ -46,10 +46,13 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     """
     if "{" not in template:
         return template
-    if missing := variables(template) - values.keys():
-        needed, given = ", ".join(sorted(missing)), ", ".join(sorted(values)) or "none"
-        raise PromptError(f"the template {template[:60]!r} needs the variable(s) {needed}; given: {given}")
+    needed = variables(template)
     try:
         return _compiled(template).render(values)
-    except TemplateError as error:
-        raise PromptError(f"the template {template[:60]!r} cannot be rendered: {error}") from error
+    except (TemplateError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        missing = sorted(needed - values.keys()) if isinstance(error, UndefinedError) else ()
+        problem = f"cannot be rendered: {error}"
+        if missing:
+            given = ", ".join(sorted(values)) or "none"
+            problem = f"needs the variable(s) {', '.join(missing)}; given: {given}"
+        raise PromptError(f"the template {template[:60]!r} {problem}") from error

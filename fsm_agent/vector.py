@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar, overload
+from operator import is_
+from typing import Any, TypeVar, get_args, overload
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -34,7 +35,7 @@ class Vector(Sequence[T]):
         shared, start = self._items, self._length
         if len(shared) == start:
             shared.extend(items)
-            if shared[start : start + len(items)] != list(items):  # another thread was first
+            if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
                 shared = [*shared[:start], *items]
         else:
             shared = [*shared[:start], *items]
@@ -69,9 +70,7 @@ class Vector(Sequence[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vector):
             return NotImplemented
-        if self._length != other._length:
-            return False
-        return self._items is other._items or all(a == b for a, b in zip(self, other, strict=True))
+        return self._length == other._length and (self._items is other._items or tuple(self) == tuple(other))
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -79,13 +78,15 @@ class Vector(Sequence[T]):
     def __repr__(self) -> str:
         return f"Vector({list(self)!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self),)  # without what newer versions have behind it
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        (item,) = source.__args__
+        (item,) = get_args(source) or (Any,)
+        items = core_schema.list_schema(handler.generate_schema(item))
         return core_schema.no_info_after_validator_function(
             cls,
-            core_schema.list_schema(handler.generate_schema(item)),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                list, return_schema=core_schema.list_schema(handler.generate_schema(item))
-            ),
+            items,
+            serialization=core_schema.plain_serializer_function_ser_schema(list, return_schema=items),
         )

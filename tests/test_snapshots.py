@@ -87,3 +87,14 @@ def test_a_snapshot_holds_no_callables_and_no_settings():
     document = snapshot(waiting())
     assert json.loads(document).keys() == {"version", "prompt", "record"}
     assert "function add" not in document
+
+
+@pytest.mark.parametrize("text", ["\x00", "half a pair: \ud800", "\u2028", '"}]', "\U0001f600", "{{ task }}"])
+def test_what_models_and_functions_say_survives(text):
+    call = seeded()
+    call.advance("begin", Begun(at_s=0.0))
+    call.advance("model:0", Replied(reply=asked(function_call("tick"), text=text)))
+    call.advance("run:2.0", Returned(text=text))
+    restored = restore(snapshot(call), PROMPT)
+    assert restored.record.dialog[3].text == text.replace("\ud800", "\ufffd")
+    assert [e.key for e in restored.effects] == ["model:1"]

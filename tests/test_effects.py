@@ -1,0 +1,110 @@
+"""Are effects, outcomes and settings plain values, and do outcomes survive JSON?"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Request, RunFunction, Settings, Sleep
+from fsm_agent.errors import RateLimited
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    ModelFailed,
+    Outcome,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.replies import Reply, TokenLogprob, Usage
+
+CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
+REPLY = Reply(
+    message=Message.of("assistant", "hi", CALL),
+    usage=Usage(input_tokens=1),
+    finish="tool_calls",
+    logprobs=(TokenLogprob("a", -0.5, (("a", -0.5), ("b", -1.0))),),
+)
+OUTCOMES = [
+    Begun(at_s=1.5, id="c"),
+    Replied(reply=REPLY, at_s=2.0),
+    ModelFailed(error=RateLimited("slow down", status=429, retry_after_s=1.0).report(), delay_s=1.0),
+    Slept(at_s=3.0),
+    Approved(),
+    Denied(reason="no"),
+    Returned(text="", is_error=True),
+    Expired(at_s=4.0),
+    Cancelled(reason="enough"),
+]
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome.kind)
+    def test_json_round_trip(self, outcome):
+        adapter = TypeAdapter(Outcome)
+        assert adapter.validate_json(adapter.dump_json(outcome)) == outcome
+
+    def test_every_kind_is_there(self):
+        kinds = typing.get_args(typing.get_args(Outcome)[0])
+        assert [type(outcome) for outcome in OUTCOMES] == list(kinds)
+        assert len({outcome.kind for outcome in OUTCOMES}) == len(kinds)
+
+    @pytest.mark.parametrize("document", ["{}", '{"kind": "waited"}', '{"kind": "begun"}', '{"kind": "returned"}'])
+    def test_what_is_none_is_told(self, document):
+        with pytest.raises(ValidationError):
+            TypeAdapter(Outcome).validate_json(document)
+
+
+class TestSettings:
+    def test_override(self):
+        settings = Settings(temperature=0.0, stop=("END",))
+        changed = settings.override({"temperature": 1.0, "seed": 5})
+        assert changed == Settings(temperature=1.0, stop=("END",), seed=5)
+        assert settings == Settings(temperature=0.0, stop=("END",))
+        assert settings.override({}) == settings
+        with pytest.raises(TypeError, match="temprature"):
+            settings.override({"temprature": 1.0})
+
+    def test_no_two_share_their_extra_body(self):
+        assert Settings().extra_body is not Settings().extra_body
+
+    def test_json_round_trip(self):
+        settings = Settings(temperature=0.5, stop=("a",), extra_body={"x": {"y": [1]}})
+        adapter = TypeAdapter(Settings)
+        assert adapter.validate_json(adapter.dump_json(settings)) == settings
+
+
+class TestEffects:
+    def test_they_are_values_with_a_key(self):
+        function = Function(name="f")
+        request = Request(messages=(Message.of("user", "hi"),))
+        effects = [
+            Begin("begin"),
+            CallModel("model:0", request, 1),
+            Sleep("sleep:1", 2.0),
+            AskApproval("ask:1.0", CALL),
+            RunFunction("run:1.0", CALL, function),
+        ]
+        assert [effect.key for effect in effects] == ["begin", "model:0", "sleep:1", "ask:1.0", "run:1.0"]
+        assert effects[0] == Begin("begin")
+        with pytest.raises(AttributeError):
+            effects[0].key = "again"
+
+    def test_a_request_is_plain_text_by_default(self):
+        request = Request(messages=())
+        assert (request.functions, request.tool_choice, request.output, request.settings) == (
+            (),
+            "auto",
+            TEXT,
+            Settings(),
+        )
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            request.messages = ()

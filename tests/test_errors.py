@@ -1,0 +1,115 @@
+"""Is every error somebody's fault, and can it be stored, sent to another process, and retried when that may help?"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from pydantic import TypeAdapter
+
+from fsm_agent import errors
+from fsm_agent.errors import (
+    RETRYABLE_STATUS,
+    AuthFailed,
+    BadReply,
+    CallFailed,
+    CallSuspended,
+    ConfigError,
+    ContextTooLong,
+    ErrorReport,
+    FsmAgentError,
+    IllegalTrigger,
+    OutcomeError,
+    Overloaded,
+    ParseError,
+    PromptError,
+    ProviderError,
+    RateLimited,
+    SnapshotError,
+    TimedOut,
+    UsageError,
+)
+
+PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply]
+FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": False, "retry_after_s": 2.5}
+
+
+def test_the_tree():
+    every = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert all(issubclass(error, FsmAgentError) for error in every)
+    usage = {PromptError, ConfigError, OutcomeError, IllegalTrigger}
+    assert {error for error in every if UsageError in error.__bases__} == usage
+    assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
+    values = {UsageError, *usage, ParseError, SnapshotError}
+    assert {error for error in every if issubclass(error, ValueError)} == values
+
+
+class TestProviderError:
+    @pytest.mark.parametrize(
+        ("error", "status", "is_retryable"),
+        [
+            (ProviderError, None, False),
+            (ProviderError, 400, False),
+            (ProviderError, 404, False),
+            *[(ProviderError, status, True) for status in sorted(RETRYABLE_STATUS)],
+            (ProviderError, 501, False),
+            (RateLimited, 429, True),
+            (RateLimited, 200, True),
+            (Overloaded, None, True),
+            (Overloaded, 400, True),
+            (TimedOut, None, True),
+            (BadReply, 200, True),
+            (AuthFailed, 429, False),
+            (ContextTooLong, 500, False),
+        ],
+    )
+    def test_what_may_help(self, error, status, is_retryable):
+        assert error("x", status=status).retryable is is_retryable
+        assert error("x", status=status, retryable=not is_retryable).retryable is not is_retryable
+
+    def test_its_text(self):
+        assert str(ProviderError("no answer")) == "no answer"
+        assert str(RateLimited("slow down", **FACTS)) == "slow down [status=429, code=too_many, request_id=req_1]"
+        assert str(BadReply("", status=0)) == " [status=0]"
+
+    @pytest.mark.parametrize("error", PROVIDER_ERRORS)
+    @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+    def test_it_survives_being_copied_and_sent(self, error, again):
+        same = again(error("x", **FACTS))
+        assert type(same) is error
+        assert vars(same) == vars(error("x", **FACTS))
+
+    @pytest.mark.parametrize("error", PROVIDER_ERRORS)
+    def test_as_data_and_back(self, error):
+        report = error("x", **FACTS).report()
+        assert report == ErrorReport(kind=error.__name__, message="x", **FACTS)
+        adapter = TypeAdapter(ErrorReport)
+        again = adapter.validate_json(adapter.dump_json(report))
+        assert again == report
+        assert type(again.exception()) is error
+        assert again.exception().report() == report
+
+    def test_one_that_is_unknown_here(self):
+        class Special(RateLimited):
+            """Somebody's own."""
+
+        error = Special("x", status=429).report().exception()
+        assert type(error) is ProviderError
+        assert error.retryable
+        assert error.report().kind == "ProviderError"
+
+
+class TestCallErrors:
+    def test_what_failed_can_be_looked_at(self):
+        call = SimpleNamespace(record=SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"]))
+        error = CallFailed("refused: no", call=call)
+        assert (error.call, error.reason, error.trace) == (call, "refused", ["step"])
+
+    @pytest.mark.parametrize("error", [CallFailed, CallSuspended])
+    def test_sent_to_another_process_it_is_its_text(self, error):
+        call = SimpleNamespace(client=lambda: "not to be sent")
+        sent = pickle.loads(pickle.dumps(error("it waits", call=call)))
+        assert type(sent) is FsmAgentError
+        assert str(sent) == "it waits"

@@ -1,0 +1,185 @@
+"""Are messages values that show no bytes, and pictures what they claim to be?"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm_agent.errors import UsageError
+from fsm_agent.messages import (
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+)
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 100
+JPEG = b"\xff\xd8\xff\xe0" + b"JFIF"
+GIF = b"GIF89a" + b"\0" * 8
+WEBP = b"RIFF\x1a\0\0\0WEBPVP8 "
+
+
+def data_url(data: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+class TestImage:
+    @pytest.mark.parametrize(
+        ("data", "media_type"),
+        [
+            (PNG, "image/png"),
+            (JPEG, "image/jpeg"),
+            (GIF, "image/gif"),
+            (b"GIF87a", "image/gif"),
+            (WEBP, "image/webp"),
+        ],
+    )
+    def test_bytes_tell_their_media_type(self, data: bytes, media_type: str, tmp_path: Path) -> None:
+        expected = Image(data=data, media_type=media_type)
+        path = tmp_path / "picture.of_anything"
+        path.write_bytes(data)
+        assert Image.of(data) == expected
+        assert Image.of(bytearray(data)) == expected
+        assert Image.of(path) == expected
+        assert Image.of(str(path)) == expected
+        assert Image.of(data_url(data, "image/whatever")) == expected
+        assert Image.of(data_url(data).replace("data:", "DATA:", 1)) == expected
+        assert expected.data_url() == data_url(data, media_type)
+        assert Image.of(expected.data_url()) == expected
+
+    @pytest.mark.parametrize("url", ["https://example.com/a.png?b=c", "HTTP://EXAMPLE.COM/A"])
+    def test_a_url_is_kept(self, url: str) -> None:
+        assert Image.of(url) == Image(url=url)
+        assert Image.of(url).data_url() == url
+
+    @pytest.mark.parametrize(
+        ("source", "problem"),
+        [
+            (b"", "these 0 bytes"),
+            (b"RIFF\x1a\0\0\0WAVE", "are no PNG, JPEG, GIF or WebP image"),
+            ("no/such/file.png", r"no image can be read from 'no/such/file.png': No such file or directory"),
+            ("", "no image can be read from ''"),
+            ("a\0b", "embedded null"),
+            (5, "from 5: .* not int"),
+            (None, "from None"),
+            ("ftp://example.com/a.png", "no image can be read from 'ftp://example.com/a.png'"),
+            ("data:,hello", "'data:'… is not base64"),
+            ("data:image/png;base64", "holds no valid base64|are no PNG"),
+            ("data:image/png;base64,@@@", "holds no valid base64"),
+            ("data:image/png;base64,iVBO\nRw0=", "holds no valid base64"),
+            ("data:image/png;base64,\u00e9", "holds no valid base64"),
+            (data_url(b"<svg/>", "image/svg+xml"), "are no PNG"),
+        ],
+    )
+    def test_a_bad_source_is_told(self, source: Any, problem: str) -> None:
+        with pytest.raises(UsageError, match=problem):
+            Image.of(source)
+
+    def test_a_directory_is_no_image(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="directory"):
+            Image.of(tmp_path)
+
+    @pytest.mark.parametrize(
+        "source",
+        ["x" * 10**6, "data:" + "x" * 10**6, "data:image/png;base64," + "\u00e9" * 10**6, b"x" * 10**6],
+        ids=["path", "data URL", "base64", "bytes"],
+    )
+    def test_errors_echo_no_megabytes(self, source: Any) -> None:
+        with pytest.raises(UsageError) as caught:
+            Image.of(source)
+        assert len(str(caught.value)) < 400
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"data": PNG},
+            {"data": PNG, "media_type": ""},
+            {"data": PNG, "media_type": "image/png", "url": "https://example.com"},
+            {"url": "data:image/png;base64,AAAA"},
+            {"url": "file:///etc/passwd"},
+        ],
+    )
+    def test_an_image_is_either_data_or_a_url(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match=r"Image\.of"):
+            Image(**fields)
+
+    def test_its_bytes_are_never_shown(self) -> None:
+        message = Message.of("user", "look", Image.of(PNG))
+        assert "pixels" not in repr(message)
+        assert "image/png" in repr(message)
+
+
+class TestFunctionCall:
+    @pytest.mark.parametrize(
+        ("arguments_json", "arguments"),
+        [
+            ("", {}),
+            ('{"a": [1, {"b": null}]}', {"a": [1, {"b": None}]}),
+            ('{"a": 1, "a": 2}', {"a": 2}),
+            ("[1]", {}),
+            ("null", {}),
+            ('"{}"', {}),
+            ('{"a": 1', {}),
+            ('{"a": 1} x', {}),
+            (" ", {}),
+            ('{"a":"\\ud800"}', {}),
+            ('{"a":"\ud800"}', {}),
+            ('{"a":' * 10_000, {}),
+            ('{"a":' + "9" * 5000 + "}", {}),
+        ],
+    )
+    def test_arguments_are_an_object_or_empty(self, arguments_json: str, arguments: dict[str, Any]) -> None:
+        assert FunctionCall(name="f", arguments_json=arguments_json).arguments == arguments
+
+    @settings(deadline=None)
+    @given(st.text() | st.text(alphabet='{}[]",:\\0au\ud800'))
+    def test_arguments_never_raise(self, arguments_json: str) -> None:
+        assert isinstance(FunctionCall(name="f", arguments_json=arguments_json).arguments, dict)
+
+    def test_settled_and_succeeded(self) -> None:
+        asked = FunctionCall(name="f", arguments_json="{}")
+        returned = dataclasses.replace(asked, result="")
+        failed = dataclasses.replace(asked, error="no")
+        repeated = dataclasses.replace(asked, result="see above", is_repeated=True)
+        assert [f.is_settled for f in (asked, returned, failed, repeated)] == [False, True, True, True]
+        assert [f.succeeded for f in (asked, returned, failed, repeated)] == [False, True, False, False]
+
+
+class TestMessage:
+    def test_of_takes_texts_and_parts_in_order(self) -> None:
+        call = FunctionCall(name="f", arguments_json="{}")
+        message = Message.of("assistant", "a", call, Reasoning(text="hm"), Text("b"), Reasoning(text="!"))
+        assert message.parts == (Text("a"), call, Reasoning(text="hm"), Text("b"), Reasoning(text="!"))
+        assert message.text == "ab"
+        assert message.reasoning == "hm!"
+        assert message.function_calls == (call,)
+
+    def test_the_text_of_a_function_result(self) -> None:
+        result = FunctionResult(id="1.0", name="f", text="42")
+        assert Message.of("tool", result).text == "42"
+
+    def test_it_is_a_value(self) -> None:
+        one = Message.of("user", "a", Opaque(wire="w", data={"k": [1]}))
+        same = Message.of("user", "a", Opaque(wire="w", data={"k": [1]}))
+        other = Message.of("user", "a", Opaque(wire="w", data={"k": [2]}))
+        assert one == same
+        assert one != other
+        assert len({one, same, other}) == 2
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            one.role = "system"
+
+    def test_reprs_leave_out_what_only_wires_need(self) -> None:
+        call = FunctionCall(name="f", arguments_json="{}", provider_id="call_1", signature="c2ln", fingerprint="ab")
+        message = Message.of("assistant", Text("a", signature="c2ln"), call, Opaque(wire="w", data="c2ln"))
+        assert "c2ln" not in repr(message)
+        assert "call_1" not in repr(message)

@@ -1,0 +1,206 @@
+"""Does a prompt make sense from the start, and do its handlers say what they should?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from pydantic import BaseModel
+
+from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.functions import Function
+from fsm_agent.messages import Message
+from fsm_agent.prompts import Prompt
+
+KINDS = ("exception", "interrupt", "final")
+
+
+class Answer(BaseModel):
+    n: int
+
+
+def look(key: str) -> str:
+    return key
+
+
+def handler(prompt: Prompt, kind: str) -> Prompt:
+    return getattr(prompt, f"{kind}_handler")
+
+
+class TestTask:
+    def test_it_renders_a_users_message(self):
+        prompt = Prompt('Reply like {"city": …} about {{ city }}.')
+        assert prompt.render(city="{{ x }} {%") == Message.of("user", 'Reply like {"city": …} about {{ x }} {%.')
+        assert prompt.variables == {"city"}
+
+    def test_any_variable_name_will_do(self):
+        assert Prompt("{{ self_ }}{{ kind }}{{ template }}").render(self_=1, kind=2, template=3).text == "123"
+
+    def test_missing_variables_are_named(self):
+        with pytest.raises(PromptError, match=r"needs the variable\(s\) a, b; given: c"):
+            Prompt("{{ a }} {{ b }}").render(c=1)
+
+    @pytest.mark.parametrize("template", ["{{ a", "{% if %}"])
+    def test_wrong_syntax_is_told_at_once(self, template):
+        with pytest.raises(PromptError, match="is wrong in line 1"):
+            Prompt(template)
+
+    def test_functions_from_callables(self):
+        named = Function(name="ask")
+        prompt = Prompt("x", functions=(f for f in [look, named]))
+        assert [f.name for f in prompt.functions] == ["look", "ask"]
+        assert prompt.functions[1] is named
+        assert prompt.by_name == {"look": prompt.functions[0], "ask": named}
+
+    def test_two_functions_of_one_name(self):
+        functions = [look, Function(name="ask"), Function.of(look), Function(name="ask")]
+        with pytest.raises(PromptError, match="two functions of prompt 'p' have one name: ask, look"):
+            Prompt("x", path="p", functions=functions)
+
+    def test_a_callable_that_cannot_be_described(self):
+        with pytest.raises(UsageError, match="takes '\\*args'"):
+            Prompt("x", functions=[lambda *args: 0])
+
+    def test_the_output_is_parsed(self):
+        prompt = Prompt("x", output=Answer)
+        assert prompt.parse('{"n": 1}') == Answer(n=1)
+        assert prompt.expected is prompt.expected
+        with pytest.raises(ParseError, match="cut off"):
+            prompt.parse('{"n": ', is_cut=True)
+        assert Prompt("x").parse("text") == "text"
+
+    def test_a_parser_goes_over_the_output(self):
+        prompt = Prompt("x", output=Answer, parser=lambda text: text.upper())
+        assert prompt.parse("text", is_cut=True) == "TEXT"
+        assert prompt.expected.type is Answer
+
+    def test_an_output_without_schema(self):
+        with pytest.raises(PromptError, match="has no JSON schema"):
+            _ = Prompt("x", output=object()).expected
+
+    def test_it_is_frozen_and_equal_only_to_itself(self):
+        prompt = Prompt("x")
+        assert prompt != Prompt("x")
+        assert len({prompt, prompt, Prompt("x")}) == 2
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            prompt.path = "y"
+
+    def test_extend(self):
+        prompt = Prompt("x", path="p", functions=[look], output=Answer)
+        longer = prompt.extend(path="q", output=str)
+        assert (longer.path, longer.output, longer.template) == ("q", str, "x")
+        assert longer.functions[0] is prompt.functions[0]
+        assert (prompt.path, prompt.output) == ("p", Answer)
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            prompt.extend(outptu=str)
+
+
+class TestHandlers:
+    def test_what_is_told_by_default(self):
+        prompt = Prompt("x")
+        assert prompt.told("exception", error_message="{{ no }}", attempt=1).splitlines()[0] == (
+            "Your answer could not be used: {{ no }}"
+        )
+        assert prompt.told("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
+        assert "limit of function calls" in prompt.told("final", rounds=3)
+
+    def test_templates(self):
+        prompt = Prompt(
+            "x",
+            on_exception="{{ attempt }}: {{ error_message }}",
+            on_interrupt="{{ name }}({{ arguments }}) = {{ call_results }}",
+            on_final="after {{ rounds }}",
+        )
+        assert prompt.told("exception", error_message="{% no", attempt=2) == "2: {% no"
+        assert prompt.told("interrupt", call_results="{{", name="f", arguments='{"a": 1}') == 'f({"a": 1}) = {{'
+        assert prompt.told("final", rounds=3) == "after 3"
+
+    def test_prompts(self):
+        prompt = Prompt("x", on_exception=Prompt("Mend: {{ error_message }}"), on_final=Prompt("Stop."))
+        assert prompt.told("exception", error_message="{{", attempt=1) == "Mend: {{"
+        assert prompt.told("final", rounds=1) == "Stop."
+
+    def test_functions(self):
+        def told(**values):
+            return f"{values}"
+
+        prompt = Prompt("{{ task }}", on_exception=told, on_interrupt=told, on_final=told)
+        assert prompt.told("exception", error_message="e", attempt=1) == "{'error_message': 'e', 'attempt': 1}"
+        assert prompt.told("interrupt", call_results="r", name="n", arguments="") == (
+            "{'call_results': 'r', 'name': 'n', 'arguments': ''}"
+        )
+        assert prompt.told("final", rounds=1) == "{'rounds': 1}"
+
+    @pytest.mark.parametrize("said", [None, 5, Prompt("x")])
+    def test_a_function_that_returns_no_text(self, said):
+        prompt = Prompt("x", path="p", on_exception=lambda **values: said)
+        with pytest.raises(PromptError, match=r"on_exception of prompt 'p' returned .*: a text is right"):
+            prompt.told("exception", error_message="e", attempt=1)
+
+    @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])
+    @pytest.mark.parametrize("wrap", [str, Prompt])
+    def test_the_placeholder_is_needed(self, kind, needed, wrap):
+        with pytest.raises(PromptError, match=rf"on_{kind} of prompt 'p' must say \{{\{{ {needed} \}}\}}: 'No {{x'"):
+            Prompt("x", path="p", **{f"on_{kind}": wrap("No {x")})
+
+    @pytest.mark.parametrize(
+        ("kind", "template", "given"),
+        [
+            ("exception", "{{ error_message }} {{ city }}", "error_message, attempt"),
+            ("interrupt", "{{ call_results }} {{ city }}", "call_results, name, arguments"),
+            ("final", "{{ city }}", "rounds"),
+        ],
+    )
+    @pytest.mark.parametrize("wrap", [str, Prompt])
+    def test_a_variable_that_is_never_given(self, kind, template, given, wrap):
+        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p' says city, and is given only {given}"):
+            Prompt("x", path="p", **{f"on_{kind}": wrap(template)})
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("wrong", [None, 5])
+    def test_what_is_no_handler(self, kind, wrong):
+        with pytest.raises(
+            PromptError, match=f"on_{kind} of prompt 'p' is {wrong}: a text, Prompt or function is right"
+        ):
+            Prompt("x", path="p", **{f"on_{kind}": wrong})
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_wrong_syntax_is_told_at_once(self, kind):
+        with pytest.raises(PromptError, match="is wrong in line 1"):
+            Prompt("x", **{f"on_{kind}": "{{ error_message }}{{ call_results }}{%"})
+
+
+class TestDerivedHandlers:
+    @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", lambda error_message, attempt: error_message])
+    def test_they_inherit(self, on_exception):
+        prompt = Prompt("x", path="p", functions=[look], output=Answer, parser=str, on_exception=on_exception)
+        for kind in KINDS:
+            derived = handler(prompt, kind)
+            assert derived.path == f"__p_{kind}_handler"
+            assert (derived.output, derived.parser) == (Answer, str)
+            assert derived.functions == (() if kind == "final" else prompt.functions)
+        expected = on_exception if isinstance(on_exception, str) else ""
+        assert prompt.exception_handler.template == expected
+
+    def test_a_prompt_brings_its_own(self):
+        own = Prompt("No: {{ error_message }}", path="mend", output=Answer)
+        final = Prompt("Stop.", functions=[look])
+        prompt = Prompt("x", path="p", functions=[look], on_exception=own, on_final=final)
+        derived = prompt.exception_handler
+        assert (derived.path, derived.template, derived.functions, derived.output) == ("mend", own.template, (), Answer)
+        assert prompt.final_handler.path == "__p_final_handler"
+        assert prompt.final_handler.functions == ()
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", Prompt("No: {{ error_message }}")])
+    def test_they_are_derived_once_and_handle_themselves(self, kind, on_exception):
+        prompt = Prompt("x", path="p", functions=[look], on_exception=on_exception)
+        derived = handler(prompt, kind)
+        assert handler(prompt, kind) is derived
+        for other in KINDS:
+            assert handler(derived, other) is derived
+
+    def test_a_handler_that_is_also_a_task_keeps_its_own_handlers(self):
+        own = Prompt("No: {{ error_message }}", path="mend")
+        assert Prompt("x", on_exception=own).exception_handler is not own
+        assert own.exception_handler.path == "__mend_exception_handler"

@@ -1,0 +1,128 @@
+"""Does a template say its variables and nothing else, whatever is in them?"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm_agent.errors import PromptError
+from fsm_agent.templates import render, variables
+
+
+class User:
+    name = "Mai"
+    role = "admin"
+
+    def __str__(self):
+        raise LookupError("no name for it")
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "text"),
+    [
+        ("plain", {}, "plain"),
+        ("Hello {{ name }}!", {"name": "Mai"}, "Hello Mai!"),
+        ("{{name}} {{ name }}", {"name": 5, "unused": 1}, "5 5"),
+        ("{{ user.name }} ({{ user.role }})", {"user": User()}, "Mai (admin)"),
+        ("{{ user.name }}", {"user": {"name": "Mai"}}, "Mai"),
+        ("{% for x in xs %}\n- {{ x }}\n{% endfor %}\nend\n", {"xs": [1, 2]}, "- 1\n- 2\nend\n"),
+        ("{{ x | default('none') }}", {}, "none"),
+        ("{% if x is defined %}{{ x }}{% endif %}.", {}, "."),
+        ("{% set y = 2 %}{{ y }}", {}, "2"),
+        ("{# a note #}a", {}, "a"),
+        ("<{{ x }}>", {"x": "<b>&"}, "<<b>&>"),
+    ],
+)
+def test_rendering(template, values, text):
+    assert render(template, values) == text
+
+
+@pytest.mark.parametrize(
+    "text", ['{"color": "#FFFFFF", "a": {"b": [1]}}', "{ %} }", "a { b", "}} %} #}", "$x ${x} %s %(x)s {x}", "C:\\n"]
+)
+def test_json_and_single_braces_need_no_escaping(text):
+    assert render(text, {}) == text
+    assert render(text + "{{ x }}", {"x": 1}) == text + "1"
+
+
+@settings(deadline=None)
+@given(st.text() | st.text(alphabet="{}%#x _'\"\n"))
+def test_a_value_is_never_a_template(value):
+    assert render("<{{ value }}>", {"value": value}) == f"<{value}>"
+
+
+def test_variables():
+    assert variables("{{ a }} {{ b.c }} {% for d in e %}{{ d }}{% endfor %} {{ range(3) }}") == {"a", "b", "e"}
+    assert variables("plain") == set()
+
+
+class TestErrors:
+    def test_missing_variables_are_named(self):
+        with pytest.raises(PromptError, match=r"'\{\{ b \}\}\{\{ a.c \}\}' needs the variable\(s\) a, b; given: x, y"):
+            render("{{ b }}{{ a.c }}", {"y": 1, "x": 2})
+        with pytest.raises(PromptError, match=r"needs the variable\(s\) a; given: none"):
+            render("{{ a }}", {})
+
+    @pytest.mark.parametrize("template", ["{{ user.age }}", "{{ user['age'] }}", "{{ user.age.years }}"])
+    def test_a_missing_attribute(self, template):
+        with pytest.raises(PromptError, match=r"cannot be rendered: .* has no attribute 'age'"):
+            render(template, {"user": User()})
+
+    @pytest.mark.parametrize(
+        ("template", "line"),
+        [
+            ("{{ a", 1),
+            ("a\nb {{ c }\nd", 2),
+            ("{% if %}", 1),
+            ("\n\n{% endfor %}", 3),
+            ("{{ a | nofilter }}", 1),
+            ("{# a", 1),
+        ],
+    )
+    def test_wrong_syntax_names_the_line(self, template, line):
+        for read in (variables, lambda template: render(template, {"a": 1, "c": 1})):
+            with pytest.raises(PromptError, match=f"is wrong in line {line}: "):
+                read(template)
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{{ x.__class__ }}",
+            "{{ x['__class__'] }}",
+            "{{ x | attr('__class__') }}",
+            "{{ ().__class__.__base__.__subclasses__() }}",
+            "{{ '{0.__class__}'.format(x) }}",
+            "{{ lipsum.__globals__ }}",
+            "{{ cycler.__init__.__globals__ }}",
+            "{{ self.__init__ }}",
+            "{{ x.append(1) }}",
+            "{% for i in range(10 ** 9) %}{% endfor %}",
+        ],
+    )
+    def test_the_sandbox_holds(self, template):
+        values = [1]
+        with pytest.raises(PromptError, match=r"unsafe|Range too big|cannot be rendered"):
+            render(template, {"x": values})
+        assert values == [1]
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{{ 1 / 0 }}",
+            "{{ 1 + 'a' }}",
+            "{{ x() }}",
+            "{{ x }}",
+            "{% include 'file' %}",
+            "{{ 'a'.index('b') }}",
+            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        ],
+    )
+    def test_what_fails_while_rendering(self, template):
+        with pytest.raises(PromptError, match=r"cannot be rendered: ."):
+            render(template, {"x": User()})
+
+    def test_long_templates_are_not_echoed(self):
+        with pytest.raises(PromptError) as caught:
+            render("x" * 10_000 + "{{ a }}", {})
+        assert len(str(caught.value)) < 200
