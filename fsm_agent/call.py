@@ -154,11 +154,12 @@ class AgentCall:
         if isinstance(outcome, Replied):
             usage = outcome.reply.usage
             changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=outcome.reply)
-            if isinstance(answer, Spoken):
-                detail, self._output = answer.problem, answer.output
         elif isinstance(outcome, ModelFailed):
             changes["turn"] = before.turn + 1
-            detail = outcome.error.message
+        if isinstance(answer, Spoken):
+            detail, self._output = answer.problem, answer.output
+        elif isinstance(answer, ModelFailed):
+            detail = answer.error.message
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage)
         for watch in WATCHERS:
             watch(step)

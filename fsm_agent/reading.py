@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import Approved, Denied, Outcome, Returned
+from fsm_agent.outcomes import Approved, Denied, ModelFailed, Outcome, Returned
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord
 from fsm_agent.replies import Reply, Usage
@@ -101,6 +101,11 @@ def read_reply(
         return "functions_asked", _asked(r, reply, prompt, seen)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
+    if reply.finish == "pause":
+        return "paused", Asked(reply.message, ())
+    if reply.finish == "error":
+        report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
+        return "model_failed", ModelFailed(error=report)
     try:
         return "answered", Spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
     except UsageError:

@@ -23,6 +23,9 @@ asked, whatever the schedule and whatever the end: denied, cancelled, repeated, 
 theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`
 closes with the final prompt, and from then on no functions are offered.
 
+A model that works with its provider's own tools may pause: it is sent what it said so far, and goes on.  Each
+pause counts as a round.
+
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 """
@@ -112,6 +115,15 @@ def keep_last_reply(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
     return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
 
 
+def keep_pause(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    detail = f"the model paused again after limits.rounds={r.limits.rounds}"
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+
+
+def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    return _pruned(r, dialog=r.dialog.append(answer.message), rounds=r.rounds + 1)
+
+
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in answer.calls)
     detail = f"the model asked for the same ({names}) {_identical_rounds(r, answer)} times in a row"
@@ -178,6 +190,8 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
     ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
     ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
+    ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
+    ("paused",           ASKING,                State.CALLING,         None,           go_on),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
     ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),

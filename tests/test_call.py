@@ -496,3 +496,27 @@ def test_an_observer_that_fails_changes_nothing():
         WATCHERS.remove(broken)
     assert (call.record, call.state) == (before, State.CALLING)
     assert say(call, "42").result().output == 42
+
+
+def test_a_model_that_pauses_is_sent_what_it_said_and_goes_on():
+    call = say(begun(Limits(rounds=2)), "let me search", finish="pause")
+    assert call.state is State.CALLING
+    assert request(call).messages[-1] == Message.of("assistant", "let me search")
+    say(call, "42")
+    assert [m.text for m in call.result().new_messages] == ["let me search", "42"]
+
+
+def test_pauses_are_rounds_and_bounded():
+    call = begun(Limits(rounds=2))
+    for _ in range(3):
+        say(call, "…", finish="pause")
+    with pytest.raises(CallFailed, match="round limit: the model paused again after limits.rounds=2"):
+        call.result()
+
+
+def test_a_reply_that_broke_off_is_asked_for_again():
+    call = say(begun(), "print(", finish="error", finish_raw="MALFORMED_FUNCTION_CALL")
+    assert call.state is State.BACKOFF
+    assert "MALFORMED_FUNCTION_CALL" in call.record.trace[-1].detail
+    call.advance("sleep:1", Slept())
+    assert say(call, "42").result().output == 42

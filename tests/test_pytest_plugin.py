@@ -59,4 +59,4 @@ def test_real_models_are_refused_unless_a_test_says_otherwise(output):
 def test_the_rows_are_listed_with_their_counts(output):
     assert "       1  Calling --functions_asked--> ToolInterrupt" in output
     assert "  MISSED  Backoff --slept [in_branch]--> ParseException" in output
-    assert " of 41 rows were taken" in output
+    assert " of 45 rows were taken" in output

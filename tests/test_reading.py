@@ -25,6 +25,8 @@ RECORD = seeded().record
         (Reply(message=Message.of("assistant", "42"), refusal="no"), "refused"),
         (Reply(message=Message.of("assistant", "42"), finish="content_filter"), "refused"),
         (Reply(message=Message.of("assistant"), finish="length"), "parse_failed"),
+        (Reply(message=Message.of("assistant", "…"), finish="pause"), "paused"),
+        (Reply(message=Message.of("assistant", "…"), finish="error"), "model_failed"),
     ],
 )
 def test_a_reply_is_one_trigger(reply, trigger):

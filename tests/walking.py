@@ -108,6 +108,8 @@ def reply(rng: Random) -> Reply:
         return Reply(message=Message.of("assistant"), refusal="I will not.")
     if kind < 0.6:
         return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
+    if kind < 0.65:
+        return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
     return asked(text=rng.choice(["42", "forty-two", "?", "-1", "enough"]))
 
 
