@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 from fsm_agent.call import AgentCall, CallResult
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Task: TypeAlias = str | Prompt | Message | Dialog
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Agent:
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
@@ -61,11 +61,12 @@ class Agent:
     stop_when: StopWhen | None = None
     approve: Approve | None = None
     world: Mapping[str, Any] = field(default_factory=dict)
+    prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
 
     def __post_init__(self) -> None:
-        self.prompt = Prompt("{{ task }}", path=self.name, functions=self.functions, output=self.output)
-        self.functions = tuple(self.prompt.by_name.values())
-        self._governing: WeakKeyDictionary[Prompt, Prompt] = WeakKeyDictionary()
+        prompt = Prompt("{{ task }}", path=self.name, functions=self.functions, output=self.output)
+        object.__setattr__(self, "functions", prompt.functions)
+        object.__setattr__(self, "prompt", prompt)
 
     @cached_property
     def client(self) -> Client:
@@ -75,6 +76,10 @@ class Agent:
         from fsm_agent.client import client_for
 
         return client_for(self.model)
+
+    @cached_property
+    def _governing(self) -> WeakKeyDictionary[Prompt, Prompt]:
+        return WeakKeyDictionary()
 
     @cached_property
     def _world(self) -> World:
@@ -116,27 +121,36 @@ class Agent:
                 dialog = self.init_dialog().append(task)
             case str() | Prompt():
                 dialog = self.init_dialog().put(task, **values)
-        if not dialog:
-            raise UsageError("the dialog is empty: put a task into it")
+            case _:
+                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+        if dialog.tail is None or dialog.tail.function_calls:
+            what = "asks for functions that have no results" if dialog.tail else "is empty"
+            raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         prompt = self.prompt if dialog.top_prompt is None or isinstance(task, str | Message) else dialog.top_prompt
-        prompt = self._governed(prompt)
-        if parser_args and prompt.parser is None:
-            raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-        if parser_args:
-            prompt = prompt.extend(parser=partial(cast("Any", prompt.parser), **parser_args))
         return AgentCall.seed(
             dialog,
-            prompt,
+            self._parsed(self._governed(prompt), parser_args),
             limits=self.limits,
             depth=current_depth(),
-            settings=self.settings.override(args) if args else self.settings,
+            settings=self.settings.override(args or {}),
             stop_when=self.stop_when,
         )
 
-    def restore(self, document: str | bytes, prompt: Prompt | None = None) -> AgentCall:
-        """A call of this agent from its `snapshot`; ``prompt`` when it was called with one."""
-        governed = self.prompt if prompt is None else self._governed(prompt)
-        return restore(document, governed, settings=self.settings, stop_when=self.stop_when)
+    def restore(
+        self,
+        document: str | bytes,
+        prompt: Prompt | None = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+    ) -> AgentCall:
+        """A call of this agent from its `snapshot`, with the prompt and arguments that it was made with.
+
+        Raises:
+            SnapshotError: The document is damaged, or of another prompt.
+        """
+        governed = self._parsed(self.prompt if prompt is None else self._governed(prompt), parser_args)
+        return restore(document, governed, settings=self.settings.override(args or {}), stop_when=self.stop_when)
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -182,24 +196,30 @@ class Agent:
 
     def _governed(self, prompt: Prompt) -> Prompt:
         """``prompt`` with the agent's functions and output where it has none of its own."""
-        if prompt is self.prompt or not (self.functions or self.output is not str):
+        functions = prompt.functions or self.functions
+        output = self.output if prompt.output is str and prompt.parser is None else prompt.output
+        if functions == prompt.functions and output is prompt.output:
             return prompt
         governed = self._governing.get(prompt)
         if governed is None:
-            output = self.output if prompt.output is str and prompt.parser is None else prompt.output
-            governed = prompt.extend(functions=prompt.functions or self.functions, output=output)
-            self._governing[prompt] = governed
-            self._governing[governed] = governed
+            governed = self._governing[prompt] = prompt.extend(functions=functions, output=output)
         return governed
 
+    def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
+        if not parser_args:
+            return prompt
+        if prompt.parser is None:
+            raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
+        return prompt.extend(parser=partial(prompt.parser, **parser_args))
+
     def close(self) -> None:
-        """Close the client's connections, if any were made."""
-        if "client" in self.__dict__:
+        """Close the connections, if the agent made any; a client that it was given is its giver's to close."""
+        if isinstance(self.model, str) and "client" in self.__dict__:
             self.client.close()
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
-        if "client" in self.__dict__:
+        if isinstance(self.model, str) and "client" in self.__dict__:
             await self.client.aclose()
 
     def __enter__(self) -> Self:

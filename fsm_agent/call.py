@@ -41,6 +41,7 @@ _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that b
     "run": (Returned,),
 }
 
+_UNPARSED = object()
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
 
@@ -90,7 +91,7 @@ class AgentCall:
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
-        self._output: Any = None
+        self._output: Any = _UNPARSED
 
     @classmethod
     def seed(
@@ -143,7 +144,7 @@ class AgentCall:
             why = f"{trigger!r} is not possible in {r.state}: {error.value}"
             raise IllegalTrigger(f"{why}; possible: {legal}") from error
         except BaseException:
-            self.state = r.state
+            self.state = self.record.state  # the new one's when Ctrl-C came behind the commit
             raise
 
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
@@ -163,8 +164,13 @@ class AgentCall:
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage)
         for watch in WATCHERS:
             watch(step)
+        self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after.changed(trace=before.trace.append(step), **changes)
-        self._effects = None
+
+    @property
+    def outcome(self) -> CallResult:
+        """What came of the call so far, whether or not it ended well."""
+        return CallResult(self)
 
     def result(self) -> CallResult:
         """What came of the call.
@@ -181,7 +187,7 @@ class AgentCall:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s)"
             error = CallFailed(f"{r.ending.reason}: {r.ending.detail} ({place})", call=self)
             raise error from (r.ending.error.exception() if r.ending.error else None)
-        return CallResult(self)
+        return self.outcome
 
     @property
     def output(self) -> Any:
@@ -189,7 +195,7 @@ class AgentCall:
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
             return None
-        if self._output is None and r.reply is not None:  # restored from a snapshot, which holds no objects
+        if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
         return self._output
 
@@ -248,6 +254,8 @@ class AgentCall:
                 asked = kind == "sleep" and subject == str(r.turn)
             case _:
                 asked = False
+        if isinstance(outcome, Returned) and not isinstance(outcome.text, str):
+            raise OutcomeError(f"Returned.text for {key!r} is {outcome.text!r:.80}: a string would be right")
         if not asked:
             wanted = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
             raise OutcomeError(f"nothing was asked under {key!r} in {r.state}; waited for: {wanted}")

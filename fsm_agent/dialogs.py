@@ -18,7 +18,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.vector import Vector
 
 
-@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"))
 class _Document(TypedDict):
     messages: Vector[Message]
     top_prompt: str | None

@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, closing
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from fsm_agent.call import AgentCall, CallResult
 from fsm_agent.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Suspended
-from fsm_agent.outcomes import Expired, Outcome, Replied, Returned, Slept
-from fsm_agent.perform import World, arun_function, begin, decided, model_failed, run_function
+from fsm_agent.events import Done, Event, ReplyCompleted, Suspended
+from fsm_agent.outcomes import Replied, Slept
+from fsm_agent.perform import World, begin, decided, model_failed
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.replies import Reply
-from fsm_agent.threads import Child
-
-Events: TypeAlias = Generator[Event, None, None]
-AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
-
-GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
+from fsm_agent.rounds import arun_functions, run_functions
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
@@ -59,12 +52,12 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
     """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
     while effects := call.effects:
         before = call.record
-        if _is_late(call, world):
-            yield from _expire(call, world)
+        if is_late(call, world):
+            yield from expire(call, world)
             continue
         match effects[0]:
             case Begin(key):
-                yield from _advance(call, key, begin(world))
+                yield from advance(call, key, begin(world))
             case CallModel() as effect:
                 yield from _ask_model(call, effect, world, streaming)
             case Sleep() as effect:
@@ -73,8 +66,8 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
             case AskApproval():
                 yield from _ask_approval(call, world)
             case RunFunction():
-                yield from _run_functions(call, world)
-        if call.record is before:
+                yield from run_functions(call, world)
+        if call.record is before or _is_undecided(call, effects[0]):
             break  # nobody here can perform what is left
     yield _last(call)
 
@@ -86,19 +79,19 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         async with aclosing(_astep(call, effects[0], world, streaming)) as events:
             async for event in events:
                 yield event
-        if call.record is before:
+        if call.record is before or _is_undecided(call, effects[0]):
             break
     yield _last(call)
 
 
 async def _astep(call: AgentCall, first: Any, world: World, streaming: bool) -> AsyncEvents:
     events: AsyncEvents | Iterable[Event]
-    if _is_late(call, world):
-        events = _expire(call, world)
+    if is_late(call, world):
+        events = expire(call, world)
     else:
         match first:
             case Begin(key):
-                events = _advance(call, key, begin(world))
+                events = advance(call, key, begin(world))
             case CallModel() as effect:
                 events = _aask_model(call, effect, world, streaming)
             case Sleep() as effect:
@@ -107,7 +100,7 @@ async def _astep(call: AgentCall, first: Any, world: World, streaming: bool) -> 
             case AskApproval():
                 events = _aask_approval(call, world)
             case _:
-                events = _arun_functions(call, world)
+                events = arun_functions(call, world)
     if isinstance(events, AsyncGenerator):
         async with aclosing(events):
             async for event in events:
@@ -117,47 +110,26 @@ async def _astep(call: AgentCall, first: Any, world: World, streaming: bool) -> 
             yield event
 
 
-def _advance(call: AgentCall, key: str, outcome: Outcome) -> Events:
-    call.advance(key, outcome)
-    yield call.record.trace[-1]
-
-
 def _last(call: AgentCall) -> Event:
     if call.effects:
         return Suspended(tuple([effect.key for effect in call.effects]))
     return Done(CallResult(call))
 
 
-# Time
-
-
-def _time_left(call: AgentCall, world: World) -> float | None:
-    deadline_s = call.record.deadline_s
-    return None if deadline_s is None else max(0.0, deadline_s - world.clock.now())
-
-
-def _is_late(call: AgentCall, world: World) -> bool:
-    return _time_left(call, world) == 0.0
-
-
-def _expire(call: AgentCall, world: World) -> Events:
-    return _advance(call, "", Expired(at_s=world.clock.now()))
-
-
 def _nap_s(call: AgentCall, effect: Sleep, world: World) -> float:
-    delay_s, left_s = max(0.0, effect.until_s - world.clock.now()), _time_left(call, world)
+    delay_s, left_s = max(0.0, effect.until_s - world.clock.now()), time_left(call, world)
     return delay_s if left_s is None else min(delay_s, left_s)
 
 
-def _wake(call: AgentCall, effect: Sleep, world: World) -> Events:
-    return _expire(call, world) if _is_late(call, world) else _advance(call, effect.key, Slept(at_s=world.clock.now()))
+def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
+    return expire(call, world) if is_late(call, world) else advance(call, effect.key, Slept(at_s=world.clock.now()))
 
 
 # The model
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World, streaming: bool) -> Events:
-    timeout_s = _time_left(call, world)
+    timeout_s = time_left(call, world)
     try:
         if streaming:
             with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
@@ -166,16 +138,18 @@ def _ask_model(call: AgentCall, effect: CallModel, world: World, streaming: bool
                         reply = item
                     else:
                         yield item
+                    if call.record.ending is not None:  # a listener has ended the call
+                        return
         else:
             reply = world.client.complete(effect.request, timeout_s=timeout_s)
     except ProviderError as error:
-        yield from _advance(call, effect.key, model_failed(effect, error, world))
+        yield from _unanswered(call, effect, error, world)
     else:
         yield from _replied(call, effect, reply, world)
 
 
 async def _aask_model(call: AgentCall, effect: CallModel, world: World, streaming: bool) -> AsyncEvents:
-    timeout_s = _time_left(call, world)
+    timeout_s = time_left(call, world)
     try:
         if streaming:
             async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
@@ -184,22 +158,35 @@ async def _aask_model(call: AgentCall, effect: CallModel, world: World, streamin
                         reply = item
                     else:
                         yield item
+                    if call.record.ending is not None:
+                        return
         else:
             reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
     except ProviderError as error:
-        events = _advance(call, effect.key, model_failed(effect, error, world))
+        events = _unanswered(call, effect, error, world)
     else:
         events = _replied(call, effect, reply, world)
     for event in events:
         yield event
 
 
-def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> Events:
-    yield ReplyCompleted(reply.message.text, reply.message.function_calls, reply.usage)
-    yield from _advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now()))
+def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
+    completed = ReplyCompleted(reply.message.text, reply.message.function_calls, reply.usage)
+    return (completed, *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
+
+
+def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:
+    if is_late(call, world):
+        return expire(call, world)
+    return advance(call, effect.key, model_failed(effect, error, world))
 
 
 # Approvals, all of them before any function runs
+
+
+def _is_undecided(call: AgentCall, first: object) -> bool:
+    """Whether some of the calls that everybody was asked about wait for somebody else's word."""
+    return isinstance(first, AskApproval) and call.record.waits_for_approval
 
 
 def _asks(call: AgentCall) -> list[AskApproval]:
@@ -210,98 +197,22 @@ def _ask_approval(call: AgentCall, world: World) -> Events:
     for ask in _asks(call) if world.approve else ():
         assert world.approve is not None
         if verdict := decided(world.approve(ask.call), ask.call, world):
-            yield from _advance(call, ask.key, verdict)
+            yield from advance(call, ask.key, verdict)
 
 
 async def _aask_approval(call: AgentCall, world: World) -> AsyncEvents:
     for ask in _asks(call) if world.approve else ():
         assert world.approve is not None
         said = world.approve(ask.call)
-        if verdict := decided(await said if inspect.isawaitable(said) else said, ask.call, world):
-            for event in _advance(call, ask.key, verdict):
+        try:
+            async with asyncio.timeout(time_left(call, world)):
+                said = await said if inspect.isawaitable(said) else said
+        except TimeoutError:
+            if not is_late(call, world):
+                raise
+            for event in expire(call, world):
                 yield event
-
-
-# Functions: those without a callable are answered from outside
-
-
-def _runnable(call: AgentCall) -> list[RunFunction]:
-    return [e for e in call.effects if isinstance(e, RunFunction) and e.function.call is not None]
-
-
-def _started(effect: RunFunction) -> FunctionStarted:
-    return FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json)
-
-
-def _ended(call: AgentCall, effect: RunFunction, outcome: Returned, started_s: float) -> Events:
-    duration_s = outcome.at_s - started_s
-    yield FunctionEnded(effect.call.id, effect.call.name, outcome.text, outcome.is_error, duration_s)
-    yield from _advance(call, effect.key, outcome)
-
-
-def _run_functions(call: AgentCall, world: World) -> Events:
-    effects, depth = _runnable(call), call.record.depth + 1
-    if call.record.deadline_s is None and (world.threads == 0 or len(effects) == 1):
-        for effect in effects:
-            yield _started(effect)
-            started_s = world.clock.now()
-            yield from _ended(call, effect, run_function(effect, depth, world), started_s)
-        return
-    waiting, running = deque(effects), dict[Any, tuple[Child[Returned], RunFunction, float]]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < max(1, world.threads):
-                effect = waiting.popleft()
-                yield _started(effect)
-                started_s = world.clock.now()
-                child = Child[Returned](partial(run_function, effect, depth, world))
-                running[child.future] = (child, effect, started_s)
-            done = wait(running, timeout=_time_left(call, world), return_when=FIRST_COMPLETED).done
-            for future in [f for f in running if f in done]:
-                _, effect, started_s = running.pop(future)
-                yield from _ended(call, effect, future.result(), started_s)
-            if not done:
-                yield from _expire(call, world)
-                return
-    finally:
-        for child, _, _ in running.values():
-            child.cancel()
-
-
-async def _arun_functions(call: AgentCall, world: World) -> AsyncEvents:
-    effects, depth = _runnable(call), call.record.depth + 1
-    if call.record.deadline_s is None and len(effects) == 1:  # needs no task
-        yield _started(effects[0])
-        started_s = world.clock.now()
-        outcome = await arun_function(effects[0], depth, world)
-        for event in _ended(call, effects[0], outcome, started_s):
-            yield event
-        return
-    async with aclosing(_arun_together(call, effects, world)) as events:
-        async for event in events:
-            yield event
-
-
-async def _arun_together(call: AgentCall, effects: list[RunFunction], world: World) -> AsyncEvents:
-    depth = call.record.depth + 1
-    running = dict[asyncio.Task[Returned], tuple[RunFunction, float]]()
-    try:
-        for effect in effects:
-            yield _started(effect)
-            running[asyncio.create_task(arun_function(effect, depth, world))] = (effect, world.clock.now())
-        while running:
-            timeout_s = _time_left(call, world)
-            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in [t for t in running if t in done]:
-                effect, started_s = running.pop(task)
-                for event in _ended(call, effect, task.result(), started_s):
-                    yield event
-            if not done:
-                for event in _expire(call, world):
-                    yield event
-                return
-    finally:
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=GRACE_S)
+            return
+        if verdict := decided(said, ask.call, world):
+            for event in advance(call, ask.key, verdict):
+                yield event

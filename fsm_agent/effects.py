@@ -8,9 +8,10 @@ a call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.parsing import Output
@@ -37,9 +38,12 @@ class Settings:
         """These settings with ``changes``.
 
         Raises:
-            TypeError: There is no such setting.
+            UsageError: There is no such setting.
         """
-        return replace(self, **changes)
+        known = [item.name for item in fields(self)]
+        if unknown := [name for name in changes if name not in known]:
+            raise UsageError(f"there is no setting {unknown[0]!r}; there are: {', '.join(known)}")
+        return replace(self, **changes) if changes else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

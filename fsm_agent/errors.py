@@ -199,6 +199,11 @@ class CallFailed(FsmAgentError):
         return self.call.record.ending.reason
 
     @property
+    def result(self) -> Any:
+        """The call's `CallResult`: dialog, usage, function calls, but no output."""
+        return self.call.outcome
+
+    @property
     def trace(self) -> Sequence[Any]:
         return self.call.record.trace  # type: ignore[no-any-return]
 

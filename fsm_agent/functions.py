@@ -158,8 +158,8 @@ def result_text(value: Any) -> str:
 
     What JSON cannot say (bytes that are no text) is told as Python writes it.
     """
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     try:
         return to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
     except PydanticSerializationError:

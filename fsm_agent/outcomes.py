@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator
@@ -58,11 +58,12 @@ class Approved:
     kind: Literal["approved"] = "approved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Denied:
     """The function may not be called; the model is told why."""
 
     reason: str = ""
+    _: KW_ONLY
     at_s: float = 0.0
     kind: Literal["denied"] = "denied"
 

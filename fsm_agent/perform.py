@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from tenacity import RetryCallState, wait_exponential, wait_random
@@ -68,7 +70,8 @@ class World:
         approve: Says whether a function that needs approval may be called; without one, or when it returns
             None, the call is suspended.  May be a coroutine function under the asyncio driver.
         backoff: How long to wait before a recall, when the provider does not say: a `tenacity` wait.
-        threads: How many functions the sync driver runs at once; 0: one after another, in its own thread.
+        threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
+            driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
         new_id: Names a call.
     """
 
@@ -125,8 +128,9 @@ def run_function(effect: RunFunction, depth: int, world: World, child: Child[Any
     with _inside(depth):
         try:
             value = effect.function.run(effect.call.arguments_json)
-            if effect.function.is_async:
-                value = child.run_coroutine(value) if child else run_coroutine(value)
+            if inspect.isawaitable(value):
+                waiting = _awaited(value)
+                value = child.run_coroutine(waiting) if child else run_coroutine(waiting)
             return Returned(text=result_text(value), at_s=world.clock.now())
         except Exception as error:
             return raised(error, world)
@@ -134,18 +138,27 @@ def run_function(effect: RunFunction, depth: int, world: World, child: Child[Any
 
 async def arun_function(effect: RunFunction, depth: int, world: World) -> Returned:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
-    function, arguments_json = effect.function, effect.call.arguments_json
+    function = effect.function
+    if function.blocking and not function.is_async:  # answered in the thread: no future can hold a StopIteration
+        return await asyncio.wrap_future(Child[Returned](partial(run_function, effect, depth, world)).future)
     with _inside(depth):
         try:
-            if function.is_async:
-                value = await function.run(arguments_json)
-            elif function.blocking:
-                value = await asyncio.wrap_future(Child(lambda _: function.run(arguments_json)).future)
-            else:
-                value = function.run(arguments_json)
+            value = function.run(effect.call.arguments_json)
+            if inspect.isawaitable(value):
+                value = await _awaited(value)
             return Returned(text=result_text(value), at_s=world.clock.now())
         except Exception as error:
             return raised(error, world)
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    """What comes of it; a cancellation that nobody here asked for is an error of the function."""
+    try:
+        return await value
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise
+        raise RuntimeError("what the function waited for was cancelled") from error
 
 
 def raised(error: Exception, world: World) -> Returned:

@@ -34,8 +34,8 @@ class Prompt:
     Its three handlers say what the model is told when its answer cannot be used, when a function returned,
     and when it has to stop calling functions.  Each is a template, a `Prompt`, or a pure function that is
     called with the same variables by keyword and returns the text.  Templates and functions inherit functions,
-    output and parser; a `Prompt` brings its own.  They are derived once, from the task's prompt, and a
-    handler's handler is itself.
+    output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps its own output.
+    They are derived once, from the task's prompt, and a handler's handler is itself.
 
     Args:
         template: Jinja2; see `render`.
@@ -72,6 +72,8 @@ class Prompt:
     def _check_handler(self, kind: str) -> None:
         handler = getattr(self, f"on_{kind}")
         template = handler.template if isinstance(handler, Prompt) else handler
+        if isinstance(handler, Prompt) and (foreign := ", ".join(handler.by_name.keys() - self.by_name.keys())):
+            raise PromptError(f"on_{kind} of prompt {self.path!r} offers {foreign}, which the prompt itself does not")
         if not isinstance(template, str):
             if callable(template):
                 return
@@ -137,7 +139,8 @@ class Prompt:
         handler: Handler = getattr(self, f"on_{kind}")
         path = f"__{self.path}_{kind}_handler"
         if isinstance(handler, Prompt):
-            derived = handler.extend(path=handler.path or path)
+            output = self.output if handler.output is str else handler.output
+            derived = handler.extend(path=handler.path or path, output=output, parser=self.parser)
         else:
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "model_requests: may ask a real model, in spite of --fsm-no-model-requests")
     if config.getoption("--fsm-coverage"):
         config.pluginmanager.register(_RowCoverage(), "fsm_row_coverage")
+    if config.getoption("--fsm-no-model-requests"):
+        config.pluginmanager.register(_NoModelRequests(), "fsm_no_model_requests")
 
 
 @pytest.fixture
@@ -48,19 +50,26 @@ def script() -> Iterator[Callable[..., Script]]:
         one.assert_exhausted()
 
 
-@pytest.fixture(autouse=True)
-def _fsm_no_model_requests(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not request.config.getoption("--fsm-no-model-requests") or request.node.get_closest_marker("model_requests"):
-        yield
-        return
-    from fsm_agent.testing import no_model_requests
+class _NoModelRequests:
+    """Refuses requests from the session's start to its end, fixtures of every scope included."""
 
-    with no_model_requests():
-        yield
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        from fsm_agent.testing import model_requests
+
+        with model_requests(allowed=False):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        from fsm_agent.testing import model_requests
+
+        with model_requests(allowed=item.get_closest_marker("model_requests") is not None):
+            return (yield)
 
 
 class _RowCoverage:
-    """Watches every call of the process, and reports at the end of the run."""
+    """Watches every call of this process (not of workers that it starts), and reports at the end of the run."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()

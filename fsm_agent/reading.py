@@ -59,7 +59,8 @@ class StopContext(NamedTuple):
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
 
 
-StopWhen: TypeAlias = Callable[[StopContext], bool | str | None]  # a string is the reason
+# A string is the reason.  It comes before the parser: a reply that it stops at has no output.
+StopWhen: TypeAlias = Callable[[StopContext], bool | str | None]
 Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
 
 
@@ -95,7 +96,10 @@ def read_reply(
         stop_when: Says whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
     """
-    if stop_when is not None and (verdict := stop_when(_stop_context(r, reply))):
+    verdict = stop_when(_stop_context(r, reply)) if stop_when else None
+    if not (verdict is None or isinstance(verdict, bool | str)):
+        raise UsageError(f"stop_when returned {verdict!r}: True, False, None or a reason is right")
+    if verdict:
         return "stopped", Stopped(_asked(r, reply, prompt, seen), verdict if isinstance(verdict, str) else "")
     if reply.message.function_calls:
         return "functions_asked", _asked(r, reply, prompt, seen)
@@ -112,6 +116,8 @@ def read_reply(
         raise
     except ValueError as error:
         return "parse_failed", Spoken(reply, problem=str(error) or type(error).__name__)
+    except (LookupError, TypeError, AttributeError) as error:  # what the model said is not of the expected shape
+        return "parse_failed", Spoken(reply, problem=f"{type(error).__name__}: {error}")
 
 
 def _stop_context(r: CallRecord, reply: Reply) -> StopContext:

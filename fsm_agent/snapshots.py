@@ -18,7 +18,7 @@ from fsm_agent.record import CallRecord
 VERSION: Literal[1] = 1
 
 
-@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
+@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"))
 class _Document(TypedDict):
     version: Literal[1]
     prompt: str  # its path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any, Self, TypeAlias
 
@@ -98,6 +98,7 @@ class Script:
     def __init__(self, *entries: Entry, name: str = "script", clock: FakeClock | None = None) -> None:
         self._entries = list(entries)
         self._taken = 0
+        self._missed = ""  # the error may be caught on its way, by an agent that this one is a function of
         self.name = name
         self.clock = clock or FakeClock()
         self.requests: list[Request] = []
@@ -138,7 +139,9 @@ class Script:
         """Nothing is open."""
 
     def assert_exhausted(self) -> None:
-        """Raises `ScriptError` when replies are left over."""
+        """Raises `ScriptError` when replies are left over, or one was missing and nobody heard of it."""
+        if self._missed:
+            raise ScriptError(self._missed)
         if self._taken < len(self._entries):
             left = len(self._entries) - self._taken
             raise ScriptError(f"{left} of {len(self._entries)} replies were never asked for: {self._rest()}")
@@ -150,7 +153,9 @@ class Script:
         self.requests.append(request)
         if self._taken == len(self._entries):
             last = request.messages[-1]
-            raise ScriptError(f"request {len(self.requests)} has no reply in the script; its last message: {last!r}")
+            said = f"request {len(self.requests)} has no reply in the script; its last message: {last!r}"
+            self._missed = self._missed or said
+            raise ScriptError(said)
         entry = self._entries[self._taken]
         self._taken += 1
         return self._made(entry, request, timeout_s)
@@ -171,7 +176,7 @@ class Script:
                 return Reply.of(entry), None
             case Sequence():
                 return Reply(message=Message.of("assistant", *entry)), None
-            case _ if callable(entry):
+            case _ if callable(entry) and not isinstance(entry, type):
                 return self._made(entry(request), request, timeout_s)
         raise UsageError(f"a script cannot reply {entry!r}: see Script for what it can")
 
@@ -198,12 +203,17 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 
 @contextmanager
-def no_model_requests() -> Iterator[None]:
-    """Inside, every request to a real model over HTTP is refused with a `UsageError`."""
+def model_requests(*, allowed: bool) -> Iterator[None]:
+    """Inside, requests to real models over HTTP are allowed, or refused with a `UsageError`."""
     from fsm_agent import client
 
-    before, client.requests_allowed = client.requests_allowed, False
+    before, client.requests_allowed = client.requests_allowed, allowed
     try:
         yield
     finally:
         client.requests_allowed = before
+
+
+def no_model_requests() -> AbstractContextManager[None]:
+    """Inside, every request to a real model over HTTP is refused with a `UsageError`."""
+    return model_requests(allowed=False)

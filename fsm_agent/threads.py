@@ -11,6 +11,8 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -41,7 +43,8 @@ class Child(Generic[T]):
         """Give it up: what it returns is dropped; a coroutine is cancelled, a plain function runs on."""
         self.future.cancel()
         if self._cancel is not None:
-            self._cancel()
+            with suppress(RuntimeError):  # its loop has closed meanwhile
+                self._cancel()
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, so that `cancel` reaches it."""
@@ -49,7 +52,7 @@ class Child(Generic[T]):
         async def main() -> T:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
-            self._cancel = lambda: loop.is_closed() or loop.call_soon_threadsafe(task.cancel)
+            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
             if self.future.cancelled():
                 task.cancel()
             return await coroutine

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
+import gc
 from typing import Literal
 
 import pytest
@@ -27,7 +29,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.events import Done, Suspended, TextDelta
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, ScriptError, call
 
 
 def test_a_task_in_words(script):
@@ -148,7 +150,7 @@ def test_settings_of_the_agent_and_of_one_call(script):
         Settings(temperature=0, seed=1, max_tokens=9),
         Settings(temperature=0, seed=1),
     ]
-    with pytest.raises(TypeError, match="temprature"):
+    with pytest.raises(UsageError, match="there is no setting 'temprature'"):
         agent.call("?", args={"temprature": 1})
 
 
@@ -166,6 +168,8 @@ def test_parser_args_reach_the_parser(script):
     ("task", "values", "says"),
     [
         (Dialog(), {}, "the dialog is empty"),
+        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "asks for functions that have no results"),
+        (None, {}, "the task is None: text, a Prompt, a Message or a Dialog"),
         ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
         (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
         (Prompt("{{ name }}"), {"nam": 1}, "needs the variable\\(s\\) name; given: nam"),
@@ -276,19 +280,27 @@ class Noted(Script):
         self.closed += 1
 
 
-def test_an_agent_closes_its_client():
+def test_a_client_that_an_agent_was_given_is_its_givers_to_close():
     client = Noted("ok")
     with Agent(client) as agent:
         agent.call("hi")
-    assert client.closed == 1
+    asyncio.run(agent.aclose())
+    assert client.closed == 0
+
+
+def test_an_agent_closes_the_client_that_it_made():
+    with Agent("openai-compatible:x") as agent:
+        assert agent.client.name == "openai-compatible:x"
+    with pytest.raises(UsageError, match="is closed"):
+        agent.call("hi")
 
     async def main() -> None:
-        async with Agent(client, name="other") as agent:
-            client._entries.append("ok")
+        async with Agent("openai-compatible:x") as agent:
+            assert agent.client
+        with pytest.raises(UsageError, match="is closed"):
             await agent.acall("hi")
 
     asyncio.run(main())
-    assert client.closed == 2
 
 
 def test_a_client_that_was_never_made_needs_no_closing():
@@ -312,3 +324,51 @@ def test_a_suspended_stream_ends_without_an_error(script):
         return [event async for event in other.astream("go")]
 
     assert isinstance(asyncio.run(main())[-1], Suspended)
+
+
+def test_prompts_of_the_past_are_forgotten(script):
+    agent = Agent(script(*["ok"] * 5), functions=[add])
+    for n in range(5):
+        agent.call(Prompt(f"task {n}"))
+    gc.collect()
+    assert len(agent._governing) == 0
+
+
+def test_a_restored_call_has_the_settings_that_it_was_made_with(script):
+    one = script(call("erase", path="x"), "1;2")
+    agent = Agent(one, functions=[erase])
+
+    def split(text: str, separator: str = ",") -> list[str]:
+        return text.split(separator)
+
+    prompt, made_with = Prompt("?", parser=split), {"args": {"temperature": 0}, "parser_args": {"separator": ";"}}
+    with pytest.raises(CallSuspended) as caught:
+        agent.call(prompt, **made_with)
+    restored = agent.restore(snapshot(caught.value.call), prompt, **made_with)
+    restored.advance(restored.effects[0].key, Approved())
+    assert agent.run(restored).output == ["1", "2"]
+    assert one.requests[1].settings.temperature == 0
+
+
+def test_a_failure_still_shows_what_came_of_it(script):
+    with pytest.raises(CallFailed) as caught:
+        Agent(script("a", "b"), limits=Limits(parse_retries=1)).call(Prompt("Number?", parser=parse))
+    assert caught.value.result.text == "b"
+    assert caught.value.result.dialog.tail.text == "Number?"
+
+
+def test_an_agent_is_what_it_was_made(script):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Agent(script()).approve = print
+
+
+def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent():
+    inner = Script()
+
+    def delegate() -> str:
+        """Ask another agent."""
+        return str(Agent(inner).call("hi").output)
+
+    Agent(Script(call("delegate"), "so be it"), functions=[delegate]).call("go")
+    with pytest.raises(ScriptError, match="request 1 has no reply"):
+        inner.assert_exhausted()

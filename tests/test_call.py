@@ -18,6 +18,7 @@ from fsm_agent.errors import (
     OutcomeError,
     PromptError,
     ProviderError,
+    UsageError,
 )
 from fsm_agent.functions import function
 from fsm_agent.limits import Limits
@@ -510,7 +511,7 @@ def test_pauses_are_rounds_and_bounded():
     call = begun(Limits(rounds=2))
     for _ in range(3):
         say(call, "…", finish="pause")
-    with pytest.raises(CallFailed, match="round limit: the model paused again after limits.rounds=2"):
+    with pytest.raises(CallFailed, match=r"round limit: the model paused again after limits\.rounds=2"):
         call.result()
 
 
@@ -520,3 +521,47 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert "MALFORMED_FUNCTION_CALL" in call.record.trace[-1].detail
     call.advance("sleep:1", Slept())
     assert say(call, "42").result().output == 42
+
+
+@pytest.mark.parametrize("wrong", [lambda text: {}["answer"], lambda text: text["answer"], lambda text: text.answer])
+def test_data_of_another_shape_is_the_models_mistake(wrong):
+    call = say(begun(prompt=Prompt("x", parser=wrong)), "42")
+    assert call.state is State.PARSE_EXCEPTION
+
+
+def test_a_stop_when_that_says_something_else_is_a_mistake():
+    async def stop(context: object) -> bool:
+        return False
+
+    coroutine = stop(None)
+    with pytest.raises(UsageError, match="stop_when returned <coroutine"):
+        say(begun(stop_when=lambda context: coroutine), "42")
+    coroutine.close()
+
+
+def test_a_result_from_outside_has_to_be_text():
+    call = say(begun(), function_call("tick"))
+    with pytest.raises(OutcomeError, match=r"Returned.text for 'run:2.0' is \{'a': 1\}: a string would be right"):
+        call.advance("run:2.0", Returned(text={"a": 1}))
+
+
+def test_a_parser_that_makes_nothing_of_it_runs_once():
+    ran = []
+    call = say(begun(prompt=Prompt("x", parser=ran.append)), "42")
+    assert (call.output, call.output, call.result().output) == (None, None, None)
+    assert ran == ["42"]
+
+
+def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
+    class Interrupted(AgentCall):
+        __slots__ = ()
+
+        def _commit(self, *rest: object) -> None:
+            super()._commit(*rest)
+            raise KeyboardInterrupt
+
+    call = Interrupted(begun().record, PROMPT)
+    with pytest.raises(KeyboardInterrupt):
+        fail(call)
+    assert call.state is call.record.state is State.BACKOFF
+    assert keys(call) == ["sleep:1"]

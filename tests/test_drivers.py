@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from walking import PROMPT, assert_sendable
+from walking import PROMPT, assert_sendable, parse
 
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
-from fsm_agent.events import Done, FunctionEnded, FunctionStarted, Stepped, Suspended, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Done,
+    FunctionCallStarted,
+    FunctionEnded,
+    FunctionStarted,
+    Stepped,
+    Suspended,
+    TextDelta,
+)
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import Message
-from fsm_agent.outcomes import Approved, Denied, Returned
+from fsm_agent.outcomes import Approved, Cancelled, Denied, Returned
 from fsm_agent.perform import World, current_depth
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
@@ -357,7 +368,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
     driven(one, Script(Delayed(6.0, "42")))
-    with pytest.raises(CallFailed, match=r"model failed: no reply within 5\.0 s"):
+    with pytest.raises(CallFailed, match=r"expired: limits\.deadline_s=5\.0 has passed in Calling"):
         one.result()
 
 
@@ -525,3 +536,176 @@ def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
 
     asyncio.run(main())
     assert len(closed) == 2
+
+
+# What a listener does
+
+
+def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
+    """Drive until the event number ``at``, and stop in one of the ways that people stop."""
+
+    def sink(event: Any) -> None:
+        sink.seen += 1
+        if sink.seen == at:
+            raise LookupError
+
+    async def main(way: str) -> None:
+        agen = adrive(one, world(script))
+        for _ in range(at):
+            await anext(agen, None)
+        await agen.aclose()
+
+    sink.seen = 0
+    if driven == "close":
+        events = drive(one, world(script))
+        for _ in range(at):
+            next(events, None)
+        events.close()
+    elif driven == "aclose":
+        asyncio.run(main(driven))
+    elif driven == "sink":
+        with suppress(LookupError):
+            run(one, world(script), sink)
+    else:
+        with suppress(LookupError):
+            asyncio.run(arun(one, world(script), sink))
+
+
+@pytest.mark.parametrize("driven", ["close", "sink", "aclose", "asink"])
+def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(driven: str):
+    said = {2: call("note", n=1), 4: [call("note", n=2), call("anote", n=3)], 7: "bad", 9: "42"}
+
+    def model() -> Script:
+        """Answers by what was said so far, so that a request whose reply was cut can be made again."""
+        return Script(*[lambda request: said[len(request.messages)]] * 6)
+
+    def seeded(ran: list[int]) -> AgentCall:
+        def note(n: int) -> int:
+            """Note it."""
+            ran.append(n)
+            return n
+
+        async def anote(n: int) -> int:
+            """Note it, too."""
+            ran.append(n)
+            return n
+
+        return seed(Prompt("x", functions=(note, anote), parser=parse))
+
+    whole = seeded([])
+    events = by_run(whole, model())
+    for at in range(1, len(events) + 1):
+        ran: list[int] = []
+        one, script = seeded(ran), model()
+        cut(driven, script, one, at)
+        run(one, world(script, threads=0))
+        assert one.record == whole.record
+        was_cut = at > 1 and isinstance(events[at - 1], TextDelta | FunctionCallStarted | ArgumentsDelta)
+        assert len(script.requests) == 4 + was_cut, f"stopped at {at}, {events[at - 1]}"
+        assert sorted(set(ran)) == [1, 2, 3]
+        assert ran.count(1) == 1
+
+
+@everywhere
+@pytest.mark.parametrize("at", range(1, 14))
+def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
+    script = Script(["so so", call("add", a=1, b=2)], [call("add", a=2, b=2), call("add", a=3, b=2)], "one two")
+    one, seen = seed(Prompt("x", functions=PROMPT.functions)), []
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if len(seen) == at:
+            one.advance("", Cancelled(reason="enough"))
+
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(script), listen))
+    else:
+        run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+    assert one.record.ending.reason is Reason.CANCELLED
+    assert isinstance(seen[-1], Done)
+    assert_sendable(one.record.dialog)
+
+
+@everywhere
+def test_what_asyncio_cannot_pass_on_is_told_all_the_same(driven: Driver):
+    def empty() -> int:
+        """Take the first of nothing."""
+        return next(iter([]))
+
+    async def gone() -> None:
+        """Wait for what was cancelled."""
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    one = seed(Prompt("x", functions=(empty, gone)))
+    driven(one, Script(call("empty"), call("gone"), "sorry"))
+    first, second = one.record.function_calls
+    assert first.error == "StopIteration"
+    assert second.error == "RuntimeError: what the function waited for was cancelled"
+
+
+@everywhere
+def test_a_plain_wrapper_around_a_coroutine_function_is_awaited(driven: Driver):
+    async def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    @functools.wraps(lookup)
+    def wrapped() -> Any:
+        return lookup()
+
+    one = seed(Prompt("x", functions=(wrapped,)))
+    driven(one, Script(call("lookup"), "done"))
+    assert one.record.function_calls[0].result == "found"
+
+
+@everywhere
+def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool | None:
+        asked.append(f.arguments["path"])
+        return None if f.arguments["path"] == "b" else True
+
+    one = seed()
+    events = driven(one, Script([call("erase", path=p) for p in "abc"]), approve=approve)
+    assert asked == ["a", "b", "c"]
+    assert events[-1] == Suspended(("ask:2.1",))
+
+
+def test_the_deadline_ends_the_wait_for_an_approver():
+    async def approve(f: Any) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    one = seed(limits=Limits(deadline_s=0.05))
+    clock = type("Real", (), {"now": staticmethod(time.time)})()
+    by_arun(one, Script(call("erase", path="x")), approve=approve, clock=clock)
+    assert one.record.ending.reason is Reason.EXPIRED
+
+
+def test_an_approver_that_times_out_by_itself_is_no_deadline():
+    async def approve(f: Any) -> bool:
+        raise TimeoutError("the form was not sent")
+
+    with pytest.raises(TimeoutError, match="the form"):
+        by_arun(seed(), Script(call("erase", path="x")), approve=approve)
+
+
+def test_asyncio_takes_no_more_threads_than_allowed():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(n: int) -> None:
+        """Work."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+
+    one = seed(Prompt("x", functions=(work,)))
+    asyncio.run(arun(one, world(Script([call("work", n=n) for n in range(20)], "done"), threads=3)))
+    assert len(one.record.function_calls) == 20
+    assert 1 <= most <= 3

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Request, RunFunction, Settings, Sleep
-from fsm_agent.errors import RateLimited
+from fsm_agent.errors import RateLimited, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
@@ -70,7 +70,7 @@ class TestSettings:
         assert changed == Settings(temperature=1.0, stop=("END",), seed=5)
         assert settings == Settings(temperature=0.0, stop=("END",))
         assert settings.override({}) == settings
-        with pytest.raises(TypeError, match="temprature"):
+        with pytest.raises(UsageError, match="there is no setting 'temprature'"):
             settings.override({"temprature": 1.0})
 
     def test_no_two_share_their_extra_body(self):

@@ -204,3 +204,18 @@ class TestDerivedHandlers:
         own = Prompt("No: {{ error_message }}", path="mend")
         assert Prompt("x", on_exception=own).exception_handler is not own
         assert own.exception_handler.path == "__mend_exception_handler"
+
+
+def test_a_handlers_prompt_offers_no_function_that_the_task_does_not() -> None:
+    def helper() -> None:
+        """Help."""
+
+    with pytest.raises(PromptError, match="on_exception of prompt 'p' offers helper, which the prompt itself does not"):
+        Prompt("x", path="p", on_exception=Prompt("{{ error_message }}", functions=(helper,)))
+
+
+def test_a_handlers_prompt_asks_for_the_tasks_output_unless_it_has_its_own() -> None:
+    inherits = Prompt("x", output=int, on_exception=Prompt("{{ error_message }}"))
+    assert inherits.exception_handler.output is int
+    stricter = Prompt("x", on_exception=Prompt("{{ error_message }}", output=int))
+    assert stricter.exception_handler.output is int

@@ -20,6 +20,13 @@ def add(a: int) -> int:
 def test_good(script):
     assert Agent(script(call("add", a=1), "ok"), functions=[add]).call("hi").output == "ok"
 
+@pytest.fixture(scope="session")
+def asked():
+    Agent("openai:gpt-5-mini").call("hi")
+
+def test_session(asked):
+    pass
+
 def test_left_over(script):
     Agent(script("ok", "never")).call("hi")
 
@@ -53,6 +60,7 @@ def test_replies_left_over_fail_the_test_that_wrote_them(output):
 
 def test_real_models_are_refused_unless_a_test_says_otherwise(output):
     assert "FAILED test_others.py::test_real - fsm_agent.errors.UsageError" in output
+    assert "ERROR test_others.py::test_session - fsm_agent.errors.UsageError" in output
     assert "FAILED test_others.py::test_allowed - fsm_agent.errors.CallFailed: model failed: no connection" in output
 
 

@@ -12,6 +12,7 @@ from fsm_agent.errors import SnapshotError
 from fsm_agent.messages import Image, Message
 from fsm_agent.outcomes import Approved, Begun, Denied, Replied, Returned
 from fsm_agent.prompts import Prompt
+from fsm_agent.replies import Reply, TokenLogprob
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.vector import Vector
 
@@ -81,6 +82,14 @@ def test_a_damaged_snapshot_is_refused_by_name(damage, says):
 def test_a_prompt_without_the_function_that_is_waited_for_is_refused():
     with pytest.raises(SnapshotError, match="waits for function\\(s\\) add, erase"):
         restore(snapshot(waiting()), Prompt("x", path="walk"))
+
+
+def test_what_json_has_no_number_for_survives():
+    reply = Reply(message=Message.of("assistant", "?"), logprobs=(TokenLogprob("?", float("-inf")),))
+    call = seeded()
+    call.advance("begin", Begun(at_s=0.0))
+    call.advance("model:0", Replied(reply=reply))
+    assert restore(snapshot(call), PROMPT).record == call.record
 
 
 def test_a_snapshot_holds_no_callables_and_no_settings():

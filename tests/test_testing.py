@@ -53,6 +53,8 @@ def test_an_error_of_the_test_is_not_hidden_by_left_over_replies():
 def test_what_it_cannot_reply_is_named():
     with pytest.raises(UsageError, match="a script cannot reply 42"):
         Script(42).complete(ASKED)
+    with pytest.raises(UsageError, match=r"a script cannot reply <class .*TimedOut"):
+        Script(TimedOut).complete(ASKED)
 
 
 def test_delays_are_on_its_own_clock():
