@@ -12,7 +12,7 @@ import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
 
-_KEY_HEADERS = ("authorization", "api-key", "x-api-key")  # a caller who sets one has brought the key
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = re.compile(r"[\w.:-]+")
 _SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 

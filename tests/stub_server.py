@@ -34,6 +34,9 @@ class StubServer:
                 message = {"role": "assistant", "content": said} if isinstance(said, str) else said
                 finish = "tool_calls" if message.get("tool_calls") else "stop"
                 usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+                if self.path.endswith("/responses"):
+                    self.reply_in_items(message, body)
+                    return
                 head = {"id": "stub-1", "object": "chat.completion", "created": 0, "model": body["model"]}
                 if not body.get("stream"):
                     choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -48,6 +51,31 @@ class StubServer:
                 ]
                 lines = [f"data: {json.dumps({**head, **chunk})}\n\n" for chunk in chunks]
                 self.reply(200, "text/event-stream", "".join(lines) + "data: [DONE]\n\n")
+
+            def reply_in_items(self, message: dict[str, Any], body: dict[str, Any]) -> None:
+                content = [{"type": "output_text", "text": message["content"] or "", "annotations": []}]
+                said = {
+                    "type": "message",
+                    "id": "msg_1",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": content,
+                }
+                usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+                head = {"id": "resp_1", "object": "response", "model": body["model"], "status": "completed"}
+                response = {**head, "output": [said], "usage": usage}
+                if not body.get("stream"):
+                    self.reply(200, "application/json", json.dumps(response))
+                    return
+                delta = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0}
+                events = [
+                    {"type": "response.output_item.added", "output_index": 0, "item": {**said, "content": []}},
+                    {**delta, "item_id": "msg_1", "delta": content[0]["text"]},
+                    {"type": "response.output_item.done", "output_index": 0, "item": said},
+                    {"type": "response.completed", "response": response},
+                ]
+                lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+                self.reply(200, "text/event-stream", "".join(lines))
 
             def reply(self, status: int, kind: str, text: str) -> None:
                 data = text.encode()

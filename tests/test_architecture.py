@@ -18,10 +18,16 @@ FLOORS = [
     # 1: the machine
     "limits record reading table machine call",
     # 2: codecs, pure
-    "snapshots providers providers.wire providers.failures providers.schemas providers.openai_chat_reply"
-    " providers.openai_chat providers.catalog",
+    "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
+    " providers.openai_chat_reply providers.openai_chat providers.chunks"
+    " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
+    " providers.openai_responses"
+    " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic"
+    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
+    " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint exchange answer client threads perform drivers",
+    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads perform"
+    " fallback rate_limit limited_client progress rounds drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",

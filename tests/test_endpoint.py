@@ -15,8 +15,8 @@ class TestKeys:
     def test_a_missing_one_is_missed_at_first_use(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         with FaultServer(good(way)) as server:
-            client = HttpClient("openai", "gpt-5-mini", base_url=server.base_url)
-            with pytest.raises(ConfigError, match="'openai' needs a key: set OPENAI_API_KEY, or give api_key"):
+            client = HttpClient("openai-chat", "gpt-5-mini", base_url=server.base_url)
+            with pytest.raises(ConfigError, match="'openai-chat' needs a key: set OPENAI_API_KEY, or give api_key"):
                 ask(client, way)
             assert server.n_connections == 0
             monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
@@ -27,14 +27,17 @@ class TestKeys:
     def test_the_caller_wins_over_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/no")
-        with FaultServer(WHOLE) as server, client_for("openai:m", api_key=KEY, base_url=server.base_url) as client:
+        with FaultServer(WHOLE) as server, client_for("openai-chat:m", api_key=KEY, base_url=server.base_url) as client:
             client.complete(REQUEST)
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
     def test_none_is_needed_when_a_header_brings_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         headers = {"Authorization": f"Bearer {KEY}", "X-Team": "blue"}
-        with FaultServer(WHOLE) as server, client_for("openai:m", base_url=server.base_url, headers=headers) as client:
+        with (
+            FaultServer(WHOLE) as server,
+            client_for("openai-chat:m", base_url=server.base_url, headers=headers) as client,
+        ):
             client.complete(REQUEST)
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
         assert server.requests[0].headers["x-team"] == "blue"

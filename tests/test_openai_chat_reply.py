@@ -483,3 +483,13 @@ def test_streams_take_linear_time(name: str) -> None:
 
     few, many = (min(seconds(count) for _ in range(3)) for count in (1_500, 12_000))
     assert many < 3 * 8 * few
+
+
+def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:
+    from fsm_agent.providers.openai_chat import OpenAIChat
+
+    body = (
+        b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "logprobs": '
+        b'{"content": [{"token": "x", "logprob": 1' + b"0" * 400 + b'}, {"token": "y", "logprob": -1}]}}]}'
+    )
+    assert [t.token for t in OpenAIChat().decode(200, {}, body).logprobs] == ["y"]

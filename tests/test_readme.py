@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from provider_table import table
 from stub_server import StubServer
 
 from fsm_agent.registry import scoped_registry
@@ -53,3 +54,17 @@ def test_the_states_are_those_of_the_machine():
     from fsm_agent.record import State
 
     assert all(f"`{state}`" in README for state in State)
+
+
+def test_the_table_of_providers_is_that_of_the_catalogue():
+    assert table() in README
+
+
+@pytest.fixture(autouse=True)
+def _no_provider_stays():
+    from fsm_agent.providers import catalog
+
+    before = dict(catalog._providers)
+    yield
+    catalog._providers.clear()
+    catalog._providers.update(before)

@@ -20,12 +20,18 @@ from typing import Any
 
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.providers.anthropic import Anthropic
+from fsm_agent.providers.gemini import Gemini
 from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_responses import OpenAIResponses
 from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
 
 CODECS: dict[str, Codec] = {
+    "anthropic_messages": Anthropic(),
+    "gemini": Gemini(),
     "openai_chat": OpenAIChat(),
+    "openai_responses": OpenAIResponses(),
 }
 PIECES = (1, 7)  # bytes that are fed at a time
 
@@ -53,8 +59,16 @@ INTENDED: dict[str, Intended] = {
     ),
     "xAI counts reasoning beside the output, `Usage` as a part of it": (
         lambda field, expected, got, case: field == "usage.output_tokens"
-        and got == expected + case["expected"]["usage"]["reasoning_tokens"]
-        and case["expected"]["usage"]["total_tokens"] == case["expected"]["usage"]["input_tokens"] + got
+        and got == (expected or 0) + (case["expected"]["usage"]["reasoning_tokens"] or 0)
+        and case["expected"]["usage"].get("total_tokens") == (case["expected"]["usage"]["input_tokens"] or 0) + got
+    ),
+    "Gemini counts what its own tools fed to the model beside the input, `Usage` as a part of it": (
+        lambda field, expected, got, case: field == "usage.input_tokens"
+        and got == (expected or 0) + ((case["expected"]["usage"] or {}).get("tool_use_prompt_tokens") or 0)
+    ),
+    "where Gemini blocked the prompt, the reason for it is the raw word": (
+        lambda field, expected, got, case: field == "finish_reason" and expected is None
+        and got == case["info"].get("prompt_block_reason")
     ),
     "a failure of the model or the server inside a 200 is worth asking again, which no SDK does by itself": (
         lambda field, expected, got, case: field == "error.retryable" and got

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from fsm_agent.errors import ConfigError
+from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.gemini import Gemini, GeminiProfile
+from fsm_agent.providers.model_families import CLAUDE_MODELS, GEMINI_MODELS, OPENAI_MODELS, Overrides
 from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_responses import OpenAIResponses
 from fsm_agent.providers.wire import Codec, Profile
-
-Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +55,6 @@ class Provider:
 
 CHAT = OpenAIChat()
 
-# Models that reason refuse sampling settings and take only the newer name of the limit.  GPT-5.1 to 5.4 reason only
-# when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)
-_REASONS = {"temperature": False, "logprobs": False, "stop": False, "max_tokens_name": "max_completion_tokens"}
-_REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True}
-OPENAI_MODELS: Overrides = (
-    ("gpt-3.5*", {"native_schema": False, "images": False}),
-    ("gpt-4", {"native_schema": False, "images": False}),
-    ("gpt-4-*", {"native_schema": False}),
-    ("gpt-4o-2024-05-13", {"native_schema": False}),
-    ("o[1-9]*", _REASONS),
-    ("o1*", {"stop": True}),
-    ("o[13]-mini*", {"images": False}),
-    ("o1-preview*", {"images": False, "native_schema": False, "strict_functions": False, "system_role": "user"}),
-    ("o1-mini*", {"native_schema": False, "strict_functions": False, "system_role": "user"}),
-    ("gpt-[5-9]*", _REASONS),
-    ("gpt-5-chat*", _REASONS_ON_REQUEST),
-    ("gpt-5.[1-4]*", _REASONS_ON_REQUEST),
-    ("gpt-5.[1-4]-chat*", _REASONS),
-    ("gpt-5.[1-4]-pro*", _REASONS),
-    ("gpt-5.1-codex*", _REASONS),
-)
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)
 _THINKS_ALOUD = Profile(strict_functions=False, reasoning_name="reasoning_content")
@@ -91,18 +72,52 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
 
+_OPENAI_WIRES: Mapping[str, Codec] = {"openai": OpenAIResponses(), "openai-chat": CHAT}
+_GEMINI = GeminiProfile(strict_functions=False, logprobs=False)
+
 _BUILT_IN = (
     *[
-        _chat(
-            name,
-            "https://api.openai.com/v1",
-            "OPENAI_API_KEY",
+        Provider(
+            name=name,
+            codec=codec,
+            base_url="https://api.openai.com/v1",
+            key_variables=("OPENAI_API_KEY",),
             base_url_variable="OPENAI_BASE_URL",
             profile=_OPENAI,
             models=OPENAI_MODELS,
         )
-        for name in ("openai", "openai-chat")
+        for name, codec in _OPENAI_WIRES.items()
     ],
+    Provider(
+        name="anthropic",
+        codec=Anthropic(),
+        base_url="https://api.anthropic.com/v1",
+        key_variables=("ANTHROPIC_API_KEY",),
+        base_url_variable="ANTHROPIC_BASE_URL",
+        base_path="/v1",
+        profile=AnthropicProfile(logprobs=False, temperature=False, system_in_dialog=True),  # of the newest models
+        models=CLAUDE_MODELS,
+    ),
+    Provider(
+        name="google",
+        codec=Gemini(),
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        base_url_variable="GOOGLE_BASE_URL",
+        base_path="/v1beta",
+        profile=_GEMINI,
+        models=GEMINI_MODELS,
+    ),
+    # With an express key; else the caller's address of a project and place, and an access token as the key.
+    Provider(
+        name="vertex",
+        codec=Gemini(),
+        base_url="https://aiplatform.googleapis.com/v1/publishers/google",
+        key_variables=("VERTEX_API_KEY", "GOOGLE_API_KEY"),
+        base_url_variable="VERTEX_BASE_URL",
+        profile=replace(_GEMINI, logprobs=True),
+        models=(*GEMINI_MODELS, ("gemini-[3-9]*", {"logprobs": False})),
+    ),
     _chat(
         "azure",
         None,

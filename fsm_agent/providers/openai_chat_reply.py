@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.failures import reported, request_id, unreadable
+from fsm_agent.providers.openai_parts import token_logprobs
 from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
 
 WIRE = "openai-chat"
@@ -149,7 +150,7 @@ class ReplyInParts:
         if isinstance(delta, dict):
             self._take_delta(delta, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
-            self._logprobs += _logprobs(logprobs)
+            self._logprobs += token_logprobs(logprobs.get("content"))
 
     def _take_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
@@ -292,25 +293,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return "".join([_plain(item) for item in value])
     return _plain(value.get("text")) if isinstance(value, dict) else ""
-
-
-def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
-    entries = logprobs.get("content")
-    for entry in entries if isinstance(entries, list) else ():
-        if (likely := _token(entry)) is None:
-            continue
-        top = entry.get("top_logprobs")
-        others = [_token(other) for other in top] if isinstance(top, list) else ()
-        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
-
-
-def _token(entry: Any) -> tuple[str, float] | None:
-    if not isinstance(entry, dict):
-        return None
-    token, logprob = entry.get("token"), entry.get("logprob")
-    if not isinstance(token, str) or not isinstance(logprob, int | float):
-        return None
-    return token, float(logprob)
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

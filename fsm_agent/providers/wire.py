@@ -34,7 +34,9 @@ class Profile:
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
     # How a model gets back what it thought: a key of its message, or parts of its content ("thinking"); or not at all.
-    reasoning_name: Literal["reasoning_content", "reasoning", "reasoning_details", "thinking"] | None = None
+    reasoning_name: (
+        Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
+    ) = None
     temperature: bool = True  # and top_p
     stop: bool = True
     images: bool = True

@@ -1,0 +1,169 @@
+"""How is a dialog said in turns, as Anthropic's wire wants it?"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fsm_agent.errors import UsageError
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.providers.anthropic_reply import ADDS_TO, WIRE, arguments_object
+
+Block = dict[str, Any]
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")  # nor in names
+_ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+
+
+class DialogInTurns:
+    """A dialog as the wire has it: a system prompt, and turns of user and assistant.
+
+    Neighbours of one role are one turn.  The results of functions stand first in theirs, directly behind the
+    calls.  Texts without a visible character are left out, since the service refuses them, except between
+    what else it said itself, which it wants back as it was.
+
+    Args:
+        messages: The dialog.
+        model: Its name, for errors.
+        images: Whether it takes any.
+        system_in_dialog: Whether a system message may stand behind others; otherwise it goes to the system prompt.
+
+    Raises:
+        UsageError: A message holds what it cannot hold, or nothing is said at all.
+    """
+
+    def __init__(self, messages: Sequence[Message], *, model: str, images: bool, system_in_dialog: bool) -> None:
+        self._model = model
+        self._images = images
+        self._ids = _CallIds()
+        self._prompts: list[list[Block]] = []
+        self.turns: list[dict[str, Any]] = []
+        self.function_names: dict[str, None] = {}  # of all calls, in order
+        self.container: str | None = None  # where the service runs code
+        for message in messages:
+            blocks = list(self._blocks(message))
+            if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
+                blocks = []
+            if message.role == "system" and not (self.turns and system_in_dialog):
+                self._prompts.append(blocks)
+            elif blocks:
+                self._append(_ROLES[message.role], blocks)
+        if not self.turns:
+            raise UsageError("there is nothing to answer: the dialog needs a message that is not the system's")
+        for turn in self.turns:
+            turn["content"].sort(key=lambda block: block.get("type") != "tool_result")
+            turn["content"] = _plain(turn["content"])
+
+    def system(self, words: str | None = None) -> str | list[Block] | None:
+        """The system prompt, with ``words`` at its end; None when it is empty."""
+        prompts = [*self._prompts, [{"type": "text", "text": words}]] if words else self._prompts
+        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
+        if len(texts) == len(prompts):
+            return "\n\n".join([text for text in texts if text]) or None
+        return [block for blocks in prompts for block in blocks]
+
+    def _append(self, role: str, blocks: list[Block]) -> None:
+        if self.turns and self.turns[-1]["role"] == role != "system":
+            self.turns[-1]["content"] += blocks
+        else:
+            self.turns.append({"role": role, "content": blocks})
+
+    def _blocks(self, message: Message) -> Iterator[Block]:
+        beside: Mapping[str, Any] = {}
+        for part in message.parts:
+            if isinstance(part, Opaque) and part.wire == WIRE and isinstance(part.data, dict) and ADDS_TO in part.data:
+                beside = part.data
+                if beside[ADDS_TO] == "request":
+                    self.container = beside.get("container")
+                continue
+            block = self._block(part, message.role, beside)
+            if block is not None and beside.get(ADDS_TO) == block.get("type"):
+                block |= {key: value for key, value in beside.items() if key != ADDS_TO}
+            if block is not None:
+                yield block
+            beside = {}
+
+    def _block(self, part: Any, role: str, beside: Mapping[str, Any]) -> Block | None:
+        match part:
+            case Opaque():
+                return dict(part.data) if part.wire == WIRE and isinstance(part.data, dict) else None
+            case FunctionResult() if role in ("user", "tool"):
+                return self._result(part)
+            case FunctionCall() if role == "assistant":
+                return self._call(part)
+            case Reasoning():  # what another wire's model thought has no signature of this one
+                is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
+                return {"type": "thinking", "thinking": part.text} if is_ours else None
+            case Text() | Image() if role == "tool":
+                raise UsageError(f"a message of role 'tool' can only hold function results, and not {part!r}")
+            case Text() if part.text and (role == "assistant" or not part.text.isspace()):
+                return {"type": "text", "text": part.text}
+            case Image():
+                return self._image(part, role)
+        return None
+
+    def _call(self, call: FunctionCall) -> Block:
+        name = wire_name(call.name)
+        self.function_names[name] = None
+        arguments = arguments_object(call.arguments_json)
+        return {"type": "tool_use", "id": self._ids.of_call(call), "name": name, "input": arguments}
+
+    def _result(self, result: FunctionResult) -> Block:
+        id = self._ids.of_result(result)
+        block = {"type": "tool_result", "tool_use_id": id, "content": result.text or "{}"}
+        return {**block, "is_error": True} if result.is_error else block
+
+    def _image(self, image: Image, role: str) -> Block:
+        if role != "user":
+            raise UsageError(f"only a user's message can hold an image, and {role!r} is none: {image!r}")
+        if not self._images:
+            raise UsageError(f"the model {self._model!r} takes no images, and a message holds {image!r}")
+        if image.data is None:
+            return {"type": "image", "source": {"type": "url", "url": image.url or ""}}
+        data = base64.b64encode(image.data).decode()
+        return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+
+
+class _CallIds:
+    """The ids of calls on the wire: unique, of its characters, and the same for a call and its result."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._by_part: dict[str, str] = {}
+
+    def of_call(self, call: FunctionCall) -> str:
+        wished = _wished(call)
+        id = wished
+        while id in self._taken:
+            id = f"{wished}_{self._taken[wished]}"
+            self._taken[wished] += 1
+        self._taken[id] += 1
+        self._by_part[_key(call)] = id
+        return id
+
+    def of_result(self, result: FunctionResult) -> str:
+        return self._by_part.get(_key(result)) or _wished(result)
+
+
+def wire_name(name: str) -> str:
+    """A function's name as the wire takes it; another provider's model may have asked for any."""
+    return _NOT_IN_IDS.sub("_", name)[:64] or "_"
+
+
+def _key(part: FunctionCall | FunctionResult) -> str:
+    return part.id or part.provider_id or ""
+
+
+def _wished(part: FunctionCall | FunctionResult) -> str:
+    return _NOT_IN_IDS.sub("_", part.provider_id or f"call_{part.id}")
+
+
+def _is_plain(blocks: Sequence[Block]) -> bool:
+    return all(block.keys() == {"type", "text"} for block in blocks)
+
+
+def _plain(blocks: list[Block]) -> str | list[Block]:
+    """A lone text as such."""
+    return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks

@@ -1,0 +1,273 @@
+"""How is a request said to Google's Gemini (``generateContent``), in its own API and in Vertex AI?"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from fsm_agent.effects import Request, Settings
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.providers.anthropic_reply import arguments_object
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.gemini_reply import WIRE, ReplyInParts
+from fsm_agent.providers.gemini_schema import gemini_schema
+from fsm_agent.providers.openai_parts import offered_functions, told
+from fsm_agent.providers.schemas import schema_in_words
+from fsm_agent.providers.wire import Profile
+from fsm_agent.replies import Reply
+
+# What a model's name can begin with when it says all of where the model is.
+_COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
+_ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
+
+# Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
+# "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
+UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+
+# https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
+BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+
+# https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
+_IMAGE_TYPES = {
+    **{f".{suffix}": f"image/{suffix}" for suffix in ("png", "jpeg", "webp", "heic", "heif", "gif")},
+    ".jpg": "image/jpeg",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeminiProfile(Profile):
+    """What a model can take over this wire beside what all wires know.
+
+    `strict_functions` means that it knows the mode ``VALIDATED``: free to call or not, held to the schemas.
+    """
+
+    reasoning: Literal["level", "budget"] | None = "level"  # how its effort is said; None: it does not reason
+    reasoning_off: bool = False  # can be told not to
+
+
+class Gemini:
+    """The codec of ``generateContent`` and ``streamGenerateContent``."""
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL.
+
+        Raises:
+            ConfigError: The model's name is no name.
+        """
+        steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
+        if not {"", ".", ".."}.isdisjoint(steps):
+            raise ConfigError(f"{model!r} is no name of a model: one like 'gemini-2.5-flash' or 'tunedModels/mine' is")
+        place = "/".join([quote(step, safe="@") for step in steps])
+        return f"/{place}:streamGenerateContent?alt=sse" if stream else f"/{place}:generateContent"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key, which may also be an OAuth access token."""
+        if not api_key:
+            return {}
+        if api_key.startswith(_ACCESS_TOKEN):
+            return {"authorization": f"Bearer {api_key}"}
+        return {"x-goog-api-key": api_key}
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+        """The request's JSON body; ``extra_body`` is merged into it object by object, its tools are added.
+
+        Raises:
+            UsageError: The request needs what the wire or, as the profile says, the model cannot take.
+        """
+        schema, messages = request.output.schema, request.messages
+        in_words = schema is not None and not (
+            profile.native_schema and (profile.schema_with_functions or not request.functions)
+        )
+        if schema is not None and in_words:
+            messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
+        system = [part for message in messages if message.role == "system" for part in _system(message)]
+        contents = _contents(messages, model, profile)
+        body: dict[str, Any] = {"contents": contents}
+        if system and (profile.system_role == "user" or not contents):
+            contents.insert(0, {"role": "user", "parts": system})
+        elif system:
+            body["systemInstruction"] = {"parts": system}
+        if request.functions:
+            body |= _tools(request, profile)
+        config = _settings(request.settings, model, _own(profile))
+        if schema is not None and not in_words:
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": gemini_schema(schema)}
+        if config:
+            body["generationConfig"] = config
+        return _merged(_merged(body, profile.extra_body), request.settings.extra_body)
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        return whole_reply(self, ReplyInParts(headers), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """A decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, ReplyInParts(headers), headers)
+
+
+def _system(message: Message) -> list[dict[str, Any]]:
+    for part in message.parts:
+        if isinstance(part, Image):
+            raise UsageError(f"a system message cannot hold an image: {part!r}")
+    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+    opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+    return [*([{"text": text}] if text else []), *opaque]
+
+
+def _contents(messages: Sequence[Message], model: str, profile: Profile) -> list[dict[str, Any]]:
+    """The turns; what one round of functions returned is one turn, as Gemini counts."""
+    contents: list[dict[str, Any]] = []
+    last_role = ""
+    for message in messages:
+        if message.role == "assistant":
+            if parts := _model_parts(message, model, profile):
+                contents.append({"role": "model", "parts": parts})
+        elif message.role != "system":
+            parts = _user_parts(message.parts, model, profile)
+            if message.role == last_role == "tool":
+                contents[-1]["parts"] += parts
+            else:
+                contents.append({"role": "user", "parts": parts})
+        last_role = message.role
+    return contents
+
+
+def _user_parts(parts: Sequence[Part], model: str, profile: Profile) -> list[dict[str, Any]]:
+    """First what functions returned: Gemini wants it right behind the calls."""
+    said = [_result(part) for part in parts if isinstance(part, FunctionResult)]
+    for part in parts:
+        if isinstance(part, Text) and part.text:
+            said.append({"text": part.text})
+        elif isinstance(part, Image):
+            said.append(_image(part, model, profile))
+        elif isinstance(part, Opaque) and part.wire == WIRE:
+            said.append(part.data)
+    return said or [{"text": ""}]
+
+
+def _model_parts(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    is_signed = any(call.signature for call in message.function_calls)
+    for part in message.parts:
+        if isinstance(part, Text) and (part.text or part.signature):
+            parts.append(_signed({"text": part.text}, part.signature))
+        elif isinstance(part, FunctionCall):
+            parts.append(_signed(_call(part), part.signature or (None if is_signed else UNSIGNED)))
+            is_signed = True
+        elif isinstance(part, Image):
+            parts.append(_image(part, model, profile))
+        elif isinstance(part, Opaque) and part.wire == WIRE:
+            parts.append(part.data)
+    return parts
+
+
+def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
+    return {**part, "thoughtSignature": signature} if signature else part
+
+
+def _call(call: FunctionCall) -> dict[str, Any]:
+    id = {"id": call.provider_id} if call.provider_id else {}
+    return {"functionCall": {"name": call.name, "args": arguments_object(call.arguments_json), **id}}
+
+
+def _result(result: FunctionResult) -> dict[str, Any]:
+    id = {"id": result.provider_id} if result.provider_id else {}
+    response = {"error" if result.is_error else "output": result.text}
+    return {"functionResponse": {"name": result.name, "response": response, **id}}
+
+
+def _image(image: Image, model: str, profile: Profile) -> dict[str, Any]:
+    if not profile.images:
+        raise UsageError(f"the model {model!r} takes no images, and a message holds {image!r}")
+    if image.data is not None:
+        data = base64.b64encode(image.data).decode()
+        return {"inlineData": {"mimeType": image.media_type, "data": data}}
+    file = {"fileUri": image.url}
+    path = urlsplit(image.url or "").path.lower()
+    media_type = image.media_type or _IMAGE_TYPES.get(path[path.rfind(".") :])
+    return {"fileData": {**file, "mimeType": media_type} if media_type else file}
+
+
+def _tools(request: Request, profile: Profile) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    modes = {"auto": "VALIDATED" if profile.strict_functions else "AUTO", "required": "ANY", "none": "NONE"}
+    calling: dict[str, Any] = {"mode": modes.get(choice, "ANY")}
+    if choice not in modes:
+        calling["allowedFunctionNames"] = [choice]
+    if request.settings.parallel_function_calls is False:
+        raise UsageError("Gemini has no way to ask for one function at a time, and parallel_function_calls is False")
+    return {
+        "tools": [{"functionDeclarations": [_declaration(function) for function in functions]}],
+        "toolConfig": {"functionCallingConfig": calling},
+    }
+
+
+def _declaration(function: Function) -> dict[str, Any]:
+    described = {"description": function.description} if function.description else {}
+    return {"name": function.name, **described, "parametersJsonSchema": gemini_schema(function.parameters)}
+
+
+def _own(profile: Profile) -> GeminiProfile:
+    if isinstance(profile, GeminiProfile):
+        return profile
+    return GeminiProfile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
+
+
+def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    said = {
+        "temperature": settings.temperature if profile.temperature else None,
+        "topP": settings.top_p if profile.temperature else None,
+        "maxOutputTokens": settings.max_tokens,
+        "stopSequences": list(settings.stop) or None,
+        "seed": settings.seed,
+        "responseLogprobs": None if settings.top_logprobs is None else True,
+        "logprobs": settings.top_logprobs or None,
+        "thinkingConfig": _thinking(settings.reasoning_effort, model, profile),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
+    """How much to think, as a level or a number of tokens; what was thought is then told."""
+    if effort is None or (effort == "none" and profile.reasoning is None):
+        return None
+    if effort == "none" and not profile.reasoning_off:
+        raise UsageError(f"the model {model!r} always reasons: reasoning_effort is 'none', 'low' would be right")
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    if profile.reasoning is None:
+        raise UsageError(f"the model {model!r} does not reason, and reasoning_effort is {effort!r}")
+    if profile.reasoning == "level":
+        return {"thinkingLevel": effort.upper(), "includeThoughts": True}
+    if effort not in BUDGETS:
+        raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, BUDGETS))} would be right")
+    return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
+
+
+def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """``more`` in ``body``: objects are merged, tools are added, the rest is replaced."""
+    merged = dict(body)
+    for key, value in more.items():
+        known = merged.get(key)
+        if isinstance(known, dict) and isinstance(value, Mapping):
+            merged[key] = _merged(known, value)
+        elif key == "tools" and isinstance(known, list) and isinstance(value, list):
+            merged[key] = [*known, *value]
+        else:
+            merged[key] = value
+    return merged

@@ -1,0 +1,199 @@
+"""Is it known where the JSON of a reply ends, and what is none?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm_agent.effects import Request
+from fsm_agent.errors import BadReply, Overloaded, ProviderError
+from fsm_agent.events import Delta, TextDelta
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.wire import Profile
+from fsm_agent.replies import Reply
+
+
+class Words:
+    """A reply of the smallest wire: each chunk is a word, the last one is false."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+        self.words: list[str] = []
+
+    def take(self, chunk: Any) -> list[Delta]:
+        if isinstance(chunk, dict):
+            raise reported(chunk, {})
+        self.is_ended = self.is_ended or chunk is False
+        if isinstance(chunk, str):
+            self.words.append(chunk)
+        return [TextDelta(chunk)] if isinstance(chunk, str) else []
+
+    def take_whole(self, document: Any) -> None:
+        for chunk in document if isinstance(document, list) else [document]:
+            self.take(chunk)
+
+    def finished(self) -> Reply:
+        if not self.words:
+            raise unreadable("there is no answer in the reply", {})
+        return Reply.of("".join(self.words))
+
+
+class Wire:
+    """The codec of that wire; a whole body is all its chunks in one list."""
+
+    name = "words"
+
+    def path(self, model: str, *, stream: bool) -> str:
+        return "/words"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        return {}
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+        return {}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        return whole_reply(self, Words(), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        return ChunkDecoder(self, Words(), headers)
+
+
+def streamed(body: bytes, sizes: list[int] | None = None) -> tuple[Reply, list[Delta]]:
+    """The reply in a stream that is fed in pieces of these sizes, and the rest at once; and the deltas."""
+    decoder, deltas, start = Wire().decoder({}), list[Delta](), 0
+    for size in [*(sizes or []), len(body)]:
+        deltas += decoder.feed(body[start : start + size])
+        start += size
+    return decoder.finish(), deltas
+
+
+BYTE_BY_BYTE = [1] * 200
+HI = b'data: "h"\n\ndata: "\xc3\xa9"\n\n'
+END = b"data: false\n\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        HI + END,
+        HI + END[:-2],
+        HI + b"data: [DONE]\n\n",
+        HI + b"data: [DONE]",
+        (HI + END).replace(b"\n", b"\r\n"),
+        b": ping\n\nevent: word\n" + HI + b"data:\n\n" + END,
+        HI + END + b'data: {"err',
+        HI + b'data: [DONE]\n\ndata: {"error": "after the end"}\n\n',
+        b'["h", "\xc3\xa9", false]',
+        b"\xef\xbb\xbf" + HI + END,
+    ],
+)
+def test_stream_is_complete(body: bytes) -> None:
+    reply, deltas = streamed(body)
+    assert reply.message.text == "hé"
+    assert streamed(body, BYTE_BY_BYTE) == (reply, deltas)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (HI, "cut off"),
+        (HI + b'data: "x', "cut off"),
+        (b"", "cut off"),
+        (b": ping\n\n", "cut off"),
+        (b"Internal Server Error", "cut off"),
+        (END, "no answer"),
+        (b"data: [DONE]\n\n", "no answer"),
+        (HI + b"data: what\n\n" + END, "a chunk of the stream is no JSON: 'what'"),
+        (b"<html><title>502 Bad Gateway</title></html>", "no JSON: '502 Bad Gateway'"),
+        (b'["h", ', "no JSON"),
+    ],
+)
+def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
+    for sizes in ([], BYTE_BY_BYTE):
+        with pytest.raises(BadReply, match=problem) as caught:
+            streamed(body, sizes)
+        assert caught.value.retryable
+
+
+ERROR = b'{"error": {"message": "no", "code": 503}}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        HI + b"data: " + ERROR + b"\n\n" + END,
+        HI + b"data: " + ERROR,
+        HI + b"event: error\ndata: " + ERROR + b"\n\n",
+        HI + b"event: error\ndata: no\n\n",
+        HI + b"error: no\n\n",
+        ERROR,
+    ],
+)
+def test_failure_inside_a_stream_is_raised(body: bytes) -> None:
+    for sizes in ([], BYTE_BY_BYTE):
+        with pytest.raises(Overloaded, match=r"^no "):
+            streamed(body, sizes)
+
+
+def test_failed_stream_has_no_reply() -> None:
+    decoder = Wire().decoder({})
+    with pytest.raises(ProviderError):
+        decoder.feed(HI + END + b"data: " + ERROR + b"\n\n")
+    with pytest.raises(ProviderError, match=r"^no "):
+        decoder.finish()
+
+
+@pytest.mark.parametrize(
+    "body", [b'["h", "\xc3\xa9"]', b"\n" + HI + END, b": ping\n\n" + HI + END, b"event: x\n" + HI + END]
+)
+def test_whole_body_is_read_even_if_it_was_streamed(body: bytes) -> None:
+    assert Wire().decode(200, {}, body).message.text == "hé"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "problem"),
+    [
+        (503, ERROR, Overloaded, "^no "),
+        (302, b"", ProviderError, "HTTP 302"),
+        (200, ERROR, Overloaded, "^no "),
+        (200, b"", BadReply, "the reply is no JSON"),
+        (200, b"hello", BadReply, "the reply is no JSON: 'hello'"),
+        (200, b"<html><title>Sign in</title></html>", BadReply, "no JSON: 'Sign in'"),
+        (200, b"[", BadReply, "the reply is no JSON"),
+        (200, b"[]", BadReply, "no answer"),
+        (200, HI, BadReply, "cut off"),
+    ],
+)
+def test_whole_body_that_is_no_reply_is_an_error(
+    status: int, body: bytes, kind: type[ProviderError], problem: str
+) -> None:
+    with pytest.raises(kind, match=problem):
+        Wire().decode(status, {}, body)
+
+
+def test_deltas_come_when_their_chunk_is_complete() -> None:
+    decoder = Wire().decoder({})
+    assert decoder.feed(b'data: "h"\n') == []
+    assert decoder.feed(b'\ndata: "i"\n\ndata: "!"') == [TextDelta("h"), TextDelta("i")]
+    assert decoder.feed(b"\n\n" + END) == [TextDelta("!")]
+    assert decoder.finish().message.text == "hi!"
+
+
+@given(
+    body=st.binary(max_size=60) | st.binary(max_size=20).map(lambda said: HI + said + END),
+    cuts=st.lists(st.integers(1, 9)),
+)
+def test_any_bytes_are_a_reply_or_a_provider_error(body: bytes, cuts: list[int]) -> None:
+    outcomes: list[Any] = []
+    for sizes in ([], cuts):
+        try:
+            outcomes.append(streamed(body, sizes))
+        except ProviderError as error:
+            outcomes.append(error.report())
+    assert outcomes[0] == outcomes[1]
