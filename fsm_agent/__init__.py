@@ -13,7 +13,9 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "agents": ("Agent",),
+    "cassette": ("Cassette",),
     "call": ("AgentCall", "CallResult"),
+    "client": ("client_for",),
     "dialogs": ("Dialog",),
     "drivers": ("adrive", "arun", "drive", "run"),
     "effects": ("Request", "Settings"),
@@ -36,13 +38,16 @@ _MODULES = {
         "TimedOut",
         "UsageError",
     ),
+    "fallback": ("FallbackClient",),
     "functions": ("Function", "function"),
+    "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
     "messages": ("FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
+    "rate_limit": ("RateLimit",),
     "record": ("Reason", "State"),
     "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
     "replies": ("Reply", "Usage"),
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from fsm_agent.agents import Agent as Agent
     from fsm_agent.call import AgentCall as AgentCall
     from fsm_agent.call import CallResult as CallResult
+    from fsm_agent.cassette import Cassette as Cassette
+    from fsm_agent.client import client_for as client_for
     from fsm_agent.dialogs import Dialog as Dialog
     from fsm_agent.drivers import adrive as adrive
     from fsm_agent.drivers import arun as arun
@@ -80,8 +87,10 @@ if TYPE_CHECKING:
     from fsm_agent.errors import SnapshotError as SnapshotError
     from fsm_agent.errors import TimedOut as TimedOut
     from fsm_agent.errors import UsageError as UsageError
+    from fsm_agent.fallback import FallbackClient as FallbackClient
     from fsm_agent.functions import Function as Function
     from fsm_agent.functions import function as function
+    from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image
@@ -93,6 +102,7 @@ if TYPE_CHECKING:
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt
+    from fsm_agent.rate_limit import RateLimit as RateLimit
     from fsm_agent.record import Reason as Reason
     from fsm_agent.record import State as State
     from fsm_agent.registry import AgentBase as AgentBase

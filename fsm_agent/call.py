@@ -151,9 +151,9 @@ class AgentCall:
         """Make the new record the call's: the row's, with what all rows have in common."""
         before, after = self.record, self.after
         changes: dict[str, Any] = {"state": self.state}
-        usage, detail = None, after.ending.detail if after.ending else ""
+        usage, served_by, detail = None, None, after.ending.detail if after.ending else ""
         if isinstance(outcome, Replied):
-            usage = outcome.reply.usage
+            usage, served_by = outcome.reply.usage, outcome.reply.served_by
             changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=outcome.reply)
         elif isinstance(outcome, ModelFailed):
             changes["turn"] = before.turn + 1
@@ -161,7 +161,7 @@ class AgentCall:
             detail, self._output = answer.problem, answer.output
         elif isinstance(answer, ModelFailed):
             detail = answer.error.message
-        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage)
+        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
         self._effects = None  # before the record: whoever is interrupted between finds them anew

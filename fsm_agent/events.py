@@ -68,6 +68,7 @@ class Stepped:
     guard: str = ""  # the one that let the row be taken; "" for a row without
     detail: str = ""  # why, when the row is an error's
     usage: Usage | None = None  # of the reply that was read
+    served_by: str | None = None  # which of several clients answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,11 @@ class TestProviderError:
 
 class TestCallErrors:
     def test_what_failed_can_be_looked_at(self):
-        call = SimpleNamespace(record=SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"]))
+        record = SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"])
+        call = SimpleNamespace(record=record, outcome="what came of it")
         error = CallFailed("refused: no", call=call)
         assert (error.call, error.reason, error.trace) == (call, "refused", ["step"])
+        assert error.result == "what came of it"
 
     @pytest.mark.parametrize("error", [CallFailed, CallSuspended])
     def test_sent_to_another_process_it_is_its_text(self, error):

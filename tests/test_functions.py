@@ -555,7 +555,8 @@ class TestAnnotations:
 class TestDefinition:
     @pytest.mark.parametrize("name", ["f", "get_weather-2", "A" * 64])
     def test_a_good_name(self, name):
-        assert Function(name=name).name == name
+        made = Function(name=name)
+        assert (made.name, made.is_async, made.blocking) == (name, False, True)
 
     @pytest.mark.parametrize("name", ["", "a b", "a.b", "A" * 65, "caf\u00e9", "a\n", "\u0661"])
     def test_a_name_that_providers_refuse(self, name):
@@ -720,6 +721,9 @@ class TestDescribedErrors:
         lines = described_errors(caught.value).splitlines()
         assert len(lines) == 21
         assert lines[-1] == "… and 30 more"
+        with pytest.raises(ValidationError) as caught:
+            TypeAdapter(list[int]).validate_python(["x"] * 20)
+        assert len(described_errors(caught.value).splitlines()) == 20
 
 
 class Unshowable:
@@ -733,6 +737,7 @@ class TestResultText:
         [
             ("plain {text} \u00e9", "plain {text} \u00e9"),
             ("", ""),
+            ("a file's name \udcff", "a file's name ?"),
             (None, "null"),
             (True, "true"),
             (1, "1"),
@@ -857,11 +862,29 @@ class TestSchemaOnly:
         assert made.refusal("{}") is None
         assert made.refusal("[]").startswith("input: ")
 
-    def test_deep_schemas_are_read_to_some_depth(self):
-        schema: dict[str, Any] = INTEGER
-        for _ in range(5000):
-            schema = {"type": "array", "items": schema}
-        assert Function(name="f", parameters={"properties": {"a": schema}}).refusal('{"a": [[[]]]}') is None
+    @pytest.mark.parametrize(
+        ("wrap", "nest"),
+        [
+            (lambda schema: {"type": "array", "items": schema}, lambda value: [value]),
+            (lambda schema: {"type": ["array"], "items": schema}, lambda value: [value]),
+            (lambda schema: {"anyOf": [schema]}, lambda value: value),
+            (lambda schema: {"type": "object", "properties": {"b": schema}}, lambda value: {"b": value}),
+        ],
+        ids=["array", "list of types", "anyOf", "object"],
+    )
+    def test_schemas_are_read_to_some_depth(self, wrap, nest):
+        schema, wrong = INTEGER, "x"
+        for depth in range(5000):
+            schema = wrap(schema)
+            if depth < 3:
+                wrong = nest(wrong)
+                made = Function(name="f", parameters={"properties": {"a": schema}})
+                assert "Input should be a valid integer" in made.refusal(json.dumps({"a": wrong}))
+        made = Function(name="f", parameters={"properties": {"a": schema}})
+        wrong = "x"
+        for _ in range(40):
+            wrong = nest(wrong)
+        assert made.refusal(json.dumps({"a": wrong})) is None
 
 
 def cases() -> list[dict[str, Any]]:

@@ -181,5 +181,6 @@ class TestMessage:
     def test_reprs_leave_out_what_only_wires_need(self) -> None:
         call = FunctionCall(name="f", arguments_json="{}", provider_id="call_1", signature="c2ln", fingerprint="ab")
         message = Message.of("assistant", Text("a", signature="c2ln"), call, Opaque(wire="w", data="c2ln"))
+        assert "kind" not in repr(message)
         assert "c2ln" not in repr(message)
         assert "call_1" not in repr(message)
