@@ -184,7 +184,7 @@ def _mended(text: str) -> Iterator[str]:
 def _broken(text: str) -> Iterator[str]:
     """Pieces of the text that are meant as JSON and are none, the likeliest first."""
     for document in _FENCED.findall(text):
-        if _OPENER.match(document):
+        if _OPENER.match(document) and not _is_json(document):
             yield document
     for start, end in _pieces(text):
         if (text[start] == "[" or _BEGUN.match(text, start)) and not _is_json(text[start:end]):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+
+from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
@@ -40,3 +43,13 @@ sys.addaudithook(_stay_here)
 def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that a person configured decides over a test."""
     monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_provider_stays() -> Iterator[None]:
+    """What a test adds to the catalogue is gone behind it."""
+    before = dict(catalog._providers)
+    yield
+    if catalog._providers != before:
+        catalog._providers.clear()
+        catalog._providers.update(before)

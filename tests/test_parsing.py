@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.parsing import MAX_REPAIRED, Output, extract_json
+from fsm_agent.parsing import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "json_repair.jsonl"
 WHAT_MODELS_DO = {
@@ -204,6 +204,7 @@ class TestTypes:
         ("kind", "text", "value"),
         [
             (int, "42", 42),
+            (int, "So:\n```\n42\n```", 42),
             (int, '{"value": 42}', 42),
             (list[int], "[1, 2]", [1, 2]),
             (list[int], '{"value": [1, 2]}', [1, 2]),
@@ -293,6 +294,8 @@ class TestMending:
             '{"title": "t" "stars": 5}',
             'Here: {"title": "t", "stars": 5,} as asked.',
             "see [1]: {'title': 't', 'stars': 5}",
+            "{'title': 't', 'stars': 5} and {more: 2}",
+            '{"title": "t", "more": "said "hi} there", "stars": 5}',
             "```json\n{'title': 't', 'stars': 5,}\n```\nSo {that} is it.",
             '```json\n{"title": "t", "stars": 5,\n',
             "```python\nprint('{}')\n```\nThe answer: {'title': 't', 'stars': 5}",
@@ -339,6 +342,14 @@ class TestMending:
     def test_sound_json_of_the_wrong_type_is_not_mended_into_the_right_one(self, value):
         with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
             Output(Sealed).parse(json.dumps(value))
+
+    @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
+    def test_sound_json_is_never_altered(self, text):
+        class Short(BaseModel):
+            a: str = Field(max_length=1)
+
+        with pytest.raises(ParseError, match="a: String should have at most 1 character"):
+            Output(Short).parse(text)
 
     def test_the_error_speaks_of_the_mended_fields(self):
         with pytest.raises(ParseError, match=r"is no valid Review:\nstars: Input should be less than or equal to 5"):
@@ -424,7 +435,16 @@ class TestHostileText:
         assert len(str(caught.value)) < 5000
 
     @pytest.mark.parametrize(
-        "text", ["{]{\u201c*'" * 500, '["' + "{]11 " * 600, "[-}{11}" * 500, '{"a":"```json1")"```']
+        "text",
+        [
+            "{]{\u201c*'" * 500,
+            '["' + "{]11 " * 600,
+            "[-}{11}" * 500,
+            '{"```json\\{"a":"```json',
+            '{\'```json{"a":```json\u201d',
+            '{"a": [' + "9" * 5000,
+        ],
+        ids=["quadratic", "quadratic too", "cubic", "assertion", "assertion too", "huge number"],
     )
     def test_what_sends_the_repairer_astray(self, text):
         with pytest.raises(ParseError):
@@ -436,6 +456,27 @@ class TestHostileText:
         for kind in (dict, list, Review, Color, list[int], Any):
             with suppress(ParseError):
                 Output(kind).parse(text)
+
+    def test_a_text_is_looked_at_so_often_and_no_more(self):
+        looks = [100]
+        text = _Metered.of("x" * 160, looks)
+        assert looks == [89]
+        assert text[0] == "x"
+        assert looks == [88]
+        assert text[:32][0] == "x"
+        assert looks == [84]
+        assert len(text[:16] + "y") == 17
+        assert looks == [80]
+        assert text.find("x") == 0
+        assert looks == [79]
+        assert text.find("y") == -1
+        assert looks == [68]
+        with pytest.raises(_OutOfLooks):
+            list(text)
+
+    def test_the_repairer_gets_no_more_looks_than_there_are(self):
+        assert json.loads(_repaired("{'a': 1}", [1000])) == {"a": 1}
+        assert _repaired("{'a': 1}", [5]) == ""
 
     def test_deep_json(self):
         for depth in (150, 100_000):

@@ -58,13 +58,3 @@ def test_the_states_are_those_of_the_machine():
 
 def test_the_table_of_providers_is_that_of_the_catalogue():
     assert table() in README
-
-
-@pytest.fixture(autouse=True)
-def _no_provider_stays():
-    from fsm_agent.providers import catalog
-
-    before = dict(catalog._providers)
-    yield
-    catalog._providers.clear()
-    catalog._providers.update(before)
