@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "agents": ("Agent",),
     "cassette": ("Cassette",),
-    "call": ("AgentCall", "CallResult"),
+    "call": ("AgentCall",),
     "client": ("client_for",),
     "dialogs": ("Dialog",),
     "drivers": ("adrive", "arun", "drive", "run"),
@@ -51,6 +51,7 @@ _MODULES = {
     "record": ("Reason", "State"),
     "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
     "replies": ("Reply", "Usage"),
+    "results": ("CallResult",),
     "snapshots": ("restore", "snapshot"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -60,7 +61,6 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from fsm_agent.agents import Agent as Agent
     from fsm_agent.call import AgentCall as AgentCall
-    from fsm_agent.call import CallResult as CallResult
     from fsm_agent.cassette import Cassette as Cassette
     from fsm_agent.client import client_for as client_for
     from fsm_agent.dialogs import Dialog as Dialog
@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from fsm_agent.registry import build_agent as build_agent
     from fsm_agent.replies import Reply as Reply
     from fsm_agent.replies import Usage as Usage
+    from fsm_agent.results import CallResult as CallResult
     from fsm_agent.snapshots import restore as restore
     from fsm_agent.snapshots import snapshot as snapshot
 

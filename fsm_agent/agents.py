@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
-from fsm_agent.call import AgentCall, CallResult
+from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
@@ -21,6 +21,7 @@ from fsm_agent.messages import Message
 from fsm_agent.perform import Approve, World, current_depth
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
+from fsm_agent.results import CallResult
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from transitions import Machine, MachineError
@@ -14,7 +14,7 @@ from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits, is_within
 from fsm_agent.machine import MACHINE, guards
-from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import (
     Approved,
     Begun,
@@ -29,9 +29,8 @@ from fsm_agent.outcomes import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import CallRecord, Ending, Reason, State
-from fsm_agent.replies import Usage
-from fsm_agent.vector import Vector
+from fsm_agent.record import CallRecord, Reason, State
+from fsm_agent.results import CallResult
 
 _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that begins so
     "begin": (Begun,),
@@ -268,78 +267,3 @@ class AgentCall:
                 self._seen.add(f.fingerprint)
         self._folded = len(self.record.function_calls)
         return self._seen
-
-
-class CallResult:
-    """What came of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, call: AgentCall) -> None:
-        self.call = call
-
-    @property
-    def output(self) -> Any:
-        """The parsed answer; None when the call was stopped before one.
-
-        Raises:
-            CallFailed: The call failed.
-        """
-        return self.call.result().call.output
-
-    @property
-    def message(self) -> Message:
-        """The model's last message."""
-        reply = self.call.record.reply
-        return reply.message if reply else Message.of("assistant")
-
-    @property
-    def text(self) -> str:
-        """The last message in words."""
-        return self.message.text
-
-    @property
-    def dialog(self) -> Dialog:
-        """What stays of what was said: it can be sent again, whatever the end."""
-        return Dialog(self.call.record.dialog, top_prompt=self.call.prompt)
-
-    @property
-    def new_messages(self) -> tuple[Message, ...]:
-        """What this call added to the dialog."""
-        return self.call.record.dialog[self.call.record.seeded_with :]
-
-    @property
-    def function_calls(self) -> tuple[FunctionCall, ...]:
-        """All calls that the model asked for, settled, in the order asked."""
-        return tuple(self.call.record.function_calls)
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all replies, those that were pruned included."""
-        return self.call.record.usage
-
-    @property
-    def trace(self) -> Vector[Stepped]:
-        """The steps that the call took."""
-        return self.call.record.trace
-
-    @property
-    def iterations(self) -> int:
-        """Replies that the model gave."""
-        return sum(step.usage is not None for step in self.trace)
-
-    @property
-    def state(self) -> State:
-        return self.call.record.state
-
-    @property
-    def ending(self) -> Ending | None:
-        """Why it ended; None for a call that has not."""
-        return self.call.record.ending
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.message, self.dialog, self.function_calls))
-
-    def __repr__(self) -> str:
-        shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)
-        return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, closing
 from typing import Any
 
-from fsm_agent.call import AgentCall, CallResult
+from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, ReplyCompleted, Suspended
@@ -21,6 +21,7 @@ from fsm_agent.outcomes import Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.replies import Reply
+from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_functions, run_functions
 
 

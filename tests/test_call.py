@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
-from fsm_agent.call import WATCHERS, AgentCall, CallResult
+from fsm_agent.call import WATCHERS, AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import CallModel, Settings, Sleep
 from fsm_agent.errors import (
@@ -28,6 +28,7 @@ from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, Mode
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
+from fsm_agent.results import CallResult
 
 
 def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:
