@@ -34,6 +34,10 @@ class Settings:
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # into the request as it is
 
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
+
     def override(self, changes: Mapping[str, Any]) -> Settings:
         """These settings with ``changes``.
 

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from fsm_agent.providers import catalog
 
@@ -35,6 +36,9 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
     if not is_here:
         raise RuntimeError(f"a test tried to reach {host!r}")
 
+
+settings.register_profile("here", deadline=None)  # the machine may be busy with something else
+settings.load_profile("here")
 
 sys.addaudithook(_stay_here)
 

@@ -108,3 +108,8 @@ class TestEffects:
         )
         with pytest.raises(dataclasses.FrozenInstanceError):
             request.messages = ()
+
+
+def test_a_stop_that_is_one_string_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match=r"settings.stop is 'END': a tuple of sequences, \('END',\), would be right"):
+        Settings(stop="END")
