@@ -19,7 +19,7 @@ FLOORS = [
     "limits record reading table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
-    " providers.openai_chat_reply providers.openai_chat providers.chunks"
+    " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
     " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic"

@@ -9,15 +9,14 @@ from typing import Any
 from pydantic_core import from_json
 
 from fsm_agent.effects import Request, Settings
-from fsm_agent.errors import ProviderError, UsageError
-from fsm_agent.events import Delta
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
-from fsm_agent.providers.failures import failure, reported, unreadable
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
-from fsm_agent.providers.wire import EventStream, Profile, ServerEvent, read_json
+from fsm_agent.providers.wire import Profile
 from fsm_agent.replies import Reply
 
 
@@ -65,90 +64,11 @@ class OpenAIChat:
         Raises:
             ProviderError: It is an error, or no reply.
         """
-        if not 200 <= status < 300:
-            raise failure(status, headers, body)
-        try:
-            document = read_json(body)
-        except ValueError:
-            if body.lstrip().startswith((b"data:", b"event:", b": ")):  # streamed, though nobody asked for it
-                decoder = self.decoder(headers)
-                decoder.feed(body)
-                return decoder.finish()
-            raise unreadable("the reply is no JSON", headers, body) from None
-        reply = ReplyInParts(headers)
-        reply.take(document, is_whole=True)
-        return reply.finished()
+        return whole_reply(self, ReplyInParts(headers), status, headers, body)
 
-    def decoder(self, headers: Mapping[str, str]) -> OpenAIChatDecoder:
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
         """A decoder for one streamed response of status 200."""
-        return OpenAIChatDecoder(self, headers)
-
-
-class OpenAIChatDecoder:
-    """Decodes one stream of ``/chat/completions``; see `Decoder`."""
-
-    def __init__(self, codec: OpenAIChat, headers: Mapping[str, str]) -> None:
-        self._codec = codec
-        self._headers = headers
-        self._events = EventStream()
-        self._reply = ReplyInParts(headers)
-        self._is_done = False
-        self._error: ProviderError | None = None
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """What the next bytes add to the reply.
-
-        Raises:
-            ProviderError: The stream reports one, or is not what it should be.
-        """
-        return self._taken(self._events.feed(data))
-
-    def finish(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ProviderError: The stream reported one, was cut off, or was empty.
-        """
-        self._taken(self._events.finish(), is_cut=True)
-        if self._error:
-            raise self._error
-        if (document := self._events.document) is not None:
-            return self._codec.decode(200, self._headers, document)
-        if not self._is_done and self._reply.finish_raw is None:
-            raise unreadable("the stream was cut off before the end of the reply", self._headers)
-        return self._reply.finished()
-
-    def _taken(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
-        deltas: list[Delta] = []
-        try:
-            for event, data in events:
-                if self._is_done or not data.strip():
-                    continue
-                if data.strip() == b"[DONE]":
-                    self._is_done = True
-                elif event == "error":
-                    raise reported(_json_or_text(data), self._headers)
-                elif (chunk := self._chunk(data, is_cut)) is not None:
-                    deltas += self._reply.take(chunk)
-        except ProviderError as error:
-            self._error = error
-            raise
-        return deltas
-
-    def _chunk(self, data: bytes, is_cut: bool) -> Any:
-        try:
-            return read_json(data)
-        except ValueError:
-            if is_cut:  # half an event at the end of the bytes: what came before may be complete
-                return None
-            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
-
-
-def _json_or_text(data: bytes) -> Any:
-    try:
-        return read_json(data)
-    except ValueError:
-        return data.decode("utf-8", "replace")
+        return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
 def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iterator[dict[str, Any]]:

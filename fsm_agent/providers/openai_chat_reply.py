@@ -66,6 +66,15 @@ class ReplyInParts:
         self._last: _Call | None = None
         self._deltas: list[Delta] = []
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether a reason to finish has come."""
+        return self.finish_raw is not None
+
+    def take_whole(self, document: Any) -> None:
+        """Take a whole response; errors as of `take`."""
+        self.take(document, is_whole=True)
+
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
         """What a chunk (or a whole completion) adds.
 
