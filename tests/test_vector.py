@@ -226,3 +226,11 @@ def test_items_are_validated() -> None:
 def test_json_round_trip_of_anything(items: list[Any]) -> None:
     adapter = TypeAdapter(Vector[int | str | None])
     assert list(adapter.validate_json(adapter.dump_json(Vector(items)))) == items
+
+
+def test_appending_to_an_older_version_leaves_nothing_in_what_is_shared() -> None:
+    old = Vector([1])
+    new = old.append(2)
+    for n in range(100):
+        old.append(n)
+    assert len(new._items) == 2
