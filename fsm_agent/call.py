@@ -216,10 +216,12 @@ class AgentCall:
 
     def _request(self) -> Request:
         r = self.record
-        prompt = self.prompt.exception_handler if r.branch else self.prompt
+        is_final = not is_within(r.rounds, r.limits.rounds)
+        prompt = self.prompt.final_handler if is_final else self.prompt
+        prompt = self.prompt.exception_handler if r.branch else prompt
         choice = self.settings.tool_choice
         functions: tuple[Function, ...] = tuple(prompt.by_name.values())
-        if choice == "none" or not is_within(r.rounds, r.limits.rounds):
+        if choice == "none" or is_final:
             functions, choice = (), "auto"
         elif r.rounds and choice != "auto":
             choice = "auto"  # required once, or the call could never end

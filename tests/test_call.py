@@ -566,3 +566,15 @@ def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
         fail(call)
     assert call.state is call.record.state is State.BACKOFF
     assert keys(call) == ["sleep:1"]
+
+
+def test_the_last_request_is_governed_by_the_final_handler():
+    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=int))
+    call = begun(Limits(rounds=1), prompt)
+    assert request(call).output.type is str
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert (request(call).functions, request(call).output.type) == ((), int)
+    assert texts(request(call).messages)[-1] == "Only the number, after 1."
+    say(call, "none")
+    assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
