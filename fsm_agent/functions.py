@@ -10,7 +10,7 @@ from functools import partial, reduce
 from operator import or_
 from reprlib import Repr
 from types import NoneType, SimpleNamespace
-from typing import Annotated, Any, Literal, NotRequired, cast, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast, get_args, get_origin, get_type_hints, overload
 
 from docstring_parser import parse as parse_docstring
 from pydantic import BeforeValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, with_config
@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, SchemaError, SchemaValidat
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import UsageError
+from fsm_agent.messages import FunctionCall
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 UNDESCRIBABLE = (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)  # at a type
@@ -27,6 +28,29 @@ _MAX_DEPTH = 10  # to which a JSON Schema is read
 _MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
+# What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
+# agent call fails.
+OnError: TypeAlias = Literal["tell", "retry", "fail"]
+Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a function returns when it raised."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often and how late a function that raised is run again; the wait doubles each time."""
+
+    attempts: int = 3  # the first one included
+    delay_s: float = 0.1  # before the second attempt
+    max_delay_s: float = 5.0
+    jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
+    retry_if: Callable[[Exception], bool] | None = None  # None: whatever was raised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,8 +67,17 @@ class Function:
     call: Callable[..., Any] | None = field(default=None, repr=False)
     is_async: bool = False
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
-    needs_approval: bool = False
+    needs_approval: bool | Callable[[FunctionCall], bool] = False  # always, or when a pure predicate says so
     repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
+    version: str = ""
+    max_calls: int | None = None  # in one agent call; then it is no longer offered
+    max_failures: int | None = None  # in one agent call; then it is no longer offered
+    depends_on: tuple[str, ...] = ()  # functions that must have succeeded before, in this agent call
+    timeout_s: float | None = None  # for one run, its retries included; the model is told
+    retries: Retries | None = None
+    on_error: OnError | Default = "tell"
+    middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
+    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # what the model is told
     validator: TypeAdapter[Any] | None = field(default=None, repr=False)
     positional: tuple[str, ...] = field(default=(), repr=False)
 

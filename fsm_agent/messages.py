@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator
 from pydantic_core import from_json
@@ -93,6 +93,20 @@ def _image_type(data: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file for the model to read: its bytes, or where a provider can fetch it."""
+
+    data: bytes | None = field(default=None, repr=False)
+    url: str | None = None  # http(s) only
+    media_type: str = "application/pdf"
+    name: str | None = None  # of the file, for the model
+    kind: Literal["document"] = field(default="document", repr=False)
+
+
+Attachment: TypeAlias = Annotated[Image | Document, Discriminator("kind")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
     """What a model thought before it spoke, with what its provider wants to have back."""
 
@@ -128,6 +142,7 @@ class FunctionCall:
     fingerprint: str = field(default="", repr=False)  # equal for equal names and arguments
     result: str | None = None  # what the model was told
     error: str | None = None  # why there is no result; the model was told this instead
+    attachments: tuple[Attachment, ...] = field(default=(), repr=False)  # what it returned beside its text
     kind: Literal["function_call"] = field(default="function_call", repr=False)
 
     @property
@@ -159,10 +174,11 @@ class FunctionResult:
     text: str
     provider_id: str | None = field(default=None, repr=False)
     is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
     kind: Literal["function_result"] = field(default="function_result", repr=False)
 
 
-Part = Annotated[Text | Image | Reasoning | FunctionCall | FunctionResult | Opaque, Discriminator("kind")]
+Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, Discriminator("kind")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

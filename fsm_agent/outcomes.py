@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator
 
 from fsm_agent.errors import ErrorReport
+from fsm_agent.messages import Attachment
 from fsm_agent.replies import Reply
 
 
@@ -74,6 +75,7 @@ class Returned:
 
     text: str
     is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
     at_s: float = 0.0
     kind: Literal["returned"] = "returned"
 
