@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
+from pydantic_core import from_json
 from transitions import Machine, MachineError
 
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
 from fsm_agent.events import Stepped
-from fsm_agent.functions import Function
-from fsm_agent.limits import Limits, is_within
+from fsm_agent.limits import Limits
 from fsm_agent.machine import MACHINE, guards
-from fsm_agent.messages import FunctionCall
+from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
     Begun,
     Cancelled,
     Denied,
     Expired,
+    FunctionFailed,
+    Injected,
     ModelFailed,
+    Modified,
     Outcome,
     Replied,
     Returned,
     Slept,
 )
+from fsm_agent.policies import is_final, offered, ready
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import CallRecord, Reason, State
+from fsm_agent.record import ASKING, CallRecord, Reason, State
 from fsm_agent.results import CallResult
+
+# What of the dialog a model is shown; pure.  The dialog itself stays as it is.
+View: TypeAlias = Callable[[Sequence[Message], CallRecord], Sequence[Message]]
 
 _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that begins so
     "begin": (Begun,),
     "model": (Replied, ModelFailed),
     "sleep": (Slept,),
-    "ask": (Approved, Denied),
-    "run": (Returned,),
+    "ask": (Approved, Modified, Denied),
+    "run": (Returned, FunctionFailed),
+    "": (Cancelled, Expired, Injected),
 }
 
+_WAITING = {"model": ASKING, "sleep": (State.BACKOFF,)}
 _UNPARSED = object()
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
@@ -54,6 +63,8 @@ class AgentCall:
         prompt: The task's: functions, output, handlers.
         settings: How the model shall answer.
         stop_when: Ends the call at a reply; pure.
+        view: What of the dialog the model is shown; pure.
+        deps: What functions find in their `Context`; nothing here looks at it.
     """
 
     __slots__ = (
@@ -62,12 +73,14 @@ class AgentCall:
         "_output",
         "_seen",
         "after",
+        "deps",
         "guard",
         "prompt",
         "record",
         "settings",
         "state",
         "stop_when",
+        "view",
     )
 
     machine: ClassVar[Machine] = MACHINE
@@ -79,11 +92,15 @@ class AgentCall:
         *,
         settings: Settings = Settings(),
         stop_when: StopWhen | None = None,
+        view: View | None = None,
+        deps: Any = None,
     ) -> None:
         self.record = record
         self.prompt = prompt
         self.settings = settings
         self.stop_when = stop_when
+        self.view = view
+        self.deps = deps
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
         self.guard = ""  # the name of the guard that let the row be taken
@@ -103,7 +120,7 @@ class AgentCall:
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
-            options: ``settings``, ``stop_when``.
+            options: ``settings``, ``stop_when``, ``view``, ``deps``.
         """
         record = CallRecord(dialog=dialog.messages, seeded_with=len(dialog), limits=limits, depth=depth)
         return cls(record, prompt, **options)
@@ -131,7 +148,7 @@ class AgentCall:
         if isinstance(outcome, Replied):
             trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
         else:
-            trigger, answer = read(r, call, outcome)
+            trigger, answer = read(r, call, outcome, self.prompt)
         self.after = r
         try:
             if not self.machine.events[trigger].trigger(self, self, answer):
@@ -152,12 +169,15 @@ class AgentCall:
         changes: dict[str, Any] = {"state": self.state}
         usage, served_by, detail = None, None, after.ending.detail if after.ending else ""
         if isinstance(outcome, Replied):
-            usage, served_by = outcome.reply.usage, outcome.reply.served_by
-            changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=outcome.reply)
+            reply = outcome.reply
+            usage, served_by, detail = reply.usage, reply.served_by, detail or "; ".join(reply.adapted)
+            changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=reply)
         elif isinstance(outcome, ModelFailed):
             changes["turn"] = before.turn + 1
+        elif isinstance(outcome, Returned) and outcome.releases:
+            changes["released"] = (*before.released, *outcome.releases)
         if isinstance(answer, Spoken):
-            detail, self._output = answer.problem, answer.output
+            detail, self._output = answer.problem or detail, answer.output
         elif isinstance(answer, ModelFailed):
             detail = answer.error.message
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
@@ -193,7 +213,7 @@ class AgentCall:
         """What the prompt's parser made of the answer; None as long as there is none."""
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
-            return None
+            return from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
         return self._output
@@ -211,22 +231,21 @@ class AgentCall:
                 if r.waits_for_approval:
                     return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
                 named = self.prompt.by_name
-                return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in r.pending])
+                return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
         return ()
 
     def _request(self) -> Request:
         r = self.record
-        is_final = not is_within(r.rounds, r.limits.rounds)
-        prompt = self.prompt.final_handler if is_final else self.prompt
+        is_last = is_final(r, self.prompt)
+        prompt = self.prompt.final_handler if is_last else self.prompt
         prompt = self.prompt.exception_handler if r.branch else prompt
         choice = self.settings.tool_choice
-        functions: tuple[Function, ...] = tuple(prompt.by_name.values())
-        if choice == "none" or is_final:
-            functions, choice = (), "auto"
-        elif r.rounds and choice != "auto":
+        functions = () if is_last or choice == "none" else offered(r, prompt)
+        if r.rounds or not functions:
             choice = "auto"  # required once, or the call could never end
+        messages: Sequence[Message] = (*r.dialog, *r.branch) if r.branch else r.dialog
         return Request(
-            messages=(*r.dialog, *r.branch) if r.branch else r.dialog,
+            messages=self.view(messages, r) if self.view else messages,
             functions=functions,
             tool_choice=choice,
             output=prompt.expected,
@@ -236,31 +255,27 @@ class AgentCall:
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
         r = self.record
-        if isinstance(outcome, Cancelled | Expired):
-            return None
         kind, _, subject = key.partition(":")
-        if not isinstance(outcome, _ANSWERS.get(kind, ())):
-            right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"
-            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
-        call = None
-        match r.state:
-            case State.TOOL_INTERRUPT if kind == ("ask" if r.waits_for_approval else "run"):
-                call = next((f for f in r.pending if f.id == subject), None)
-                asked = call is not None and (kind == "run" or call.needs_approval)
-            case State.SEEDED:
-                asked = key == "begin"
-            case State.CALLING | State.PARSE_EXCEPTION:
-                asked = kind == "model" and subject == str(r.turn)
-            case State.BACKOFF:
-                asked = kind == "sleep" and subject == str(r.turn)
-            case _:
-                asked = False
         if isinstance(outcome, Returned) and not isinstance(outcome.text, str):
             raise OutcomeError(f"Returned.text for {key!r} is {outcome.text!r:.80}: a string would be right")
-        if not asked:
+        if type(outcome) not in _ANSWERS.get(kind, ()):
+            right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"
+            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
+        if kind == "model" or kind == "sleep":
+            is_asked = r.state in _WAITING[kind] and subject == str(r.turn)
+        elif kind == "begin":
+            is_asked = r.state is State.SEEDED
+        elif kind == "":
+            is_asked = key == ""
+        else:
+            for effect in self.effects if r.state is State.TOOL_INTERRUPT else ():
+                if effect.key == key and isinstance(effect, AskApproval | RunFunction):
+                    return effect.call
+            is_asked = False
+        if not is_asked:
             wanted = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
             raise OutcomeError(f"nothing was asked under {key!r} in {r.state}; waited for: {wanted}")
-        return call
+        return None
 
     def _succeeded(self) -> set[str]:
         """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""

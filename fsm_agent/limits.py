@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from fsm_agent.errors import UsageError
 
@@ -14,21 +15,35 @@ class Limits:
     A call asks a model at most ``1 + rounds + parse_retries + recalls`` times.
     """
 
-    rounds: int | None = 5  # replies whose functions are run; at the limit comes the final prompt
+    rounds: int | None = 5  # replies whose functions are run
+    on_limit: Literal["final_prompt", "stop", "fail"] = "final_prompt"  # when they are used up
     parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
     deadline_s: float | None = None  # seconds from the start to the end
     wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
-    identical_rounds: int | None = None  # so many rounds in a row that ask for just the same end the call; 2 or more
+    identical_rounds: int | None = None  # so many rounds in a row that ask for just the same are a loop; 2 or more
+    # What a loop means: the end; an event at every multiple of `identical_rounds`; or besides, the model is told.
+    on_loop: Literal["stop", "warn", "tell"] = "stop"
+    failures_per_function: int | None = None  # then it is no longer offered
+    parallel: int | None = None  # functions of one round that may run at once; 1: one after another
 
     def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise UsageError(f"limits.{name} is {value!r}: one of {', '.join(map(repr, choices))} would be right")
         for item in fields(self):
+            if item.name in _CHOICES:
+                continue
             value = getattr(self, item.name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
                 raise UsageError(f"limits.{item.name} is {value!r}: a number from 0 on would be right, or None")
-        if self.identical_rounds is not None and self.identical_rounds < 2:
-            raise UsageError(f"limits.identical_rounds is {self.identical_rounds!r}: 2 or more would be right, or None")
+        for name, least in (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
+
+
+_CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Limits).items() if get_origin(hint) is Literal}
 
 
 def is_within(used: int, limit: int | None) -> bool:

@@ -138,6 +138,9 @@ class FunctionCall:
     provider_id: str | None = field(default=None, repr=False)  # theirs, sent back with the result
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = field(default=False, repr=False)
+    version: str = field(default="", repr=False)  # of the function
+    was_run: bool = field(default=False, repr=False)  # otherwise it was answered at once
+    is_cached: bool = field(default=False, repr=False)  # not run: the result of an earlier run was still good
     is_repeated: bool = field(default=False, repr=False)  # the same call succeeded before, so it was not run
     fingerprint: str = field(default="", repr=False)  # equal for equal names and arguments
     result: str | None = None  # what the model was told

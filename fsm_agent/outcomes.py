@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator
 
 from fsm_agent.errors import ErrorReport
-from fsm_agent.messages import Attachment
+from fsm_agent.messages import Attachment, Message
 from fsm_agent.replies import Reply
 
 
@@ -60,6 +60,16 @@ class Approved:
 
 
 @dataclass(frozen=True, slots=True)
+class Modified:
+    """The function may be called with these arguments instead of the model's; they are checked like those."""
+
+    arguments_json: str
+    _: KW_ONLY
+    at_s: float = 0.0
+    kind: Literal["modified"] = "modified"
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """The function may not be called; the model is told why."""
 
@@ -76,8 +86,29 @@ class Returned:
     text: str
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
+    is_cached: bool = False  # it was not run: the result of an earlier run was still good
+    releases: tuple[int, ...] = ()  # rounds whose results it says are no longer needed
     at_s: float = 0.0
     kind: Literal["returned"] = "returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionFailed:
+    """The function raised, and its `Function.on_error` says that the call fails with it."""
+
+    text: str
+    at_s: float = 0.0
+    kind: Literal["function_failed"] = "function_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """Somebody has something to say before the model is asked again.  Answers no effect: give it under ``""``."""
+
+    messages: tuple[Message, ...]
+    _: KW_ONLY
+    at_s: float = 0.0
+    kind: Literal["injected"] = "injected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +129,17 @@ class Cancelled:
 
 
 Outcome: TypeAlias = Annotated[
-    Begun | Replied | ModelFailed | Slept | Approved | Denied | Returned | Expired | Cancelled,
+    Begun
+    | Replied
+    | ModelFailed
+    | Slept
+    | Approved
+    | Modified
+    | Denied
+    | Returned
+    | FunctionFailed
+    | Injected
+    | Expired
+    | Cancelled,
     Discriminator("kind"),
 ]

@@ -17,13 +17,15 @@ Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
 EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
 INTERRUPT = "{{ call_results }}"
+LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
-_Kind: TypeAlias = Literal["exception", "interrupt", "final"]
+_Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
 _GIVEN = {
     "exception": ("error_message", "attempt"),
     "interrupt": ("call_results", "name", "arguments"),
     "final": ("rounds",),
+    "loop": ("name", "count"),
 }
 
 
@@ -31,10 +33,11 @@ _GIVEN = {
 class Prompt:
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 
-    Its three handlers say what the model is told when its answer cannot be used, when a function returned,
-    and when it has to stop calling functions.  Each is a template, a `Prompt`, or a pure function that is
-    called with the same variables by keyword and returns the text.  Templates and functions inherit functions,
-    output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps its own output.
+    Its four handlers say what the model is told when its answer cannot be used, when a function returned, when
+    it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
+    pure function that is called with the same variables by keyword and returns the text.  Templates and functions
+    inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
+    its own output.
     They are derived once, from the task's prompt, and a handler's handler is itself.
 
     Args:
@@ -46,7 +49,8 @@ class Prompt:
             to have the model try again.  The output's schema is still sent where the wire can.
         on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
-        on_final: Told at the round limit, with the functions withdrawn; ``rounds``.
+        on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
+        on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
     """
 
     template: str
@@ -58,6 +62,7 @@ class Prompt:
     on_exception: Handler = EXCEPTION
     on_interrupt: Handler = INTERRUPT
     on_final: Handler = FINAL
+    on_loop: Handler = LOOP
 
     def __post_init__(self) -> None:
         functions = tuple([Function.of(f) for f in self.functions])
@@ -111,6 +116,17 @@ class Prompt:
     def by_name(self) -> dict[str, Function]:
         """The functions, by the name that the model calls them."""
         return {f.name: f for f in self.functions if isinstance(f, Function)}
+
+    @cached_property
+    def depended_on(self) -> frozenset[str]:
+        """The functions that others of this prompt wait for."""
+        return frozenset(name for f in self.by_name.values() for name in f.depends_on)
+
+    @cached_property
+    def tallied(self) -> frozenset[str]:
+        """The functions of which it matters how often they were run, and how that went."""
+        limited = [f.name for f in self.by_name.values() if f.max_calls is not None or f.max_failures is not None]
+        return self.depended_on.union(limited)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
         """The output that ``text`` means.

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic_core import from_json
 
 from fsm_agent.errors import ErrorReport, UsageError
+from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import Approved, Denied, ModelFailed, Outcome, Returned
+from fsm_agent.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
+from fsm_agent.policies import unblocked, used_up
 from fsm_agent.prompts import Prompt
-from fsm_agent.record import CallRecord
+from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
 
 REPEATED = (
@@ -47,41 +49,66 @@ class Stopped(NamedTuple):
 
     asked: Asked
     reason: str
+    output_json: str | None = None
+
+
+class Stop(NamedTuple):
+    """What `stop_when` may say: why, and the output if it found one."""
+
+    reason: str = ""
+    output_json: str | None = None
 
 
 class StopContext(NamedTuple):
     """What `stop_when` can see."""
 
-    iteration: int  # replies so far, this one included
+    iteration: int  # replies and failures so far, this one included
     reply: Reply
     usage: Usage  # of all replies, this one included
-    function_calls: int  # run before this reply
+    function_calls: int  # asked for before this reply
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
 
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
-StopWhen: TypeAlias = Callable[[StopContext], bool | str | None]
+StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
 
 
-def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome) -> tuple[str, Answer]:
+def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
     """The trigger that an outcome other than a reply is, and its answer for the table.
 
     Args:
         r: Where the call stands.
         call: What the outcome is about, if it is about a function call.
         outcome: What became of an effect.
+        prompt: The task's.
     """
+    if call is None:
+        return outcome.kind, outcome
     match outcome:
-        case Approved() if call:
+        case Returned(is_error=True):
+            return "returned", replace(call, error=outcome.text, was_run=True)
+        case Returned():
+            return "returned", _returned(call, outcome)
+        case FunctionFailed():
+            return "function_failed", replace(call, error=outcome.text, was_run=True)
+        case Approved():
             return "approved", replace(call, needs_approval=False)
-        case Denied() if call:
+        case Modified():
+            call = replace(call, arguments_json=outcome.arguments_json, needs_approval=False)
+            problem = _problem(call, prompt.by_name[call.name])
+            if problem is None:
+                return "approved", replace(call, fingerprint=fingerprint(call))
+            return "denied", replace(call, error=problem)
+        case Denied():
             return "denied", replace(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
-        case Returned() if call and outcome.is_error:
-            return "returned", replace(call, error=outcome.text)
-        case Returned() if call:
-            return "returned", replace(call, result=outcome.text)
     return outcome.kind, outcome
+
+
+def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
+    if outcome.attachments or outcome.is_cached:
+        call = replace(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
+    return replace(call, result=outcome.text, was_run=True)
 
 
 def read_reply(
@@ -96,12 +123,9 @@ def read_reply(
         stop_when: Says whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
     """
-    verdict = stop_when(_stop_context(r, reply)) if stop_when else None
-    if not (verdict is None or isinstance(verdict, bool | str)):
-        raise UsageError(f"stop_when returned {verdict!r}: True, False, None or a reason is right")
-    if verdict:
-        return "stopped", Stopped(_asked(r, reply, prompt, seen), verdict if isinstance(verdict, str) else "")
-    if reply.message.function_calls:
+    if stop_when is not None and (stop := _verdict(stop_when, r, reply)) is not None:
+        return "stopped", Stopped(_asked(r, reply, prompt, seen), *stop)
+    if any(isinstance(part, FunctionCall) for part in reply.message.parts):
         return "functions_asked", _asked(r, reply, prompt, seen)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
@@ -120,43 +144,87 @@ def read_reply(
         return "parse_failed", Spoken(reply, problem=f"{type(error).__name__}: {error}")
 
 
-def _stop_context(r: CallRecord, reply: Reply) -> StopContext:
-    return StopContext(r.turn + 1, reply, r.usage + reply.usage, len(r.function_calls), r.newest_round)
+def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
+    usage = r.usage + reply.usage
+    verdict = stop_when(StopContext(r.turn + 1, reply, usage, len(r.function_calls), r.newest_round))
+    if not (verdict is None or isinstance(verdict, bool | str | Stop)):
+        raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
+    if not verdict:
+        return None
+    return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
 def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) -> Asked:
-    """The reply's calls with our ids; repeated, unknown and invalid ones already answered."""
-    place, index, parts, calls = len(r.dialog), 0, [], []
-    fingerprints: set[str] = set()
+    """The reply's calls with our ids; those that cannot or need not be run already answered."""
+    place, parts, calls = len(r.dialog), list[Any](), list[FunctionCall]()
+    screen = _Screen(r, prompt, seen, is_cut=reply.finish == "length")
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
-            part = replace(part, id=f"{place}.{index}")
-            calls.append(_screened(part, reply, prompt, seen, fingerprints))
-            index += 1
-        parts.append(part)
-    return Asked(replace(reply.message, parts=tuple(parts)), tuple(calls))
+            asked, call = screen.of(part, f"{place}.{len(calls)}")
+            parts.append(asked)
+            calls.append(call)
+        else:
+            parts.append(part)
+    message = Message(role=reply.message.role, parts=tuple(parts))
+    return Asked(message, unblocked(r, calls, prompt))
 
 
-def _screened(
-    call: FunctionCall, reply: Reply, prompt: Prompt, seen: Container[str], in_round: set[str]
-) -> FunctionCall:
-    function = prompt.by_name.get(call.name)
-    if function is None:
-        known = ", ".join(prompt.by_name) or "none"
-        return replace(call, error=f"There is no function {call.name!r}. There are: {known}.")
-    if (problem := function.refusal(call.arguments_json)) is not None:
-        if reply.finish == "length":
-            problem += "\n(The call was cut off at the token limit.)"
-        return replace(call, error=f"The arguments of {call.name} are not valid:\n{problem}")
-    mark = fingerprint(call)
-    if not function.repeatable and (mark in seen or mark in in_round):
-        return replace(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
-    in_round.add(mark)
-    return replace(call, fingerprint=mark, needs_approval=function.needs_approval)
+class _Screen:
+    """Looks at the calls of one reply, in order."""
+
+    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], *, is_cut: bool) -> None:
+        self.r = r
+        self.prompt = prompt
+        self.seen = seen
+        self.is_cut = is_cut
+        self.asked: set[str] = set()  # fingerprints of what will be run
+        self.runs: dict[str, int] = {}  # by name, of functions with a budget
+
+    def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
+        """The call with our id, for the message, and as it stands: the same as long as it is to be run."""
+        function = self.prompt.by_name.get(call.name)
+        if function is None:
+            call = replace(call, id=id)
+            known = ", ".join(self.prompt.by_name) or "none"
+            return call, replace(call, error=f"There is no function {call.name!r}. There are: {known}.")
+        problem = self._refusal(call, function)
+        if problem is not None:
+            call = replace(call, id=id)
+            return call, replace(call, error=problem)
+        mark = fingerprint(call)
+        if not function.repeatable and (mark in self.seen or mark in self.asked):
+            call = replace(call, id=id)
+            return call, replace(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+        self.asked.add(mark)
+        needs = function.needs_approval
+        if not isinstance(needs, bool):
+            needs = bool(needs(call))
+        call = replace(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
+        return call, call
+
+    def _refusal(self, call: FunctionCall, function: Function) -> str | None:
+        if self.r.tallies and (reason := used_up(self.r, function)):
+            return reason
+        if function.max_calls is not None:
+            runs = self.runs[call.name] = self.runs.get(call.name, 0) + 1
+            if self.r.tallies.get(call.name, Tally()).runs + runs > function.max_calls:
+                return f"{call.name} may be called {function.max_calls} time(s), and that is used up."
+        return _problem(call, function, is_cut=self.is_cut)
+
+
+def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) -> str | None:
+    """What is wrong with the arguments, in words for the model."""
+    problem = function.refusal(call.arguments_json)
+    if problem is None:
+        return None
+    cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
+    return f"The arguments of {call.name} are not valid:\n{problem}{cut}"
+
+
+_canonical = json.JSONEncoder(sort_keys=True).encode
 
 
 def fingerprint(call: FunctionCall) -> str:
     """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    arguments = from_json(call.arguments_json or "{}")
-    canonical = json.dumps([call.name, arguments], sort_keys=True).encode()
-    return blake2b(canonical, digest_size=16).hexdigest()
+    canonical = call.name + _canonical(from_json(call.arguments_json or "{}"))
+    return canonical if len(canonical) <= 64 else blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -40,10 +41,11 @@ class Reason(StrEnum):
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
-    ROUND_LIMIT = "round limit"  # functions were asked for after the final prompt
-    LOOPED = "looped"  # the same round again and again
+    ROUND_LIMIT = "round limit"  # functions were asked for after the final prompt, or `Limits.on_limit` ended it
+    LOOPED = "looped"  # the same round again and again, and `Limits.on_loop` says stop
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
+    FUNCTION_FAILED = "function failed"  # one whose failure is the call's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,21 @@ class Ending:
     reason: Reason
     detail: str = ""  # for people
     error: ErrorReport | None = None  # the provider's, when it is its fault
+    function: str = ""  # the one that it is about: that was repeated, or failed
+    count: int | None = None  # how many rounds that was
+    output_json: str | None = None  # the output, when `stop_when` found one
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How often a function was run in a call, and how often it returned or raised."""
+
+    successes: int = 0
+    failures: int = 0
+
+    @property
+    def runs(self) -> int:
+        return self.successes + self.failures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +95,9 @@ class CallRecord:
     parse_errors: int = 0
     recalls: int = 0
     attempt: int = 1  # at the present request
-    identical_rounds: int = 0  # in a row, up to the newest
+    identical_rounds: int = 0  # in a row, up to the newest; counted when there is a limit
+    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
+    released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
     usage: Usage = Usage()  # of all replies, pruned ones too
@@ -116,6 +135,12 @@ class CallRecord:
         while start and calls[start - 1].id.partition(".")[0] == asked_in:
             start -= 1
         return calls[start:]
+
+    @property
+    def is_looping(self) -> bool:
+        """Whether the newest round is one of a loop that is to be told of."""
+        limit, so_far = self.limits.identical_rounds, self.identical_rounds
+        return limit is not None and so_far >= limit and so_far % limit == 0
 
     @property
     def waits_for_approval(self) -> bool:

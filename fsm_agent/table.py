@@ -20,8 +20,9 @@ model but pruned from the dialog as soon as it gives an answer that can be used 
 
 A round opens with the assistant's message in the dialog and closes with one result per call, in the order
 asked, whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get
-theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`
-closes with the final prompt, and from then on no functions are offered.
+theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`, or
+uses up the last function, closes with the final prompt, and from then on no functions are offered; unless
+`Limits.on_limit` says that the call ends there.  A call that waits for another of its round is run behind it.
 
 A model that works with its provider's own tools may pause: it is sent what it said so far, and goes on.  Each
 pause counts as a round.
@@ -38,7 +39,8 @@ from typing import Any, TypeAlias
 
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
-from fsm_agent.outcomes import Begun, Cancelled, Expired, ModelFailed, Slept
+from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
+from fsm_agent.policies import is_final, tallied, unblocked
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Asked, Spoken, Stopped
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
@@ -54,15 +56,24 @@ def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
 
 
 def after_final(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
-    return not is_within(r.rounds, r.limits.rounds)
+    return is_final(r, prompt)
 
 
 def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
-    return r.limits.identical_rounds is not None and _identical_rounds(r, answer) >= r.limits.identical_rounds
+    limit = r.limits.identical_rounds
+    return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
 
 
 def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
     return all(f.is_settled for f in answer.calls)
+
+
+def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    return r.limits.on_limit == "stop" and _reaches_limit(r, answer, prompt)
+
+
+def fails_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    return r.limits.on_limit == "fail" and _reaches_limit(r, answer, prompt)
 
 
 def may_retry(r: CallRecord, answer: Spoken, prompt: Prompt) -> bool:
@@ -80,7 +91,8 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
 
 
 def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
-    return len(r.pending) == 1
+    pending = r.pending
+    return len(pending) == 1 or (bool(prompt.depended_on) and not keep_call(r, answer, prompt).pending)
 
 
 # Actions: what becomes of the record
@@ -102,7 +114,8 @@ def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
 def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
     r = _settled(_opened(r, answer.asked), "Not run: the call was stopped.")
     r = _closed(r, prompt) if r.round else r
-    return r.changed(ending=Ending(reason=Reason.STOPPED, detail=answer.reason))
+    ending = Ending(reason=Reason.STOPPED, detail=answer.reason, output_json=answer.output_json)
+    return r.changed(ending=ending)
 
 
 def keep_refusal(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
@@ -111,7 +124,7 @@ def keep_refusal(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
 
 def keep_last_reply(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in answer.calls)
-    detail = f"the model asked for {names} after limits.rounds={r.limits.rounds}, when no functions were offered"
+    detail = f"the model asked for {names} in round {r.rounds + 1}, when no functions were offered"
     return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
 
 
@@ -127,7 +140,8 @@ def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in answer.calls)
     detail = f"the model asked for the same ({names}) {_identical_rounds(r, answer)} times in a row"
-    return _pruned(r, ending=Ending(reason=Reason.LOOPED, detail=detail))
+    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=_identical_rounds(r, answer))
+    return _pruned(r, ending=ending)
 
 
 def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
@@ -135,11 +149,30 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
-    r = _opened(r, answer) if isinstance(answer, Asked) else keep_call(r, answer, prompt)
-    r = _closed(r, prompt)
-    if is_within(r.rounds, r.limits.rounds):
-        return r
-    return r.changed(dialog=r.dialog.append(Message.of("user", prompt.told("final", rounds=r.rounds))))
+    r = _closed(_with_answer(r, answer, prompt), prompt)
+    said = []
+    if r.is_looping and r.limits.on_loop == "tell":
+        names = ", ".join(f.name for f in r.newest_round)
+        said.append(prompt.told("loop", name=names, count=r.identical_rounds))
+    if is_final(r, prompt):
+        said.append(prompt.told("final", rounds=r.rounds))
+    return r.changed(dialog=r.dialog.append(*[Message.of("user", text) for text in said])) if said else r
+
+
+def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    r = _closed(_with_answer(r, answer, prompt), prompt)
+    detail = f"limits.rounds={r.limits.rounds} are used up"
+    return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, count=r.rounds))
+
+
+def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    detail = f"{answer.name}: {answer.error}"
+    ending = Ending(reason=Reason.FUNCTION_FAILED, detail=detail, function=answer.name)
+    return _ended(keep_call(r, answer, prompt), prompt, ending)
+
+
+def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
+    return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
 
 
 def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
@@ -166,7 +199,7 @@ def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
 
 
 def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    return r.changed(round=tuple([answer if f.id == answer.id else f for f in r.round]))
+    return r.changed(round=unblocked(r, [answer if f.id == answer.id else f for f in r.round], prompt))
 
 
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
@@ -188,6 +221,8 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
     ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
+    ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
     ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
     ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
@@ -199,10 +234,16 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
     ("slept",            State.BACKOFF,         State.PARSE_EXCEPTION, in_branch,      wake),
     ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
     ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("denied",           State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
     ("denied",           State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
     ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
+    ("injected",         State.CALLING,         None,                  None,           inject),
     ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
     ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
 )
@@ -215,18 +256,36 @@ def _opened(r: CallRecord, answer: Asked) -> CallRecord:
     return _pruned(r, dialog=r.dialog.append(answer.message), round=answer.calls, identical_rounds=same)
 
 
+def _with_answer(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    return _opened(r, answer) if isinstance(answer, Asked) else keep_call(r, answer, prompt)
+
+
+def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    """Whether this is what closes the last round."""
+    if is_within(r.rounds + 1, r.limits.rounds):
+        return False
+    return all_settled(r, answer, prompt) if isinstance(answer, Asked) else is_last(r, answer, prompt)
+
+
 def _closed(r: CallRecord, prompt: Prompt) -> CallRecord:
     """The round moved into the dialog, in the order asked."""
     results = [Message(role="tool", parts=(_result(f, prompt),)) for f in r.round]
-    calls = r.function_calls.append(*r.round)
-    return r.changed(dialog=r.dialog.append(*results), function_calls=calls, round=(), rounds=r.rounds + 1)
+    return r.changed(
+        dialog=r.dialog.append(*results),
+        function_calls=r.function_calls.append(*r.round),
+        tallies=tallied(r, r.round, prompt),
+        round=(),
+        rounds=r.rounds + 1,
+    )
 
 
 def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
     said = f.result if f.error is None else f.error
     told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
-    return FunctionResult(id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error)
+    return FunctionResult(
+        id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
+    )
 
 
 def _settled(r: CallRecord, error: str) -> CallRecord:
@@ -248,6 +307,8 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
 
 def _identical_rounds(r: CallRecord, answer: Asked) -> int:
     """How many rounds in a row ask for just the same, the one of this reply included."""
+    if r.limits.identical_rounds is None:
+        return 0
     asked, before = _marks(answer.calls), _marks(r.newest_round)
     return r.identical_rounds + 1 if asked == before else 1
 

@@ -14,7 +14,19 @@ from fsm_agent.effects import AskApproval, Begin, CallModel, Sleep
 from fsm_agent.errors import ErrorReport
 from fsm_agent.limits import Limits
 from fsm_agent.messages import Message
-from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    FunctionFailed,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
 from fsm_agent.reading import Spoken
 from fsm_agent.record import FINAL, LIVE, CallRecord, Reason, State
 from fsm_agent.replies import Reply
@@ -78,6 +90,7 @@ def test_the_model_is_checked_in_every_configuration_within_small_limits():
             asked(function_call("add", a=1, b=1)),
             asked(function_call("add", a=n, b=2), function_call("erase", path="x")),
             asked(function_call("nosuch")),
+            asked(function_call("fetch"), function_call("login", user="a")),
             Reply(message=Message.of("assistant"), refusal="no"),
         ]
 
@@ -93,9 +106,10 @@ def test_the_model_is_checked_in_every_configuration_within_small_limits():
                 case Sleep(key):
                     found.append((key, Slept()))
                 case AskApproval(key):
-                    found += [(key, Approved()), (key, Denied())]
+                    found += [(key, Approved()), (key, Denied()), (key, Modified('{"path": "y"}'))]
                 case _:
                     found += [(effect.key, Returned(text="2")), (effect.key, Returned(text="no", is_error=True))]
+                    found.append((effect.key, FunctionFailed(text="no")))
         return found
 
     def configuration(call: AgentCall) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -19,7 +20,10 @@ from fsm_agent.outcomes import (
     Cancelled,
     Denied,
     Expired,
+    FunctionFailed,
+    Injected,
     ModelFailed,
+    Modified,
     Outcome,
     Replied,
     Returned,
@@ -27,6 +31,7 @@ from fsm_agent.outcomes import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopContext
+from fsm_agent.record import State
 from fsm_agent.replies import Reply, Usage
 
 
@@ -48,6 +53,18 @@ def tick() -> str:
     return "now"
 
 
+@function(max_calls=2)
+def login(user: str) -> str:
+    """Log in."""
+    return f"welcome, {user}"
+
+
+@function(depends_on=("login",), repeatable=True)
+def fetch() -> str:
+    """Fetch what only users can see."""
+    return "secret"
+
+
 def parse(text: str) -> int:
     if not text.isdigit():
         raise ParseError(f"{text!r} is no number")
@@ -58,7 +75,7 @@ def stop_when(context: StopContext) -> str | None:
     return "enough" if "enough" in context.reply.message.text else None
 
 
-PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick), parser=parse)
+PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, fetch), parser=parse)
 
 
 def seeded(limits: Limits = Limits(), *, depth: int = 0) -> AgentCall:
@@ -82,7 +99,11 @@ def limits(rng: Random) -> Limits:
         recalls=rng.randint(0, 2),
         depth=rng.choice([None, 0, 1, 2, 3]),
         deadline_s=rng.choice([None, 100.0]),
-        identical_rounds=rng.choice([None, None, 2, 3]),
+        identical_rounds=rng.choice([None, 2, 2, 3]),
+        on_loop=rng.choice(["stop", "stop", "warn", "tell"]),
+        on_limit=rng.choice(["final_prompt", "final_prompt", "stop", "fail"]),
+        failures_per_function=rng.choice([None, None, 1, 2]),
+        parallel=rng.choice([None, None, 1, 2]),
     )
 
 
@@ -92,6 +113,8 @@ def some_call(rng: Random) -> FunctionCall:
             function_call("add", a=rng.randint(0, 1), b=1),
             function_call("erase", path=str(rng.randint(0, 2))),
             function_call("tick"),
+            function_call("login", user=rng.choice("ab")),
+            function_call("fetch"),
             function_call("nosuch"),
             FunctionCall(name="add", arguments_json='{"a": 1'),
             function_call("add", a="x"),
@@ -101,6 +124,8 @@ def some_call(rng: Random) -> FunctionCall:
 
 def reply(rng: Random) -> Reply:
     kind = rng.random()
+    if kind < 0.1:  # often the same
+        return asked(function_call("tick"))
     if kind < 0.5:
         text = "enough" if rng.random() < 0.05 else ""
         return asked(*[some_call(rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))], text=text)
@@ -118,8 +143,10 @@ def failure(rng: Random) -> ModelFailed:
     return ModelFailed(error=error, delay_s=rng.choice([0.5, 0.5, 61.0]), at_s=1.0)
 
 
-def outcome(rng: Random, effect: Any) -> tuple[str, Outcome]:
+def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
     """What may become of an effect, or of the whole call; with the key that it is given under."""
+    if state is State.CALLING and rng.random() < 0.03:
+        return "", Injected((Message.of("user", "Hurry."),))
     if rng.random() < 0.03:
         return "", rng.choice([Expired(), Cancelled(reason="no longer needed")])
     match effect:
@@ -130,10 +157,28 @@ def outcome(rng: Random, effect: Any) -> tuple[str, Outcome]:
         case Sleep():
             return effect.key, Slept()
         case AskApproval():
-            return effect.key, rng.choice([Approved(), Denied(reason="too dangerous")])
+            other = Modified(rng.choice(['{"path": "tmp"}', '{"path": 1}', "nonsense"]))
+            return effect.key, rng.choice([Approved(), Denied(reason="too dangerous"), other])
+        case RunFunction() if rng.random() < 0.03:
+            return effect.key, FunctionFailed(text="the disk is full")
         case RunFunction():
             return effect.key, Returned(text=rng.choice(["42", ""]), is_error=rng.random() < 0.3)
     raise AssertionError(effect)
+
+
+def assert_policies_hold(call: AgentCall) -> None:
+    """Whatever runs now is within its budget and behind what it depends on."""
+    r = call.record
+    running = [effect.call for effect in call.effects if isinstance(effect, RunFunction)]
+    assert r.limits.parallel is None or len(running) <= r.limits.parallel
+    settled = [*r.function_calls, *r.round]
+    if any(f.name == "fetch" for f in running):
+        assert any(f.name == "login" and f.result is not None for f in settled)
+    assert sum(f.name == "login" and (f.was_run or not f.is_settled) for f in settled) <= 2
+    for effect in call.effects:
+        if isinstance(effect, CallModel) and (most := r.limits.failures_per_function) is not None:
+            failed = Counter(f.name for f in r.function_calls if f.was_run and f.error is not None)
+            assert all(failed[f.name] < most for f in effect.request.functions)
 
 
 def assert_sendable(messages: Any) -> None:
