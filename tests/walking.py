@@ -97,11 +97,11 @@ def limits(rng: Random) -> Limits:
         rounds=rng.choice([None, 0, 1, 2, 3, 4]),
         parse_retries=rng.randint(0, 3),
         recalls=rng.randint(0, 2),
-        depth=rng.choice([None, 0, 1, 2, 3]),
+        depth=rng.choice([None, 3, 3, 3, 3, 3, 3, 1]),
         deadline_s=rng.choice([None, 100.0]),
         identical_rounds=rng.choice([None, 2, 2, 3]),
         on_loop=rng.choice(["stop", "stop", "warn", "tell"]),
-        on_limit=rng.choice(["final_prompt", "final_prompt", "stop", "fail"]),
+        on_limit=rng.choice(["final_prompt", "stop", "fail"]),
         failures_per_function=rng.choice([None, None, 1, 2]),
         parallel=rng.choice([None, None, 1, 2]),
     )
@@ -124,7 +124,7 @@ def some_call(rng: Random) -> FunctionCall:
 
 def reply(rng: Random) -> Reply:
     kind = rng.random()
-    if kind < 0.1:  # often the same
+    if kind < 0.2:  # often the same
         return asked(function_call("tick"))
     if kind < 0.5:
         text = "enough" if rng.random() < 0.05 else ""
@@ -135,7 +135,7 @@ def reply(rng: Random) -> Reply:
         return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
     if kind < 0.65:
         return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
-    return asked(text=rng.choice(["42", "forty-two", "?", "-1", "enough"]))
+    return asked(text=rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"]))
 
 
 def failure(rng: Random) -> ModelFailed:
@@ -153,7 +153,7 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
         case Begin():
             return effect.key, Begun(at_s=0.0, id="walk-1")
         case CallModel():
-            return effect.key, failure(rng) if rng.random() < 0.3 else Replied(reply=reply(rng))
+            return effect.key, failure(rng) if rng.random() < 0.2 else Replied(reply=reply(rng))
         case Sleep():
             return effect.key, Slept()
         case AskApproval():
