@@ -12,6 +12,7 @@ from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
 from fsm_agent.events import Stepped
+from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.machine import MACHINE, guards
 from fsm_agent.messages import FunctionCall, Message
@@ -33,7 +34,7 @@ from fsm_agent.outcomes import (
 from fsm_agent.policies import is_final, offered, ready
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import ASKING, CallRecord, Reason, State
+from fsm_agent.record import CallRecord, Reason, State
 from fsm_agent.results import CallResult
 
 # What of the dialog a model is shown; pure.  The dialog itself stays as it is.
@@ -48,7 +49,6 @@ _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that b
     "": (Cancelled, Expired, Injected),
 }
 
-_WAITING = {"model": ASKING, "sleep": (State.BACKOFF,)}
 _UNPARSED = object()
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
@@ -122,8 +122,7 @@ class AgentCall:
             depth: How many agent calls this one is inside of.
             options: ``settings``, ``stop_when``, ``view``, ``deps``.
         """
-        record = CallRecord(dialog=dialog.messages, seeded_with=len(dialog), limits=limits, depth=depth)
-        return cls(record, prompt, **options)
+        return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -166,25 +165,32 @@ class AgentCall:
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
         """Make the new record the call's: the row's, with what all rows have in common."""
         before, after = self.record, self.after
+        if after is before:  # the row left it as it was
+            after = before.changed()
         changes: dict[str, Any] = {"state": self.state}
         usage, served_by, detail = None, None, after.ending.detail if after.ending else ""
         if isinstance(outcome, Replied):
             reply = outcome.reply
-            usage, served_by, detail = reply.usage, reply.served_by, detail or "; ".join(reply.adapted)
-            changes.update(turn=before.turn + 1, usage=before.usage + usage, reply=reply)
+            usage, served_by = reply.usage, reply.served_by
+            if isinstance(answer, Spoken):
+                detail, self._output = answer.problem or detail, answer.output
+            if reply.adapted:
+                detail = "; ".join([*filter(None, [detail]), *reply.adapted])
+            changes |= {"turn": before.turn + 1, "usage": before.usage + usage, "reply": reply}
+        elif isinstance(outcome, Returned):
+            if outcome.releases:
+                changes["released"] = (*before.released, *outcome.releases)
         elif isinstance(outcome, ModelFailed):
             changes["turn"] = before.turn + 1
-        elif isinstance(outcome, Returned) and outcome.releases:
-            changes["released"] = (*before.released, *outcome.releases)
-        if isinstance(answer, Spoken):
-            detail, self._output = answer.problem or detail, answer.output
-        elif isinstance(answer, ModelFailed):
+        if isinstance(answer, ModelFailed):
             detail = answer.error.message
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
+        changes["trace"] = before.trace.append(step)
+        after.finish(changes)
         self._effects = None  # before the record: whoever is interrupted between finds them anew
-        self.record = after.changed(trace=before.trace.append(step), **changes)
+        self.record = after
 
     @property
     def outcome(self) -> CallResult:
@@ -220,62 +226,51 @@ class AgentCall:
 
     def _wanted(self) -> tuple[Effect, ...]:
         r = self.record
-        match r.state:
-            case State.SEEDED:
-                return (Begin("begin"),)
-            case State.CALLING | State.PARSE_EXCEPTION:
-                return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
-            case State.BACKOFF:
-                return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
-            case State.TOOL_INTERRUPT:
-                if r.waits_for_approval:
-                    return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
-                named = self.prompt.by_name
-                return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
-        return ()
+        state = r.state
+        if state is State.CALLING or state is State.PARSE_EXCEPTION:
+            return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
+        if state is State.TOOL_INTERRUPT:
+            if r.waits_for_approval:
+                return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
+            named = self.prompt.by_name
+            return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
+        if state is State.SEEDED:
+            return (Begin("begin"),)
+        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
 
     def _request(self) -> Request:
-        r = self.record
-        is_last = is_final(r, self.prompt)
-        prompt = self.prompt.final_handler if is_last else self.prompt
-        prompt = self.prompt.exception_handler if r.branch else prompt
-        choice = self.settings.tool_choice
-        functions = () if is_last or choice == "none" else offered(r, prompt)
-        if r.rounds or not functions:
-            choice = "auto"  # required once, or the call could never end
+        r, prompt, settings = self.record, self.prompt, self.settings
+        functions: tuple[Function, ...] = ()
+        if is_final(r, prompt):
+            prompt = prompt.exception_handler if r.branch else prompt.final_handler
+        else:
+            prompt = prompt.exception_handler if r.branch else prompt
+            if settings.tool_choice != "none":
+                functions = offered(r, prompt)
         messages: Sequence[Message] = (*r.dialog, *r.branch) if r.branch else r.dialog
         return Request(
             messages=self.view(messages, r) if self.view else messages,
             functions=functions,
-            tool_choice=choice,
+            tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
             output=prompt.expected,
-            settings=self.settings,
+            settings=settings,
         )
 
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
-        r = self.record
-        kind, _, subject = key.partition(":")
-        if isinstance(outcome, Returned) and not isinstance(outcome.text, str):
-            raise OutcomeError(f"Returned.text for {key!r} is {outcome.text!r:.80}: a string would be right")
+        if key == "" and isinstance(outcome, Cancelled | Expired | Injected):
+            return None
+        wanted = next((effect for effect in self.effects if effect.key == key), None)
+        kind = key.partition(":")[0]
         if type(outcome) not in _ANSWERS.get(kind, ()):
             right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"
             raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
-        if kind == "model" or kind == "sleep":
-            is_asked = r.state in _WAITING[kind] and subject == str(r.turn)
-        elif kind == "begin":
-            is_asked = r.state is State.SEEDED
-        elif kind == "":
-            is_asked = key == ""
-        else:
-            for effect in self.effects if r.state is State.TOOL_INTERRUPT else ():
-                if effect.key == key and isinstance(effect, AskApproval | RunFunction):
-                    return effect.call
-            is_asked = False
-        if not is_asked:
-            wanted = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
-            raise OutcomeError(f"nothing was asked under {key!r} in {r.state}; waited for: {wanted}")
-        return None
+        if wanted is None:
+            keys = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
+            raise OutcomeError(f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}")
+        if isinstance(outcome, Returned) and not isinstance(outcome.text, str):
+            raise OutcomeError(f"Returned.text for {key!r} is {outcome.text!r:.80}: a string would be right")
+        return wanted.call if isinstance(wanted, AskApproval | RunFunction) else None
 
     def _succeeded(self) -> set[str]:
         """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""

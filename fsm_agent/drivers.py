@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable
 from contextlib import aclosing, closing
 from typing import Any
 
 from fsm_agent.call import AgentCall
-from fsm_agent.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
+from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, ReplyCompleted, Suspended
 from fsm_agent.outcomes import Replied, Slept
@@ -22,7 +22,7 @@ from fsm_agent.perform import World, begin, decided, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
-from fsm_agent.rounds import arun_functions, run_functions
+from fsm_agent.rounds import arun_all, arun_functions, run_functions
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
@@ -42,33 +42,41 @@ def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = Non
 
 async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
     """`run` for asyncio."""
-    async with aclosing(adrive(call, world, streaming=sink is not None)) as events:
+    if sink is None:  # an asynchronous generator costs more than a step
+        while effects := call.effects:
+            before = call.record
+            await _astep(call, effects[0], world)
+            if call.record is before or _is_undecided(call, effects[0]):
+                break
+        return call
+    async with aclosing(adrive(call, world)) as events:
         async for event in events:
-            if sink is not None:
-                sink(event)
+            sink(event)
     return call
 
 
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
     """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
     while effects := call.effects:
-        before = call.record
+        before, first = call.record, effects[0]
         if is_late(call, world):
             yield from expire(call, world)
             continue
-        match effects[0]:
-            case Begin(key):
-                yield from advance(call, key, begin(world))
-            case CallModel() as effect:
-                yield from _ask_model(call, effect, world, streaming)
-            case Sleep() as effect:
-                world.clock.sleep(_nap_s(call, effect, world))
-                yield from _wake(call, effect, world)
-            case AskApproval():
-                yield from _ask_approval(call, world)
+        match first:
+            case CallModel() if streaming:
+                yield from _stream_model(call, first, world)
+            case CallModel():
+                yield from _ask_model(call, first, world)
             case RunFunction():
                 yield from run_functions(call, world)
-        if call.record is before or _is_undecided(call, effects[0]):
+            case Begin():
+                yield from advance(call, first.key, begin(world))
+            case Sleep():
+                world.clock.sleep(_nap_s(call, first, world))
+                yield from _wake(call, first, world)
+            case AskApproval():
+                yield from _ask_approval(call, world)
+        if call.record is before or _is_undecided(call, first):
             break  # nobody here can perform what is left
     yield _last(call)
 
@@ -76,39 +84,41 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
 async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> AsyncEvents:
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
     while effects := call.effects:
-        before = call.record
-        async with aclosing(_astep(call, effects[0], world, streaming)) as events:
-            async for event in events:
+        before, first = call.record, effects[0]
+        events: AsyncEvents | None = None
+        if not is_late(call, world):
+            if isinstance(first, CallModel) and streaming:
+                events = _astream_model(call, first, world)
+            elif isinstance(first, RunFunction):
+                events = arun_functions(call, world)
+        if events is None:
+            for event in await _astep(call, first, world):
                 yield event
-        if call.record is before or _is_undecided(call, effects[0]):
+        else:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        if call.record is before or _is_undecided(call, first):
             break
     yield _last(call)
 
 
-async def _astep(call: AgentCall, first: Any, world: World, streaming: bool) -> AsyncEvents:
-    events: AsyncEvents | Iterable[Event]
+async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
+    """Perform one effect, or all functions of a round; what happened, afterwards."""
     if is_late(call, world):
-        events = expire(call, world)
-    else:
-        match first:
-            case Begin(key):
-                events = advance(call, key, begin(world))
-            case CallModel() as effect:
-                events = _aask_model(call, effect, world, streaming)
-            case Sleep() as effect:
-                await world.clock.asleep(_nap_s(call, effect, world))
-                events = _wake(call, effect, world)
-            case AskApproval():
-                events = _aask_approval(call, world)
-            case _:
-                events = arun_functions(call, world)
-    if isinstance(events, AsyncGenerator):
-        async with aclosing(events):
-            async for event in events:
-                yield event
-    else:
-        for event in events:
-            yield event
+        return expire(call, world)
+    match first:
+        case CallModel():
+            return await _aask_model(call, first, world)
+        case RunFunction():
+            return await arun_all(call, world)
+        case Begin():
+            return advance(call, first.key, begin(world))
+        case Sleep():
+            await world.clock.asleep(_nap_s(call, first, world))
+            return _wake(call, first, world)
+        case AskApproval():
+            return await _aask_approval(call, world)
 
 
 def _last(call: AgentCall) -> Event:
@@ -129,40 +139,48 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 # The model
 
 
-def _ask_model(call: AgentCall, effect: CallModel, world: World, streaming: bool) -> Events:
-    timeout_s = time_left(call, world)
+def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
     try:
-        if streaming:
-            with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
-                for item in items:
-                    if isinstance(item, Reply):
-                        reply = item
-                    else:
-                        yield item
-                    if call.record.ending is not None:  # a listener has ended the call
-                        return
-        else:
-            reply = world.client.complete(effect.request, timeout_s=timeout_s)
+        reply = world.client.complete(effect.request, timeout_s=time_left(call, world))
+    except ProviderError as error:
+        return _unanswered(call, effect, error, world)
+    return _replied(call, effect, reply, world)
+
+
+async def _aask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
+    try:
+        reply = await world.client.acomplete(effect.request, timeout_s=time_left(call, world))
+    except ProviderError as error:
+        return _unanswered(call, effect, error, world)
+    return _replied(call, effect, reply, world)
+
+
+def _stream_model(call: AgentCall, effect: CallModel, world: World) -> Events:
+    try:
+        with closing(world.client.stream(effect.request, timeout_s=time_left(call, world))) as items:
+            for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+                if call.record.ending is not None:  # a listener has ended the call
+                    return
     except ProviderError as error:
         yield from _unanswered(call, effect, error, world)
     else:
         yield from _replied(call, effect, reply, world)
 
 
-async def _aask_model(call: AgentCall, effect: CallModel, world: World, streaming: bool) -> AsyncEvents:
-    timeout_s = time_left(call, world)
+async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> AsyncEvents:
     try:
-        if streaming:
-            async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
-                async for item in items:
-                    if isinstance(item, Reply):
-                        reply = item
-                    else:
-                        yield item
-                    if call.record.ending is not None:
-                        return
-        else:
-            reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
+        async with aclosing(world.client.astream(effect.request, timeout_s=time_left(call, world))) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+                if call.record.ending is not None:
+                    return
     except ProviderError as error:
         events = _unanswered(call, effect, error, world)
     else:
@@ -201,7 +219,8 @@ def _ask_approval(call: AgentCall, world: World) -> Events:
             yield from advance(call, ask.key, verdict)
 
 
-async def _aask_approval(call: AgentCall, world: World) -> AsyncEvents:
+async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
+    events: list[Event] = []
     for ask in _asks(call) if world.approve else ():
         assert world.approve is not None
         said = world.approve(ask.call)
@@ -211,9 +230,7 @@ async def _aask_approval(call: AgentCall, world: World) -> AsyncEvents:
         except TimeoutError:
             if not is_late(call, world):
                 raise
-            for event in expire(call, world):
-                yield event
-            return
+            return (*events, *expire(call, world))
         if verdict := decided(said, ask.call, world):
-            for event in advance(call, ask.key, verdict):
-                yield event
+            events += advance(call, ask.key, verdict)
+    return tuple(events)

@@ -15,6 +15,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.parsing import Output
+from fsm_agent.values import quick
 
 TEXT = Output(str)
 
@@ -44,12 +45,15 @@ class Settings:
         Raises:
             UsageError: There is no such setting.
         """
+        if not changes:
+            return self
         known = [item.name for item in fields(self)]
         if unknown := [name for name in changes if name not in known]:
             raise UsageError(f"there is no setting {unknown[0]!r}; there are: {', '.join(known)}")
-        return replace(self, **changes) if changes else self
+        return replace(self, **changes)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """All that a model is asked in one request."""

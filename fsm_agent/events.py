@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 
 from fsm_agent.messages import FunctionCall
 from fsm_agent.replies import Usage
+from fsm_agent.values import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     """The next piece of the reply's text."""
@@ -20,6 +22,7 @@ class TextDelta:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     """The next piece of what the model thinks."""
@@ -27,6 +30,7 @@ class ReasoningDelta:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class FunctionCallStarted:
     """The model begins to ask for a function; ``index`` counts the calls of this reply from 0."""
@@ -36,6 +40,7 @@ class FunctionCallStarted:
     provider_id: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
     """The next piece of the arguments (JSON) of the call number ``index`` of this reply."""
@@ -47,6 +52,7 @@ class ArgumentsDelta:
 Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReplyCompleted:
     """The model's reply is complete."""
@@ -56,6 +62,7 @@ class ReplyCompleted:
     usage: Usage
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Stepped:
     """A row of the table was taken; ``source == to`` when the call stayed where it was."""
@@ -71,6 +78,7 @@ class Stepped:
     served_by: str | None = None  # which of several clients answered
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class FunctionStarted:
     """A function is being run now."""
@@ -80,6 +88,7 @@ class FunctionStarted:
     arguments_json: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class FunctionEnded:
     """A function returned, raised or was stopped; ``text`` is what the model will be told."""
@@ -98,6 +107,7 @@ class Suspended:
     keys: tuple[str, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""

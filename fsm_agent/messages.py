@@ -11,10 +11,12 @@ from pydantic import Discriminator
 from pydantic_core import from_json
 
 from fsm_agent.errors import UsageError
+from fsm_agent.values import quick
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Text:
     """What is said in words."""
@@ -106,6 +108,7 @@ class Document:
 Attachment: TypeAlias = Annotated[Image | Document, Discriminator("kind")]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
     """What a model thought before it spoke, with what its provider wants to have back."""
@@ -125,6 +128,7 @@ class Opaque:
     kind: Literal["opaque"] = field(default="opaque", repr=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
     """A model's request to call a function and, once settled, what became of it.
@@ -168,6 +172,7 @@ class FunctionCall:
         return self.result is not None and not self.is_repeated
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
     """The answer to one function call; every call of a message gets exactly one."""
@@ -184,6 +189,7 @@ class FunctionResult:
 Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, Discriminator("kind")]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One entry of a dialog: who says what.  A value: equal when its parts are, never changed."""

@@ -13,8 +13,10 @@ from pydantic import Discriminator
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages import Attachment, Message
 from fsm_agent.replies import Reply
+from fsm_agent.values import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """The start of a call."""
@@ -24,6 +26,7 @@ class Begun:
     kind: Literal["begun"] = "begun"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
     """The model replied; whether with an answer, a request for functions or nonsense is read later."""
@@ -33,6 +36,7 @@ class Replied:
     kind: Literal["replied"] = "replied"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
     """The model did not reply."""
@@ -43,6 +47,7 @@ class ModelFailed:
     kind: Literal["model_failed"] = "model_failed"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slept:
     """The moment has come."""
@@ -79,6 +84,7 @@ class Denied:
     kind: Literal["denied"] = "denied"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """The function returned or raised; ``text`` is what it said."""

@@ -6,23 +6,22 @@ Everything here follows from the record and the prompt alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from fsm_agent.functions import Function
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
+from fsm_agent.values import changed
 
 _NEVER = Tally()
 
 
 def offered(r: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
     """The functions that the model may call: all of the prompt's that are not used up."""
-    functions = tuple(prompt.by_name.values())
     if not r.tallies:
-        return functions
-    return tuple([f for f in functions if used_up(r, f) is None])
+        return prompt.offers
+    return tuple([f for f in prompt.offers if used_up(r, f) is None])
 
 
 def used_up(r: CallRecord, function: Function) -> str | None:
@@ -38,7 +37,10 @@ def used_up(r: CallRecord, function: Function) -> str | None:
 
 def is_final(r: CallRecord, prompt: Prompt) -> bool:
     """Whether the model has to answer now: the rounds are used up, or all functions are."""
-    return not is_within(r.rounds, r.limits.rounds) or bool(r.tallies and prompt.by_name and not offered(r, prompt))
+    limit = r.limits.rounds
+    if limit is not None and r.rounds >= limit:
+        return True
+    return bool(r.tallies and prompt.offers and not offered(r, prompt))
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
@@ -56,7 +58,7 @@ def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Map
 def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
     """A round's calls; those that wait for a function that will not succeed are told so."""
     if not prompt.depended_on:
-        return tuple(calls)
+        return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
     while waits:  # each time settles one at least
         hopeful = {f.name for f in done if f.result is not None or not f.is_settled}
@@ -65,7 +67,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
         for i, f in enumerate(done):
             if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
                 error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
-                done[i], waits = replace(f, error=error), True
+                done[i], waits = changed(f, error=error), True
     return tuple(done)
 
 

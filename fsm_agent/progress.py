@@ -28,7 +28,7 @@ def time_left(call: AgentCall, world: World) -> float | None:
 
 
 def is_late(call: AgentCall, world: World) -> bool:
-    return time_left(call, world) == 0.0
+    return call.record.limits.deadline_s is not None and time_left(call, world) == 0.0
 
 
 def expire(call: AgentCall, world: World) -> tuple[Event, ...]:

@@ -118,6 +118,11 @@ class Prompt:
         return {f.name: f for f in self.functions if isinstance(f, Function)}
 
     @cached_property
+    def offers(self) -> tuple[Function, ...]:
+        """The functions."""
+        return tuple(self.by_name.values())
+
+    @cached_property
     def depended_on(self) -> frozenset[str]:
         """The functions that others of this prompt wait for."""
         return frozenset(name for f in self.by_name.values() for name in f.depends_on)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,6 +21,7 @@ from fsm_agent.policies import unblocked, used_up
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
+from fsm_agent.values import changed
 
 REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
@@ -87,28 +87,28 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         return outcome.kind, outcome
     match outcome:
         case Returned(is_error=True):
-            return "returned", replace(call, error=outcome.text, was_run=True)
+            return "returned", changed(call, error=outcome.text, was_run=True)
         case Returned():
             return "returned", _returned(call, outcome)
         case FunctionFailed():
-            return "function_failed", replace(call, error=outcome.text, was_run=True)
+            return "function_failed", changed(call, error=outcome.text, was_run=True)
         case Approved():
-            return "approved", replace(call, needs_approval=False)
+            return "approved", changed(call, needs_approval=False)
         case Modified():
-            call = replace(call, arguments_json=outcome.arguments_json, needs_approval=False)
+            call = changed(call, arguments_json=outcome.arguments_json, needs_approval=False)
             problem = _problem(call, prompt.by_name[call.name])
             if problem is None:
-                return "approved", replace(call, fingerprint=fingerprint(call))
-            return "denied", replace(call, error=problem)
+                return "approved", changed(call, fingerprint=fingerprint(call))
+            return "denied", changed(call, error=problem)
         case Denied():
-            return "denied", replace(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
+            return "denied", changed(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, outcome
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
     if outcome.attachments or outcome.is_cached:
-        call = replace(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
-    return replace(call, result=outcome.text, was_run=True)
+        call = changed(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
+    return changed(call, result=outcome.text, was_run=True)
 
 
 def read_reply(
@@ -125,8 +125,9 @@ def read_reply(
     """
     if stop_when is not None and (stop := _verdict(stop_when, r, reply)) is not None:
         return "stopped", Stopped(_asked(r, reply, prompt, seen), *stop)
-    if any(isinstance(part, FunctionCall) for part in reply.message.parts):
-        return "functions_asked", _asked(r, reply, prompt, seen)
+    for part in reply.message.parts:
+        if isinstance(part, FunctionCall):
+            return "functions_asked", _asked(r, reply, prompt, seen)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
     if reply.finish == "pause":
@@ -184,22 +185,22 @@ class _Screen:
         """The call with our id, for the message, and as it stands: the same as long as it is to be run."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
-            call = replace(call, id=id)
+            call = changed(call, id=id)
             known = ", ".join(self.prompt.by_name) or "none"
-            return call, replace(call, error=f"There is no function {call.name!r}. There are: {known}.")
+            return call, changed(call, error=f"There is no function {call.name!r}. There are: {known}.")
         problem = self._refusal(call, function)
         if problem is not None:
-            call = replace(call, id=id)
-            return call, replace(call, error=problem)
+            call = changed(call, id=id)
+            return call, changed(call, error=problem)
         mark = fingerprint(call)
         if not function.repeatable and (mark in self.seen or mark in self.asked):
-            call = replace(call, id=id)
-            return call, replace(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+            call = changed(call, id=id)
+            return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
         self.asked.add(mark)
         needs = function.needs_approval
         if not isinstance(needs, bool):
             needs = bool(needs(call))
-        call = replace(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
+        call = changed(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
         return call, call
 
     def _refusal(self, call: FunctionCall, function: Function) -> str | None:

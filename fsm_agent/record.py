@@ -11,7 +11,8 @@ from fsm_agent.errors import ErrorReport
 from fsm_agent.events import Stepped
 from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.replies import Reply, Usage
+from fsm_agent.replies import UNUSED, Reply, Usage
+from fsm_agent.values import quick
 from fsm_agent.vector import Vector
 
 
@@ -48,6 +49,7 @@ class Reason(StrEnum):
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How an agent call ended."""
@@ -60,6 +62,7 @@ class Ending:
     output_json: str | None = None  # the output, when `stop_when` found one
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Tally:
     """How often a function was run in a call, and how often it returned or raised."""
@@ -100,10 +103,16 @@ class CallRecord:
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
-    usage: Usage = Usage()  # of all replies, pruned ones too
+    usage: Usage = UNUSED  # of all replies, pruned ones too
     reply: Reply | None = None  # the last one
     ending: Ending | None = None
     trace: Vector[Stepped] = field(default_factory=Vector, compare=False)
+
+    @classmethod
+    def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
+        """A record of a call that has not begun."""
+        lists = {"function_calls": Vector[FunctionCall](), "trace": Vector[Stepped]()}
+        return _BLANK.changed(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **lists)
 
     def changed(self, **changes: Any) -> CallRecord:
         """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""
@@ -115,6 +124,10 @@ class CallRecord:
             unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
             raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
         return new
+
+    def finish(self, changes: dict[str, Any]) -> None:
+        """Change in place a record that nobody has seen yet."""
+        self.__dict__.update(changes)
 
     @property
     def deadline_s(self) -> float | None:
@@ -145,7 +158,11 @@ class CallRecord:
     @property
     def waits_for_approval(self) -> bool:
         """Whether somebody has to say a word before functions of this round are run."""
-        return any(f.needs_approval and not f.is_settled for f in self.round)
+        for f in self.round:
+            if f.needs_approval and not f.is_settled:
+                return True
+        return False
 
 
 _FIELDS = len(fields(CallRecord))
+_BLANK = CallRecord(dialog=Vector())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.values import quick
 
 # Why a model stopped, in one vocabulary for all providers; None: it did not say.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -15,6 +16,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens, as one reply reported them or as many add up to.  None: never reported.
@@ -30,6 +32,8 @@ class Usage:
     reasoning_tokens: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
+        if self is UNUSED:
+            return other
         return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
@@ -44,6 +48,10 @@ class Usage:
         return (self.input_tokens or 0) + (self.output_tokens or 0)
 
 
+UNUSED = Usage()
+
+
+@quick
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """One generated token, its log probability (natural), and the likeliest tokens in its place."""
@@ -53,12 +61,13 @@ class TokenLogprob:
     top: tuple[tuple[str, float], ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What a model answered to one request."""
 
     message: Message  # of the assistant
-    usage: Usage = Usage()
+    usage: Usage = UNUSED
     finish: Finish | None = None
     finish_raw: str | None = None  # the provider's own word
     refusal: str | None = None  # what the model said when it declined

@@ -80,6 +80,16 @@ def run_functions(call: AgentCall, world: World) -> Events:
             _keep(call, effect, child.future)
 
 
+async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
+    """`arun_functions` for whoever does not listen meanwhile."""
+    effects = _runnable(call)
+    if call.record.deadline_s is None and len(effects) == 1:
+        effect, started_s = effects[0], world.clock.now()
+        return _ended(call, effect, await arun_function(effect, call.record.depth + 1, world), started_s)
+    async with aclosing(_arun_together(call, effects, world)) as events:
+        return tuple([event async for event in events])
+
+
 async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
     effects, depth = _runnable(call), call.record.depth + 1
     if call.record.deadline_s is None and len(effects) == 1:  # needs no task

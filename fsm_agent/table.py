@@ -34,16 +34,16 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.policies import is_final, tallied, unblocked
-from fsm_agent.prompts import Prompt
+from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.reading import Asked, Spoken, Stopped
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
+from fsm_agent.values import changed
 
 Guard: TypeAlias = Callable[[CallRecord, Any, Prompt], bool]
 Action: TypeAlias = Callable[[CallRecord, Any, Prompt], CallRecord]
@@ -91,8 +91,9 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
 
 
 def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
-    pending = r.pending
-    return len(pending) == 1 or (bool(prompt.depended_on) and not keep_call(r, answer, prompt).pending)
+    if len(r.round) == 1:
+        return True
+    return all(f.is_settled for f in _answered(r, answer, prompt))
 
 
 # Actions: what becomes of the record
@@ -112,8 +113,8 @@ def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
 
 
 def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
-    r = _settled(_opened(r, answer.asked), "Not run: the call was stopped.")
-    r = _closed(r, prompt) if r.round else r
+    r = _opened(r, answer.asked)
+    r = _closed(r, _settled(r, "Not run: the call was stopped."), prompt) if r.round else r
     ending = Ending(reason=Reason.STOPPED, detail=answer.reason, output_json=answer.output_json)
     return r.changed(ending=ending)
 
@@ -149,7 +150,7 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
-    r = _closed(_with_answer(r, answer, prompt), prompt)
+    r = _closed_with(r, answer, prompt)
     said = []
     if r.is_looping and r.limits.on_loop == "tell":
         names = ", ".join(f.name for f in r.newest_round)
@@ -160,7 +161,7 @@ def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> 
 
 
 def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
-    r = _closed(_with_answer(r, answer, prompt), prompt)
+    r = _closed_with(r, answer, prompt)
     detail = f"limits.rounds={r.limits.rounds} are used up"
     return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, count=r.rounds))
 
@@ -199,7 +200,7 @@ def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
 
 
 def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    return r.changed(round=unblocked(r, [answer if f.id == answer.id else f for f in r.round], prompt))
+    return r.changed(round=_answered(r, answer, prompt))
 
 
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
@@ -256,8 +257,15 @@ def _opened(r: CallRecord, answer: Asked) -> CallRecord:
     return _pruned(r, dialog=r.dialog.append(answer.message), round=answer.calls, identical_rounds=same)
 
 
-def _with_answer(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
-    return _opened(r, answer) if isinstance(answer, Asked) else keep_call(r, answer, prompt)
+def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """The round with this call as it is now."""
+    return unblocked(r, tuple([answer if f.id == answer.id else f for f in r.round]), prompt)
+
+
+def _closed_with(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    if isinstance(answer, Asked):
+        return _closed(_opened(r, answer), answer.calls, prompt)
+    return _closed(r, _answered(r, answer, prompt), prompt)
 
 
 def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
@@ -267,13 +275,13 @@ def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) 
     return all_settled(r, answer, prompt) if isinstance(answer, Asked) else is_last(r, answer, prompt)
 
 
-def _closed(r: CallRecord, prompt: Prompt) -> CallRecord:
-    """The round moved into the dialog, in the order asked."""
-    results = [Message(role="tool", parts=(_result(f, prompt),)) for f in r.round]
+def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
+    """The round's settled calls moved into the dialog, in the order asked."""
+    results = [Message(role="tool", parts=(_result(f, prompt),)) for f in calls]
     return r.changed(
         dialog=r.dialog.append(*results),
-        function_calls=r.function_calls.append(*r.round),
-        tallies=tallied(r, r.round, prompt),
+        function_calls=r.function_calls.append(*calls),
+        tallies=tallied(r, calls, prompt),
         round=(),
         rounds=r.rounds + 1,
     )
@@ -281,16 +289,18 @@ def _closed(r: CallRecord, prompt: Prompt) -> CallRecord:
 
 def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
     said = f.result if f.error is None else f.error
-    told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
+    told = said or ""
+    if prompt.on_interrupt is not INTERRUPT:
+        told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
     return FunctionResult(
         id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
     )
 
 
-def _settled(r: CallRecord, error: str) -> CallRecord:
-    """What is pending will not be run."""
-    return r.changed(round=tuple([f if f.is_settled else replace(f, error=error) for f in r.round]))
+def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
+    """The round's calls; what is pending will not be run."""
+    return tuple([f if f.is_settled else changed(f, error=error) for f in r.round])
 
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
@@ -301,7 +311,7 @@ def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
 def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
     """Called off: the round gets its results all the same."""
     if r.round:
-        r = _closed(_settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
+        r = _closed(r, _settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
     return _pruned(r, ending=ending)
 
 

@@ -35,7 +35,10 @@ class Vector(Sequence[T]):
         shared, start = self._items, self._length
         if len(shared) == start:
             shared.extend(items)
-            if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
+            if len(items) == 1:
+                if shared[start] is not items[0]:  # another thread was first
+                    shared = [*shared[:start], *items]
+            elif not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
                 shared = [*shared[:start], *items]
         else:
             shared = [*shared[:start], *items]
