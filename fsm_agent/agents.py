@@ -18,10 +18,11 @@ from fsm_agent.events import Event
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import Message
-from fsm_agent.perform import Approve, World, current_depth
+from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
 from fsm_agent.results import CallResult
+from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
 

@@ -31,7 +31,7 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.policies import is_final, offered, ready
+from fsm_agent.budgets import is_final, offered, ready
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import CallRecord, Reason, State

@@ -88,10 +88,19 @@ class FunctionStarted:
     arguments_json: str
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionProgress:
+    """A function that is being run says how far it is; see `Context.emit`."""
+
+    id: str
+    name: str
+    data: Any
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class FunctionEnded:
-    """A function returned, raised or was stopped; ``text`` is what the model will be told."""
+    """A function returned, raised or was let go of; ``text`` is what it said, before a `ResultPipeline`."""
 
     id: str
     name: str
@@ -115,4 +124,4 @@ class Done:
     result: Any
 
 
-Event: TypeAlias = Delta | ReplyCompleted | Stepped | FunctionStarted | FunctionEnded | Suspended | Done
+Event: TypeAlias = Delta | ReplyCompleted | Stepped | FunctionStarted | FunctionProgress | FunctionEnded | Suspended | Done

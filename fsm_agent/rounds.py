@@ -1,144 +1,246 @@
 """How are the functions of a round run: at once where they can be, and let go of where they must be?
 
 A driver that is stopped ends its children; what they had returned by then is kept, and what had not is run again
-by the next driver: a function is run at least once.
+by the next driver: a function is run at least once.  A function whose time is up is let go of in the same way: the
+call goes on without it, a coroutine is cancelled, a thread runs on unheard until its function returns.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import aclosing
+import queue
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
 from fsm_agent.events import Event, FunctionEnded, FunctionStarted
 from fsm_agent.outcomes import Returned
-from fsm_agent.perform import World, arun_function, run_function
+from fsm_agent.perform import World
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, time_left
+from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, takes_thread, timed_out
 from fsm_agent.threads import Child
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
+_left: set[asyncio.Task[Ended]] = set()  # cancelled, and not ended yet: the loop holds its tasks weakly
 
-def _runnable(call: AgentCall) -> list[RunFunction]:
-    """Those without a callable are answered from outside."""
-    return [e for e in call.effects if isinstance(e, RunFunction) and e.function.call is not None]
+
+class _Running(Protocol):
+    """A thread or a task that runs a function."""
+
+    def cancel(self) -> Any: ...
+
+
+class Round:
+    """The functions of one round: which run, since when, and which wait for their turn."""
+
+    def __init__(self, call: AgentCall, world: World) -> None:
+        self.call = call
+        self.world = world
+        self.running: dict[str, tuple[Run, _Running, float]] = {}  # by key; since when, by the monotonic clock
+        self.known: set[str] = set()
+        self.waiting: list[RunFunction] = []
+        self.look()
+
+    def look(self) -> None:
+        """Take up what may be run now; those without a callable are answered from outside."""
+        for effect in self.call.effects:
+            if isinstance(effect, RunFunction) and effect.function.call is not None and effect.key not in self.known:
+                self.known.add(effect.key)
+                self.waiting.append(effect)
+
+    @property
+    def is_over(self) -> bool:
+        return self.call.record.ending is not None or not (self.waiting or self.running)
+
+    def startable(self, effect: RunFunction, *, asynchronous: bool) -> bool:
+        """Whether there is a thread for it, if it needs one."""
+        if asynchronous and not takes_thread(effect.function):
+            return True
+        threads = [r for r, _, _ in self.running.values() if not asynchronous or takes_thread(r.function)]
+        return len(threads) < max(1, self.world.threads)
+
+    def begin(self, effect: RunFunction, start: Callable[[Run], _Running], tell: Tell) -> None:
+        run = Run(effect, self.call, self.world, tell)
+        self.running[effect.key] = (run, start(run), time.monotonic())
+
+    def patience_s(self) -> float | None:
+        """How long to wait for the next thing to happen; None: for ever."""
+        now = time.monotonic()
+        waits = [since + r.function.timeout_s - now for r, _, since in self.running.values() if r.function.timeout_s]
+        if (left_s := time_left(self.call, self.world)) is not None:
+            waits.append(left_s)
+        return max(0.0, min(waits)) if waits else None
+
+    def overdue(self) -> tuple[Event, ...]:
+        """Let go of those whose time is up; if there is none, it is the whole call's that is."""
+        now, events = time.monotonic(), list[Event]()
+        for key, (run, running, since) in list(self.running.items()):
+            if run.function.timeout_s and since + run.function.timeout_s <= now:
+                run.cancel()
+                running.cancel()
+                if isinstance(running, asyncio.Task):
+                    _leave(running)
+                events += self.ended(key, timed_out(run))
+        return tuple(events) or expire(self.call, self.world)
+
+    def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
+        """Tell the call of it; nothing when it was let go of before."""
+        if key not in self.running:
+            return ()
+        run, _, since = self.running.pop(key)
+        events = _ended(self.call, run, outcome, time.monotonic() - since)
+        if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
+            self.look()
+        return events
 
 
 def _started(effect: RunFunction) -> FunctionStarted:
     return FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json)
 
 
-def _ended(call: AgentCall, effect: RunFunction, outcome: Returned, started_s: float) -> tuple[Event, ...]:
-    duration_s = outcome.at_s - started_s
-    ended = FunctionEnded(effect.call.id, effect.call.name, outcome.text, outcome.is_error, duration_s)
-    return (ended, *advance(call, effect.key, outcome))
+def _ended(call: AgentCall, run: Run, outcome: Ended, duration_s: float) -> tuple[Event, ...]:
+    asked, text = run.effect.call, outcome.text if run.returned is None else run.returned
+    is_error = not isinstance(outcome, Returned) or outcome.is_error
+    ended = FunctionEnded(asked.id, asked.name, text, is_error, duration_s)
+    return (ended, *run.changes, *advance(call, run.effect.key, outcome))
 
 
-def _keep(call: AgentCall, effect: RunFunction, ended: Any) -> None:
-    """What a function had returned when the driver was stopped is not lost."""
-    if ended.done() and not ended.cancelled() and ended.exception() is None:
-        advance(call, effect.key, ended.result())
+def _is_simple(effects: list[RunFunction], call: AgentCall) -> bool:
+    """Whether nothing can happen while these run, so that they may as well run here, one after another."""
+    policies = [effect.function for effect in effects]
+    return call.record.deadline_s is None and not any(f.timeout_s or f.takes_context for f in policies)
 
 
 def run_functions(call: AgentCall, world: World) -> Events:
-    effects, depth = _runnable(call), call.record.depth + 1
-    if call.record.deadline_s is None and (world.threads == 0 or len(effects) == 1):
-        for effect in effects:
-            yield _started(effect)
-            if call.record.ending is not None:
-                return
-            started_s = world.clock.now()
-            yield from _ended(call, effect, run_function(effect, depth, world), started_s)
+    """Run what may be run of the round, in threads beside each other; one that is alone, here."""
+    round = Round(call, world)
+    if _is_simple(round.waiting, call) and (world.threads == 0 or len(round.waiting) == 1):
+        while round.waiting and call.record.ending is None:
+            yield from _run_here(round, round.waiting.pop(0))
         return
-    waiting, running = deque(effects), dict[Any, tuple[Child[Returned], RunFunction, float]]()
+    inbox: queue.SimpleQueue[Event | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+
+    def start(run: Run) -> Child[Ended]:
+        child = Child[Ended](partial(run_function, run))
+        child.future.add_done_callback(lambda future: inbox.put((run.effect.key, future)))
+        return child
+
     try:
-        while call.record.ending is None and (waiting or running):
-            while waiting and len(running) < max(1, world.threads):
-                effect = waiting.popleft()
+        while not round.is_over:
+            while round.waiting and round.startable(round.waiting[0], asynchronous=False):
+                effect = round.waiting.pop(0)
                 yield _started(effect)
-                started_s = world.clock.now()
-                child = Child[Returned](partial(run_function, effect, depth, world))
-                running[child.future] = (child, effect, started_s)
-            done = wait(running, timeout=time_left(call, world), return_when=FIRST_COMPLETED).done
-            events: list[Event] = []
-            for future in [f for f in running if f in done]:
-                _, effect, started_s = running.pop(future)
-                events += _ended(call, effect, future.result(), started_s)
-            yield from events
-            if not done:
-                yield from expire(call, world)
-                return
+                round.begin(effect, start, inbox.put)
+            try:
+                item = inbox.get(timeout=round.patience_s())
+            except queue.Empty:
+                yield from round.overdue()
+                continue
+            if not isinstance(item, tuple):
+                yield item
+            elif item[0] in round.running:
+                yield from round.ended(item[0], item[1].result())
     finally:
-        for child, effect, _ in running.values():
+        for _, child, _ in round.running.values():
             child.cancel()
-            _keep(call, effect, child.future)
+        _keep(round, [(key, child.future) for key, (_, child, _) in round.running.items()])
+
+
+def _run_here(round: Round, effect: RunFunction) -> Events:
+    yield _started(effect)
+    if round.call.record.ending is not None:
+        return
+    told, started_s = list[Event](), time.monotonic()
+    run = Run(effect, round.call, round.world, told.append)
+    outcome = run_function(run)
+    yield from told
+    yield from _ended(round.call, run, outcome, time.monotonic() - started_s)
+    round.look()
 
 
 async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
     """`arun_functions` for whoever does not listen meanwhile."""
-    effects = _runnable(call)
-    if call.record.deadline_s is None and len(effects) == 1:
-        effect, started_s = effects[0], world.clock.now()
-        return _ended(call, effect, await arun_function(effect, call.record.depth + 1, world), started_s)
-    async with aclosing(_arun_together(call, effects, world)) as events:
+    round = Round(call, world)
+    if len(round.waiting) == 1 and _is_simple(round.waiting, call):
+        run, started_s = Run(round.waiting[0], call, world), time.monotonic()
+        return _ended(call, run, await arun_function(run), time.monotonic() - started_s)
+    async with aclosing(_arun_together(round)) as events:
         return tuple([event async for event in events])
 
 
 async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
-    effects, depth = _runnable(call), call.record.depth + 1
-    if call.record.deadline_s is None and len(effects) == 1:  # needs no task
-        yield _started(effects[0])
-        if call.record.ending is not None:
-            return
-        started_s = world.clock.now()
-        outcome = await arun_function(effects[0], depth, world)
-        for event in _ended(call, effects[0], outcome, started_s):
-            yield event
-        return
-    async with aclosing(_arun_together(call, effects, world)) as events:
+    """Run what may be run of the round as tasks; plain functions in threads."""
+    async with aclosing(_arun_together(Round(call, world))) as events:
         async for event in events:
             yield event
 
 
-def _takes_thread(effect: RunFunction) -> bool:
-    return effect.function.blocking and not effect.function.is_async
+async def _arun_together(round: Round) -> AsyncEvents:
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Event | tuple[str, asyncio.Task[Ended]]]()
 
+    def tell(event: Event) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody listens
+            loop.call_soon_threadsafe(inbox.put_nowait, event)
 
-def _threads(running: Iterable[tuple[RunFunction, float]]) -> int:
-    return sum(_takes_thread(effect) for effect, _ in running)
+    def start(run: Run) -> asyncio.Task[Ended]:
+        task = loop.create_task(arun_function(run))
+        task.add_done_callback(lambda task: inbox.put_nowait((run.effect.key, task)))
+        return task
 
-
-async def _arun_together(call: AgentCall, effects: list[RunFunction], world: World) -> AsyncEvents:
-    depth, most = call.record.depth + 1, max(1, world.threads)
-    waiting, running = deque(effects), dict[asyncio.Task[Returned], tuple[RunFunction, float]]()
     try:
-        while call.record.ending is None and (waiting or running):
-            while waiting and (not _takes_thread(waiting[0]) or _threads(running.values()) < most):
-                effect = waiting.popleft()
+        while not round.is_over:
+            while round.waiting and round.startable(round.waiting[0], asynchronous=True):
+                effect = round.waiting.pop(0)
                 yield _started(effect)
-                running[asyncio.create_task(arun_function(effect, depth, world))] = (effect, world.clock.now())
-            timeout_s = time_left(call, world)
-            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            events: list[Event] = []
-            for task in [t for t in running if t in done]:
-                effect, started_s = running.pop(task)
-                events += _ended(call, effect, task.result(), started_s)
-            for event in events:
-                yield event
-            if not done:
-                for event in expire(call, world):
+                round.begin(effect, start, tell)
+            try:
+                async with asyncio.timeout(round.patience_s()):
+                    item = await inbox.get()
+            except TimeoutError:
+                for event in round.overdue():
                     yield event
-                return
+                continue
+            if not isinstance(item, tuple):
+                yield item
+            elif item[0] in round.running:
+                for event in round.ended(item[0], item[1].result()):
+                    yield event
     finally:
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=GRACE_S)
-        for task, (effect, _) in running.items():
-            _keep(call, effect, task)
+        await _let_go(round)
+
+
+async def _let_go(round: Round) -> None:
+    tasks = {key: task for key, (_, task, _) in round.running.items() if isinstance(task, asyncio.Task)}
+    for task in tasks.values():
+        task.cancel()
+    if tasks:
+        _, left = await asyncio.wait(tasks.values(), timeout=GRACE_S)
+        for task in left:
+            _leave(task)
+    _keep(round, tasks.items())
+
+
+def _leave(task: asyncio.Task[Ended]) -> None:
+    """Leave a task behind that was cancelled, and hear no more of it."""
+    _left.add(task)
+
+    def forget(task: asyncio.Task[Ended]) -> None:
+        _left.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    task.add_done_callback(forget)
+
+
+def _keep(round: Round, ended: Iterable[tuple[str, Any]]) -> None:
+    """What a function had returned when the driver was stopped is not lost."""
+    for key, future in ended:
+        round.running[key][0].cancel()
+        if future.done() and not future.cancelled() and future.exception() is None:
+            advance(round.call, key, future.result())

@@ -16,7 +16,7 @@ FLOORS = [
     # 0: words
     "errors values vector messages replies events functions templates parsing prompts dialogs effects outcomes",
     # 1: the machine
-    "limits record policies reading table machine results call",
+    "limits record budgets reading table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"

@@ -1,0 +1,304 @@
+"""How is one function run, with all that its policy says?
+
+What it raises is told to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and its like
+go on to the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeAlias
+
+from fsm_agent.call import AgentCall
+from fsm_agent.contexts import Context
+from fsm_agent.effects import RunFunction
+from fsm_agent.errors import Retry
+from fsm_agent.events import Event, FunctionProgress
+from fsm_agent.functions import Default, Function, Retries
+from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
+from fsm_agent.outcomes import FunctionFailed, Returned
+from fsm_agent.perform import World
+from fsm_agent.result_pipeline import Piped
+from fsm_agent.threads import Child, run_coroutine
+
+Tell: TypeAlias = Callable[[Event], object]
+Ended: TypeAlias = Returned | FunctionFailed
+
+
+class Run:
+    """One run of one function, retries included: what its policy may see and say.
+
+    Args:
+        effect: What is run.
+        call: The agent call that it is part of.
+        world: Where.
+        tell: Takes the events that happen meanwhile, from any thread.
+    """
+
+    __slots__ = (
+        "_call",
+        "_is_cancelled",
+        "_tell",
+        "attempt",
+        "changes",
+        "depth",
+        "effect",
+        "is_cached",
+        "releases",
+        "returned",
+        "world",
+    )
+
+    def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
+        self.effect = effect
+        self.world = world
+        self.depth = call.record.depth + 1
+        self.attempt = 1
+        self.is_cached = False
+        self.releases: tuple[int, ...] = ()
+        self.returned: str | None = None  # before its result was changed
+        self.changes: tuple[Event, ...] = ()  # of its result
+        self._call = call
+        self._tell = tell
+        self._is_cancelled = False
+
+    @property
+    def function(self) -> Function:
+        return self.effect.function
+
+    def cancel(self) -> None:
+        """Say that nobody waits for it any more."""
+        self._is_cancelled = True
+
+    def context(self) -> Context[Any] | None:
+        """What the function is given of the agent call, if it takes that."""
+        if not self.function.takes_context:
+            return None
+        return Context(
+            deps=self._call.deps,
+            call=self.effect.call,
+            agent_call_id=self._call.record.id,
+            depth=self.depth - 1,
+            attempt=self.attempt,
+            emit=self._emit,
+            is_cancelled=lambda: self._is_cancelled,
+            release=self._release,
+        )
+
+    def _emit(self, data: Any) -> None:
+        if self._tell is not None:
+            self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
+
+    def piped(self, ended: Ended, piped: Piped) -> Ended:
+        """What is left of what it returned, behind the pipeline."""
+        self.returned, self.changes = ended.text, piped.events
+        return piped.outcome
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What has been said in the agent call."""
+        return self._call.record.dialog
+
+    def _release(self, rounds: Iterable[int]) -> None:
+        self.releases = (*self.releases, *rounds)
+
+
+_run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
+
+
+def current_run() -> Run | None:
+    """The run that the running code is part of; None outside of functions."""
+    return _run.get()
+
+
+def current_depth() -> int:
+    """How many agent calls the running code is inside of."""
+    run = _run.get()
+    return run.depth if run else 0
+
+
+def is_async(function: Function) -> bool:
+    """Whether running it has to be awaited: so it is itself, or one of its middleware."""
+    return function.is_async or any(inspect.iscoroutinefunction(use) for use in function.middleware)
+
+
+def takes_thread(function: Function) -> bool:
+    """Whether it could hold up an event loop."""
+    return function.blocking and function.acall is None and not is_async(function)
+
+
+def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
+    """Run a function here and now; a coroutine function in a loop of its own, that of ``child`` if there is one."""
+    wait = child.run_coroutine if child else run_coroutine
+    token = _run.set(run)
+    try:
+        steps = _attempts(run)
+        delay_s = next(steps)
+        try:
+            while True:
+                if delay_s is not None:
+                    run.world.clock.sleep(delay_s)
+                    delay_s = steps.send(None)
+                    continue
+                try:
+                    value = wait(_avalue(run)) if is_async(run.function) else _value(run)
+                    if inspect.isawaitable(value):
+                        value = wait(_awaited(value))
+                except Exception as error:
+                    delay_s = steps.throw(error)
+                else:
+                    delay_s = steps.send(value)
+        except StopIteration as end:
+            ended: Ended = end.value
+        if run.world.results is None or not isinstance(ended, Returned):
+            return ended
+        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+    finally:
+        _run.reset(token)
+
+
+async def arun_function(run: Run) -> Ended:
+    """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
+    if takes_thread(run.function):  # answered in the thread: no future can hold a StopIteration
+        return await asyncio.wrap_future(Child[Ended](partial(run_function, run)).future)
+    token = _run.set(run)
+    try:
+        steps = _attempts(run)
+        delay_s = next(steps)
+        try:
+            while True:
+                if delay_s is not None:
+                    await run.world.clock.asleep(delay_s)
+                    delay_s = steps.send(None)
+                    continue
+                try:
+                    value = await _avalue(run)
+                except Exception as error:
+                    delay_s = steps.throw(error)
+                else:
+                    delay_s = steps.send(value)
+        except StopIteration as end:
+            ended: Ended = end.value
+        if run.world.results is None or not isinstance(ended, Returned):
+            return ended
+        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    finally:
+        _run.reset(token)
+
+
+def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
+    """What comes of a run, attempt by attempt.
+
+    Yields None to be sent what the function returned, or to have thrown in what it raised; or how many seconds to
+    wait before the next attempt.
+    """
+    function = run.function
+    retries = function.retries or (Retries() if function.on_error == "retry" else Retries(attempts=1))
+    while True:
+        try:
+            value = yield None
+        except Retry as error:
+            return _error(str(error), run)
+        except Exception as error:
+            if run.attempt < retries.attempts and (retries.retry_if is None or retries.retry_if(error)):
+                jitter = 1 - retries.jitter * run.world.random()
+                yield min(retries.delay_s * 2 ** (run.attempt - 1), retries.max_delay_s) * jitter
+                run.attempt += 1
+                continue
+            return _raised(error, run)
+        return _returned(value, run)
+
+
+def _value(run: Run) -> Any:
+    """What the function returns behind its middleware, all of it plain."""
+    function = run.function
+
+    def innermost(call: FunctionCall) -> Any:
+        return function.run(call.arguments_json, run.context())
+
+    step: Callable[[FunctionCall], Any] = innermost
+    for use in reversed(function.middleware):
+        step = partial(_called, use, step)
+    return step(run.effect.call)
+
+
+def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+    return use(call, following)
+
+
+async def _avalue(run: Run) -> Any:
+    """What the function returns behind its middleware, some of it to be awaited."""
+    function = run.function
+
+    async def innermost(call: FunctionCall) -> Any:
+        if function.blocking and function.acall is None and not function.is_async:
+            running = Child[Any](lambda _: function.run(call.arguments_json, run.context()))
+            return await asyncio.wrap_future(running.future)
+        value = function.arun(call.arguments_json, run.context())
+        return await _awaited(value) if inspect.isawaitable(value) else value
+
+    step: Callable[[FunctionCall], Awaitable[Any]] = innermost
+    for use in reversed(function.middleware):
+        step = partial(_acalled, getattr(use, "acall", use), step)
+    return await step(run.effect.call)
+
+
+async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+    value = use(call, following)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    """What comes of it; a cancellation that nobody here asked for is an error of the function."""
+    try:
+        return await value
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise
+        raise RuntimeError("what the function waited for was cancelled") from error
+
+
+def _returned(value: Any, run: Run) -> Returned:
+    text, attachments = _said(value, run)
+    return Returned(
+        text=text,
+        attachments=attachments,
+        is_cached=run.is_cached,
+        releases=run.releases,
+        at_s=run.world.clock.now(),
+    )
+
+
+def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
+    """What the model is told in words, and what it is given beside them."""
+    function, call = run.function, run.effect.call
+    parts = value if isinstance(value, list | tuple) else (value,)
+    attachments = tuple([part for part in parts if isinstance(part, Image | Document)])
+    if not attachments or function.format is not None:
+        return function.told(value, call), attachments
+    words = [part for part in parts if not isinstance(part, Image | Document)]
+    return "\n".join([function.told(part, call) for part in words]), attachments
+
+
+def _raised(error: Exception, run: Run) -> Ended:
+    """What an exception means: by default the model is told its type and text, not where it came from."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    match run.function.on_error:
+        case "fail":
+            return FunctionFailed(text=text, at_s=run.world.clock.now())
+        case Default(value):
+            return _returned(value, run)
+    return _error(text, run)
+
+
+def _error(text: str, run: Run) -> Returned:
+    return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
+
+
+def timed_out(run: Run) -> Returned:
+    """What the model is told of a function that took too long."""
+    return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
