@@ -16,6 +16,7 @@ _MODULES = {
     "cassette": ("Cassette",),
     "call": ("AgentCall",),
     "client": ("client_for",),
+    "contexts": ("Context",),
     "dialogs": ("Dialog",),
     "drivers": ("adrive", "arun", "drive", "run"),
     "effects": ("Request", "Settings"),
@@ -34,6 +35,7 @@ _MODULES = {
         "PromptError",
         "ProviderError",
         "RateLimited",
+        "Retry",
         "SnapshotError",
         "TimedOut",
         "UsageError",
@@ -45,6 +47,7 @@ _MODULES = {
     "messages": ("FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
+    "policies": ("Default", "Retries"),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
     "rate_limit": ("RateLimit",),
@@ -53,6 +56,7 @@ _MODULES = {
     "replies": ("Reply", "Usage"),
     "results": ("CallResult",),
     "snapshots": ("restore", "snapshot"),
+    "toolsets": ("FunctionSource", "Toolset"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from fsm_agent.call import AgentCall as AgentCall
     from fsm_agent.cassette import Cassette as Cassette
     from fsm_agent.client import client_for as client_for
+    from fsm_agent.contexts import Context as Context
     from fsm_agent.dialogs import Dialog as Dialog
     from fsm_agent.drivers import adrive as adrive
     from fsm_agent.drivers import arun as arun
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from fsm_agent.errors import PromptError as PromptError
     from fsm_agent.errors import ProviderError as ProviderError
     from fsm_agent.errors import RateLimited as RateLimited
+    from fsm_agent.errors import Retry as Retry
     from fsm_agent.errors import SnapshotError as SnapshotError
     from fsm_agent.errors import TimedOut as TimedOut
     from fsm_agent.errors import UsageError as UsageError
@@ -99,6 +105,8 @@ if TYPE_CHECKING:
     from fsm_agent.outcomes import Cancelled as Cancelled
     from fsm_agent.outcomes import Denied as Denied
     from fsm_agent.perform import World as World
+    from fsm_agent.policies import Default as Default
+    from fsm_agent.policies import Retries as Retries
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt
@@ -114,6 +122,8 @@ if TYPE_CHECKING:
     from fsm_agent.results import CallResult as CallResult
     from fsm_agent.snapshots import restore as restore
     from fsm_agent.snapshots import snapshot as snapshot
+    from fsm_agent.toolsets import FunctionSource as FunctionSource
+    from fsm_agent.toolsets import Toolset as Toolset
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ FsmAgentError
 │   ├── OutcomeError           an outcome that nothing asked for
 │   └── IllegalTrigger         a trigger that no row of the table takes
 ├── ParseError(ValueError)     the model's: shown to the model, which tries again
+├── Retry                      a function's word to the model: what to do differently
 ├── ProviderError              the provider's; what is retryable is decided in `RETRYABLE_STATUS`
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
 ├── CallFailed                 an agent call ended without an output
@@ -19,10 +20,18 @@ FsmAgentError
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """What to say after an unknown word: the known one that was probably meant, or all of them."""
+    known = list(known)
+    close = get_close_matches(word, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known) or 'none'}"
 
 
 class FsmAgentError(Exception):
@@ -57,6 +66,13 @@ class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
     Parsers raise it (or any other `ValueError`); its text is what the model is told.
+    """
+
+
+class Retry(FsmAgentError):
+    """Raised by a function to tell the model what to do differently; the model reads its text as it is.
+
+    ``raise Retry("There is no city of this name: give it with its country.")``
     """
 
 

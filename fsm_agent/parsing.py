@@ -16,7 +16,8 @@ from pydantic_core import from_json
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions import UNDESCRIBABLE, described_errors
+from fsm_agent.functions import described_errors
+from fsm_agent.signatures import UNDESCRIBABLE
 
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -12,6 +12,7 @@ from fsm_agent.functions import Function
 from fsm_agent.messages import Message
 from fsm_agent.parsing import Output
 from fsm_agent.templates import render, variables
+from fsm_agent.toolsets import Functions, check_dependencies, functions_of
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -43,7 +44,7 @@ class Prompt:
     Args:
         template: Jinja2; see `render`.
         path: Its name in a `Prompts` collection and in snapshots.
-        functions: `Function`s or plain callables.
+        functions: `Function`s, plain callables, toolsets and other sources of functions.
         output: The type of the answer; see `Output`.
         parser: Makes the output of the answer's text instead; pure; raises `ParseError` or any `ValueError`
             to have the model try again.  The output's schema is still sent where the wire can.
@@ -56,7 +57,7 @@ class Prompt:
     template: str
     _: KW_ONLY
     path: str = ""
-    functions: tuple[Function, ...] | Iterable[Callable[..., Any]] = ()
+    functions: tuple[Function, ...] | Functions = ()
     output: Any = str
     parser: Callable[[str], Any] | None = None
     on_exception: Handler = EXCEPTION
@@ -65,11 +66,12 @@ class Prompt:
     on_loop: Handler = LOOP
 
     def __post_init__(self) -> None:
-        functions = tuple([Function.of(f) for f in self.functions])
+        functions = functions_of(self.functions)
         object.__setattr__(self, "functions", functions)
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
+        check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
         for kind in _GIVEN:
             self._check_handler(kind)

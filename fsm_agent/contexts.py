@@ -1,0 +1,55 @@
+"""What does a running function know of the agent call that it is part of?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from fsm_agent.messages import FunctionCall
+
+Deps = TypeVar("Deps", default=Any)
+_BY_HAND = FunctionCall(name="", arguments_json="{}")
+
+
+def _unheard(_: Any) -> None:
+    """Nobody listens: the function was called by hand."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Context(Generic[Deps]):
+    """What a function is given when its first parameter is annotated ``Context`` or ``Context[MyDeps]``.
+
+    The parameter is not in the schema: no model sees it or can fill it.  Every attempt at a call has its own.
+    A test makes one of just the ``deps``.
+
+    Args:
+        deps: What the caller of the agent shares with its functions: a database, a user, a cache.
+        call: What the model asked for.
+        agent_call_id: Which agent call this is.
+        depth: How many agent calls this one is inside of; 0 for one that no function started.
+        attempt: Which run of this call it is, from 1; more than 1 after a retry.
+        emit: Tells observers how far it is; the model sees nothing of it.
+        is_cancelled: Whether the agent call is being stopped: a long function asks now and then, and returns.
+        release: Takes the results of these rounds (from 1) out of what the model is sent from now on.
+    """
+
+    deps: Deps = field(repr=False)
+    call: FunctionCall = _BY_HAND
+    agent_call_id: str = ""
+    depth: int = 0
+    attempt: int = 1
+    emit: Callable[[Any], None] = field(default=_unheard, repr=False)
+    is_cancelled: Callable[[], bool] = field(default=_never, repr=False)
+    release: Callable[[Iterable[int]], None] = field(default=_unheard, repr=False)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt at this call, also after a resume: a payment made under it is made once."""
+        return f"{self.agent_call_id}/{self.call.id}"
