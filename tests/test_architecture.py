@@ -16,7 +16,7 @@ FLOORS = [
     # 0: words
     "errors vector messages replies events functions templates parsing prompts dialogs effects outcomes",
     # 1: the machine
-    "limits record reading table machine results call",
+    "limits masking windows record reading table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
@@ -26,7 +26,8 @@ FLOORS = [
     " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads perform"
+    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads"
+    " result_pipeline result_cache perform"
     " fallback rate_limit limited_client progress rounds drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
