@@ -44,6 +44,7 @@ _MODULES = {
     "functions": ("Function", "function"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
+    "masking": ("Masking",),
     "messages": ("FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
@@ -54,9 +55,12 @@ _MODULES = {
     "record": ("Reason", "State"),
     "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
     "replies": ("Reply", "Usage"),
+    "result_cache": ("ResultCache",),
+    "result_pipeline": ("ResultPipeline", "truncate"),
     "results": ("CallResult",),
     "snapshots": ("restore", "snapshot"),
     "toolsets": ("FunctionSource", "Toolset"),
+    "windows": ("KeepLastN", "TokenWindow"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -98,6 +102,7 @@ if TYPE_CHECKING:
     from fsm_agent.functions import function as function
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
+    from fsm_agent.masking import Masking as Masking
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image
     from fsm_agent.messages import Message as Message
@@ -119,11 +124,16 @@ if TYPE_CHECKING:
     from fsm_agent.registry import build_agent as build_agent
     from fsm_agent.replies import Reply as Reply
     from fsm_agent.replies import Usage as Usage
+    from fsm_agent.result_cache import ResultCache as ResultCache
+    from fsm_agent.result_pipeline import ResultPipeline as ResultPipeline
+    from fsm_agent.result_pipeline import truncate as truncate
     from fsm_agent.results import CallResult as CallResult
     from fsm_agent.snapshots import restore as restore
     from fsm_agent.snapshots import snapshot as snapshot
     from fsm_agent.toolsets import FunctionSource as FunctionSource
     from fsm_agent.toolsets import Toolset as Toolset
+    from fsm_agent.windows import KeepLastN as KeepLastN
+    from fsm_agent.windows import TokenWindow as TokenWindow
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic_core import from_json
 from transitions import Machine, MachineError
 
+from fsm_agent.budgets import is_final, offered, ready
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
@@ -31,7 +32,6 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.budgets import is_final, offered, ready
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import CallRecord, Reason, State

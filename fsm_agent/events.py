@@ -110,6 +110,44 @@ class FunctionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultProcessed:
+    """The pipeline's processor changed what a function returned; tokens are estimates here and in what follows."""
+
+    id: str
+    name: str
+    original_tokens: int
+    processed_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultExtracted:
+    """The pipeline's extractor took from a long result what matters."""
+
+    id: str
+    name: str
+    original_tokens: int
+    extracted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCached:
+    """The pipeline's cacher keeps a long result outside the dialog, and a summary stands for it."""
+
+    id: str
+    name: str
+    original_tokens: int
+    summary_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationsMasked:
+    """So many more results of functions are masked from this request on."""
+
+    count: int
+    tokens_saved: int
+
+
+@dataclass(frozen=True, slots=True)
 class Suspended:
     """The call waits for somebody who is not here; ``keys`` name what it waits for."""
 
@@ -124,4 +162,16 @@ class Done:
     result: Any
 
 
-Event: TypeAlias = Delta | ReplyCompleted | Stepped | FunctionStarted | FunctionProgress | FunctionEnded | Suspended | Done
+ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
+Event: TypeAlias = (
+    Delta
+    | ReplyCompleted
+    | Stepped
+    | FunctionStarted
+    | FunctionProgress
+    | FunctionEnded
+    | ResultChanged
+    | ObservationsMasked
+    | Suspended
+    | Done
+)

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
+from fsm_agent.budgets import unblocked, used_up
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
-from fsm_agent.budgets import unblocked, used_up
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage

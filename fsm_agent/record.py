@@ -158,10 +158,7 @@ class CallRecord:
     @property
     def waits_for_approval(self) -> bool:
         """Whether somebody has to say a word before functions of this round are run."""
-        for f in self.round:
-            if f.needs_approval and not f.is_settled:
-                return True
-        return False
+        return bool([f for f in self.round if f.needs_approval and not f.is_settled])
 
 
 _FIELDS = len(fields(CallRecord))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
@@ -30,19 +30,13 @@ GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are l
 _left: set[asyncio.Task[Ended]] = set()  # cancelled, and not ended yet: the loop holds its tasks weakly
 
 
-class _Running(Protocol):
-    """A thread or a task that runs a function."""
-
-    def cancel(self) -> Any: ...
-
-
 class Round:
     """The functions of one round: which run, since when, and which wait for their turn."""
 
     def __init__(self, call: AgentCall, world: World) -> None:
         self.call = call
         self.world = world
-        self.running: dict[str, tuple[Run, _Running, float]] = {}  # by key; since when, by the monotonic clock
+        self.running: dict[str, tuple[Run, Any, float]] = {}  # by key; its thread or task; since when, monotonic
         self.known: set[str] = set()
         self.waiting: list[RunFunction] = []
         self.look()
@@ -65,7 +59,7 @@ class Round:
         threads = [r for r, _, _ in self.running.values() if not asynchronous or takes_thread(r.function)]
         return len(threads) < max(1, self.world.threads)
 
-    def begin(self, effect: RunFunction, start: Callable[[Run], _Running], tell: Tell) -> None:
+    def begin(self, effect: RunFunction, start: Callable[[Run], Any], tell: Tell) -> None:
         run = Run(effect, self.call, self.world, tell)
         self.running[effect.key] = (run, start(run), time.monotonic())
 

@@ -18,10 +18,11 @@ from fsm_agent.contexts import Context
 from fsm_agent.effects import RunFunction
 from fsm_agent.errors import Retry
 from fsm_agent.events import Event, FunctionProgress
-from fsm_agent.functions import Default, Function, Retries
+from fsm_agent.functions import Function
 from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
 from fsm_agent.outcomes import FunctionFailed, Returned
 from fsm_agent.perform import World
+from fsm_agent.policies import Default, Retries
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 

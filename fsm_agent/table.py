@@ -36,10 +36,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from fsm_agent.budgets import is_final, tallied, unblocked
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
-from fsm_agent.budgets import is_final, tallied, unblocked
 from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.reading import Asked, Spoken, Stopped
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State

@@ -17,7 +17,7 @@ FLOORS = [
     "errors values vector messages replies events contexts policies json_schemas signatures functions versions toolsets"
     " templates parsing prompts dialogs effects outcomes",
     # 1: the machine
-    "limits record budgets reading table machine results call",
+    "limits masking windows record budgets reading table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
@@ -27,8 +27,9 @@ FLOORS = [
     " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads perform"
-    " fallback rate_limit limited_client progress rounds drivers",
+    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads"
+    " result_pipeline result_cache perform running"
+    " fallback rate_limit limited_client middleware progress rounds drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",

@@ -1,0 +1,248 @@
+"""Does a result take the steps that it should, in order, the same in a thread and in a task?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm_agent.errors import UsageError
+from fsm_agent.events import ResultCached, ResultExtracted, ResultProcessed
+from fsm_agent.messages import FunctionCall, Image, Message
+from fsm_agent.outcomes import Returned
+from fsm_agent.result_pipeline import Piped, ResultPipeline, last_user_text, truncate, truncated
+
+CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
+DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]
+STEPS = ("processor", "extractor", "cacher")
+
+
+def sync(pipeline: ResultPipeline, outcome: Returned) -> Piped:
+    return pipeline.apply(CALL, outcome, DIALOG)
+
+
+def within_loop(pipeline: ResultPipeline, outcome: Returned) -> Piped:
+    async def main() -> Piped:
+        return sync(pipeline, outcome)
+
+    return asyncio.run(main())
+
+
+def as_task(pipeline: ResultPipeline, outcome: Returned) -> Piped:
+    return asyncio.run(pipeline.aapply(CALL, outcome, DIALOG))
+
+
+@pytest.fixture(params=[sync, within_loop, as_task])
+def apply(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "coroutine"])
+def step(request):
+    """Makes a step of a plain function: itself, or a coroutine function that really waits."""
+
+    def made(plain):
+        async def waiting(*args):
+            await asyncio.sleep(0)
+            return plain(*args)
+
+        return waiting if request.param else plain
+
+    return made
+
+
+@pytest.mark.spec("1.13", "1.14", "1.15")
+def test_the_defaults():
+    pipeline = ResultPipeline()
+    assert (pipeline.processor, pipeline.extractor, pipeline.cacher) == (None, None, None)
+    assert (pipeline.extraction_threshold, pipeline.inline_threshold) == (15_000, 2_000)
+    assert "0x" not in repr(ResultPipeline(processor=lambda name, text: None))
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "9", None])
+@pytest.mark.parametrize("name", ["extraction_threshold", "inline_threshold"])
+def test_a_threshold_is_a_number_of_tokens(name, value):
+    with pytest.raises(UsageError, match=f"{name} is {value!r}: a whole number of tokens"):
+        ResultPipeline(**{name: value})
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_is_a_function(name):
+    with pytest.raises(UsageError, match=f"the {name} of a ResultPipeline is 'x'"):
+        ResultPipeline(**{name: "x"})
+
+
+class TestSteps:
+    @pytest.mark.spec("1.13", "1.14", "1.15")
+    def test_all_three_in_order(self, apply, step):
+        asked, stored = [], {}
+
+        def keep(name, text):
+            stored[name] = text
+            return "kept"
+
+        pipeline = ResultPipeline(
+            processor=step(lambda *args: asked.append(args) or "p" * 100_000),
+            extractor=step(lambda *args: asked.append(args) or "e" * 10_000),
+            cacher=step(keep),
+        )
+        image = Image(url="https://example.org/a.png")
+        piped = apply(pipeline, Returned(text="raw", attachments=(image,), at_s=7.0))
+        assert piped == (
+            Returned(text="kept", attachments=(image,), at_s=7.0),
+            (
+                ResultProcessed("2.0", "search", original_tokens=1, processed_tokens=25_000),
+                ResultExtracted("2.0", "search", original_tokens=25_000, extracted_tokens=2_500),
+                ResultCached("2.0", "search", original_tokens=2_500, summary_tokens=1),
+            ),
+        )
+        assert asked == [("search", "raw"), ("search", "p" * 100_000, "Where is it?")]
+        assert stored == {"search": "e" * 10_000}
+
+    @pytest.mark.spec("1.14", "1.15")
+    @pytest.mark.parametrize(("name", "threshold"), [("extractor", 15_000), ("cacher", 2_000)])
+    def test_a_threshold_is_exceeded_by_one_token(self, apply, step, name, threshold):
+        pipeline = ResultPipeline(**{name: step(lambda *args: "short")})
+        at = Returned(text="x" * 4 * threshold)
+        assert apply(pipeline, at) == (at, ())
+        above = apply(pipeline, Returned(text=at.text + "x"))
+        assert above.outcome.text == "short"
+        assert [event.original_tokens for event in above.events] == [threshold + 1]
+
+    @pytest.mark.spec("1.14", "1.15")
+    def test_the_thresholds_are_open(self, apply):
+        pipeline = ResultPipeline(
+            extractor=lambda *args: "12345678", extraction_threshold=2, cacher=lambda *args: "1234", inline_threshold=1
+        )
+        assert apply(pipeline, Returned(text="x" * 9)).outcome.text == "1234"
+        assert apply(pipeline, Returned(text="x" * 4)) == (Returned(text="x" * 4), ())
+
+    @pytest.mark.spec("1.15")
+    def test_the_thresholds_are_of_what_the_step_before_left(self, apply):
+        refuse = pytest.fail
+        pipeline = ResultPipeline(processor=lambda *args: "short", extractor=refuse, cacher=refuse)
+        assert apply(pipeline, Returned(text="x" * 100_000)).outcome.text == "short"
+
+    @pytest.mark.spec("1.13", "1.14", "1.15")
+    @pytest.mark.parametrize("found", [None, "x" * 100_000])
+    def test_what_is_left_as_it_is_makes_no_event(self, apply, step, found):
+        outcome = Returned(text="x" * 100_000)
+        pipeline = ResultPipeline(**{name: step(lambda *args: found) for name in STEPS})
+        piped = apply(pipeline, outcome)
+        assert piped == (outcome, ())
+        assert piped.outcome is outcome
+
+    @pytest.mark.spec("1.13")
+    def test_an_error_takes_no_step(self, apply):
+        outcome = Returned(text="x" * 100_000, is_error=True)
+        assert apply(ResultPipeline(**dict.fromkeys(STEPS, pytest.fail)), outcome) == (outcome, ())
+
+    def test_without_steps(self, apply):
+        outcome = Returned(text="x" * 100_000)
+        assert apply(ResultPipeline(), outcome) == (outcome, ())
+
+    def test_an_empty_string_is_a_result(self, apply):
+        piped = apply(ResultPipeline(processor=lambda name, text: ""), Returned(text="abc"))
+        assert piped == (Returned(text=""), (ResultProcessed("2.0", "search", 1, 0),))
+
+    def test_half_a_character_gets_lost_here(self, apply):
+        piped = apply(ResultPipeline(processor=lambda name, text: "a\ud800"), Returned(text="abc"))
+        assert piped.outcome.text == "a?"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("name", STEPS)
+    def test_what_a_step_raises_is_raised(self, apply, step, name):
+        def wrong(*args):
+            raise KeyError("mine")
+
+        pipeline = ResultPipeline(**{name: step(wrong)}, extraction_threshold=0, inline_threshold=0)
+        with pytest.raises(KeyError, match="mine"):
+            apply(pipeline, Returned(text="x"))
+
+    def test_a_stop_iteration_does_not_pass_for_the_end(self, apply):
+        def wrong(*args):
+            raise StopIteration(Piped(Returned(text="wrong")))
+
+        with pytest.raises(RuntimeError):
+            apply(ResultPipeline(processor=wrong), Returned(text="x"))
+
+    @pytest.mark.parametrize("name", STEPS)
+    @pytest.mark.parametrize("found", [3, b"x", False, ["x"]])
+    def test_a_step_returns_a_string(self, apply, step, name, found):
+        pipeline = ResultPipeline(**{name: step(lambda *args: found)}, extraction_threshold=0, inline_threshold=0)
+        with pytest.raises(UsageError) as caught:
+            apply(pipeline, Returned(text="x"))
+        assert str(caught.value) == f"the {name} returned {found!r} for search: a string or None would be right"
+
+
+def test_who_runs_coroutines_may_be_given():
+    async def extract(name, text, query):
+        return query.upper()
+
+    def run(coroutine):
+        with contextlib.closing(coroutine):
+            try:
+                coroutine.send(None)
+            except StopIteration as end:
+                return f"{end.value} (run)"
+
+    piped = ResultPipeline(extractor=extract, extraction_threshold=0).apply(CALL, Returned(text="x"), DIALOG, run)
+    assert piped.outcome.text == "WHERE IS IT? (run)"
+
+
+@pytest.mark.spec("1.14")
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        (DIALOG, "Where is it?"),
+        ([], ""),
+        ([Message.of("assistant", "Hello?")], ""),
+        ([Message.of("user", Image(url="https://example.org/a.png"))], ""),
+    ],
+)
+def test_what_the_user_said_last(messages, text):
+    assert last_user_text(messages) == text
+
+
+class TestTruncated:
+    def test_head_and_tail_stay(self):
+        text = "a" * 100 + "b" * 100
+        assert truncated(text, 100) == "a" * 35 + "\n[… 131 characters left out …]\n" + "b" * 34
+
+    def test_what_fits_stays_as_it_is(self):
+        assert truncated("x" * 100, 100) == "x" * 100
+        assert truncate(100)("search", "x" * 100) is None
+
+    def test_as_a_processor(self):
+        assert truncate(100)("search", "x" * 101) == truncated("x" * 101, 100)
+
+    @given(st.text(st.characters(categories=["L", "Cs"]), max_size=300), st.integers(50, 120))
+    def test_it_is_never_longer_and_counts_right(self, text, max_chars):
+        short = truncated(text, max_chars)
+        assert len(short) <= max_chars
+        if short != text:
+            head, _, rest = short.partition("\n[… ")
+            count, _, tail = rest.partition(" characters left out …]\n")
+            assert text.startswith(head)
+            assert text.endswith(tail)
+            assert head
+            assert tail
+            assert len(head) + int(count) + len(tail) == len(text)
+
+    @pytest.mark.parametrize("shift", range(4))
+    def test_a_character_in_two_halves_is_not_parted(self, shift):
+        text = "x" * shift + "\ud83d\ude00" * 200
+        short = truncated(text, 100)
+        halves = short.replace("\ud83d\ude00", "")
+        assert not any("\ud800" <= c <= "\udfff" for c in halves)
+
+    @pytest.mark.parametrize("value", [49, -1, True, 99.5, None])
+    def test_nonsense_is_named(self, value):
+        with pytest.raises(UsageError, match=f"max_chars is {value!r}: a whole number from 50 on"):
+            truncate(value)
+        with pytest.raises(UsageError, match=f"max_chars is {value!r}"):
+            truncated("", value)
