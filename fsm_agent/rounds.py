@@ -87,8 +87,8 @@ class Round:
         """Tell the call of it; nothing when it was let go of before."""
         if key not in self.running:
             return ()
-        run, _, since = self.running.pop(key)
-        events = _ended(self.call, run, outcome, time.monotonic() - since)
+        run, _, _ = self.running.pop(key)
+        events = _ended(self.call, run, outcome)
         if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
             self.look()
         return events
@@ -98,10 +98,10 @@ def _started(effect: RunFunction) -> FunctionStarted:
     return FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json)
 
 
-def _ended(call: AgentCall, run: Run, outcome: Ended, duration_s: float) -> tuple[Event, ...]:
+def _ended(call: AgentCall, run: Run, outcome: Ended) -> tuple[Event, ...]:
     asked, text = run.effect.call, outcome.text if run.returned is None else run.returned
     is_error = not isinstance(outcome, Returned) or outcome.is_error
-    ended = FunctionEnded(asked.id, asked.name, text, is_error, duration_s)
+    ended = FunctionEnded(asked.id, asked.name, text, is_error, outcome.at_s - run.started_at_s)
     return (ended, *run.changes, *advance(call, run.effect.key, outcome))
 
 
@@ -150,11 +150,11 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
     yield _started(effect)
     if round.call.record.ending is not None:
         return
-    told, started_s = list[Event](), time.monotonic()
+    told = list[Event]()
     run = Run(effect, round.call, round.world, told.append)
     outcome = run_function(run)
     yield from told
-    yield from _ended(round.call, run, outcome, time.monotonic() - started_s)
+    yield from _ended(round.call, run, outcome)
     round.look()
 
 
@@ -162,8 +162,8 @@ async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
     """`arun_functions` for whoever does not listen meanwhile."""
     round = Round(call, world)
     if len(round.waiting) == 1 and _is_simple(round.waiting, call):
-        run, started_s = Run(round.waiting[0], call, world), time.monotonic()
-        return _ended(call, run, await arun_function(run), time.monotonic() - started_s)
+        run = Run(round.waiting[0], call, world)
+        return _ended(call, run, await arun_function(run))
     async with aclosing(_arun_together(round)) as events:
         return tuple([event async for event in events])
 

@@ -51,6 +51,7 @@ class Run:
         "is_cached",
         "releases",
         "returned",
+        "started_at_s",
         "world",
     )
 
@@ -58,6 +59,7 @@ class Run:
         self.effect = effect
         self.world = world
         self.depth = call.record.depth + 1
+        self.started_at_s = world.clock.now()
         self.attempt = 1
         self.is_cached = False
         self.releases: tuple[int, ...] = ()

@@ -31,9 +31,10 @@ from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import Message
 from fsm_agent.outcomes import Approved, Cancelled, Denied, Returned
-from fsm_agent.perform import World, current_depth
+from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
+from fsm_agent.running import current_depth
 from fsm_agent.testing import Delayed, Script, ScriptError, call
 
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])

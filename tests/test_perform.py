@@ -6,13 +6,14 @@ import asyncio
 import re
 
 import pytest
-from walking import add
+from walking import add, seeded
 
 from fsm_agent.effects import CallModel, Request, RunFunction
 from fsm_agent.errors import Overloaded, RateLimited
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.perform import SystemClock, World, begin, model_failed, run_function
+from fsm_agent.perform import SystemClock, World, begin, model_failed
+from fsm_agent.running import Run, run_function
 from fsm_agent.testing import Script
 
 
@@ -56,13 +57,13 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
         raise raised
 
     effect = RunFunction("run:1.0", FunctionCall(name="broken", arguments_json="{}"), Function.of(broken))
-    outcome = run_function(effect, 1, World.of(Script()))
+    outcome = run_function(Run(effect, seeded(), World.of(Script())))
     assert (outcome.text, outcome.is_error) == (text, True)
 
 
 def test_results_are_told_as_json_unless_they_are_text():
     effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
-    assert run_function(effect, 1, World.of(Script())).text == "42"
+    assert run_function(Run(effect, seeded(), World.of(Script()))).text == "42"
 
 
 def test_the_systems_clock_waits():

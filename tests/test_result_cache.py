@@ -8,15 +8,17 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from walking import seeded
 
 from fsm_agent.effects import RunFunction
 from fsm_agent.errors import UsageError
 from fsm_agent.events import ResultCached
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Returned
-from fsm_agent.perform import World, run_function
+from fsm_agent.perform import World
 from fsm_agent.result_cache import ResultCache
 from fsm_agent.result_pipeline import ResultPipeline
+from fsm_agent.running import Run, run_function
 from fsm_agent.testing import Script
 
 LINES = [f"line {n}" for n in range(1, 301)]
@@ -352,7 +354,7 @@ class TestFunction:
     def test_the_model_is_told_what_is_wrong(self):
         call = FunctionCall(name="result_cache", arguments_json='{"operation": "read", "ref": "ref_0002"}', id="4.0")
         effect = RunFunction("run:4.0", call, filled(TEXT).function)
-        returned = run_function(effect, 1, World.of(Script([])))
+        returned = run_function(Run(effect, seeded(), World.of(Script([]))))
         assert returned.is_error
         assert returned.text == "LookupError: there is no 'ref_0002': kept is ref_0001"
 
