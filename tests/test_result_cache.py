@@ -254,6 +254,7 @@ class TestGrep:
                 "5- ", "6: def g():", "7-     pass", "8- # os",
             ]),
             ({"pattern": "# os", "lines": 1, "end": 8}, ["7-     pass", "8: # os"]),
+            ({"pattern": "exit", "lines": 9, "start": 3, "end": 4}, ["3- def f():", "4:     os.exit()"]),
             ({"pattern": "import", "lines": 9, "end": 2}, ["1: import os", "2- "]),
             ({"pattern": "s\n\nd", "lines": 0}, ["1: import os", "2: ", "3: def f():"]),
             ({"pattern": "OS"}, ["['OS' is in none of the lines 1 to 8]"]),
