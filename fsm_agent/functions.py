@@ -56,6 +56,7 @@ class Function(Policy):
             raise UsageError(f"call of function {self.name!r} is {self.call!r}, which cannot be called")
         if self.acall and not self.call:
             raise UsageError(f"function {self.name!r} has acall without call: acall is its twin under asyncio")
+        object.__setattr__(self, "description", self.description or "")
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())

@@ -76,8 +76,9 @@ def _check(window: str, name: str, value: int) -> None:
         raise UsageError(f"{window}({name}={value!r}): a whole number from 1 on would be right")
 
 
-def _window(messages: Sequence[Message], room: int, size: Callable[[Sequence[Message]], int]) -> Sequence[Message]:
+def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Message]], int]) -> Sequence[Message]:
     """The pinned messages and the newest groups whose sizes together are within ``room``."""
+    messages = list(dialog)
     pinned = _pinned(messages)
     first = pinned[-1] + 1 if pinned else 0
     start = len(messages)
@@ -88,13 +89,13 @@ def _window(messages: Sequence[Message], room: int, size: Callable[[Sequence[Mes
             break
         start = begin
     if start == 0:
-        return messages
+        return dialog
     if start > first and messages[start].function_calls:
         pinned += [i for i in _asked_last(messages, start) if i >= first]
     return (*[messages[i] for i in pinned if i < start], *messages[start:])
 
 
-def _group_start(messages: Sequence[Message], end: int) -> int:
+def _group_start(messages: list[Message], end: int) -> int:
     """Where the message or the round begins that ends before ``end``."""
     start = end - 1
     while start > 0 and messages[start].role == "tool":
@@ -102,7 +103,7 @@ def _group_start(messages: Sequence[Message], end: int) -> int:
     return start
 
 
-def _pinned(messages: Sequence[Message]) -> list[int]:
+def _pinned(messages: list[Message]) -> list[int]:
     """Places of the system messages at the beginning and of the first message of a user."""
     pinned: list[int] = []
     for place, message in enumerate(messages):
@@ -113,7 +114,7 @@ def _pinned(messages: Sequence[Message]) -> list[int]:
     return pinned
 
 
-def _asked_last(messages: Sequence[Message], start: int) -> list[int]:
+def _asked_last(messages: list[Message], start: int) -> list[int]:
     """The place of the newest user's message before ``start``."""
     return next(([place] for place in range(start - 1, -1, -1) if messages[place].role == "user"), [])
 
@@ -140,13 +141,14 @@ def broken_round(messages: Sequence[Message]) -> str:
         return "left no message"
     open_calls: dict[str, str] = {}
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, FunctionResult)]
-        for result in results:
-            if open_calls.pop(result.id, None) is None:
-                return f"left the result {result.id!r} of {result.name!r} without the message that asks for it"
-        if open_calls and message.role != "tool":
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, FunctionResult) and open_calls.pop(part.id, None) is None:
+                    return f"left the result {part.id!r} of {part.name!r} without the message that asks for it"
+        elif open_calls:
             break
-        open_calls |= {call.id: call.name for call in message.function_calls}
+        elif message.role == "assistant":
+            open_calls = {call.id: call.name for call in message.function_calls}
     if open_calls:
         id, name = next(iter(open_calls.items()))
         return f"left the call {id!r} of {name!r} without its result"

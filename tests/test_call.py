@@ -204,7 +204,7 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
-        (function_call("multiply", a=1), "There is no function 'multiply'. There are: add, erase, tick."),
+        (function_call("multiply", a=1), "There is no function 'multiply'. There are: add, erase, tick, login, fetch."),
         (FunctionCall(name="add", arguments_json='{"a": 1'), "Invalid JSON"),
         (FunctionCall(name="add", arguments_json="[1, 2]"), "should be an object"),
         (function_call("add", a="x", b=1, c=2), "a: Input should be a valid integer"),

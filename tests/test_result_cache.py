@@ -8,18 +8,15 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from walking import seeded
 
-from fsm_agent.effects import RunFunction
+from fsm_agent import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.events import ResultCached
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Returned
-from fsm_agent.perform import World
 from fsm_agent.result_cache import ResultCache
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.running import Run, run_function
-from fsm_agent.testing import Script
+from fsm_agent.testing import call
 
 LINES = [f"line {n}" for n in range(1, 301)]
 TEXT = "\n".join(LINES) + "\n"
@@ -256,6 +253,7 @@ class TestGrep:
                 "5- ", "6: def g():", "7-     pass", "8- # os",
             ]),
             ({"pattern": "# os", "lines": 1, "end": 8}, ["7-     pass", "8: # os"]),
+            ({"pattern": "exit", "lines": 9, "start": 3, "end": 4}, ["3- def f():", "4:     os.exit()"]),
             ({"pattern": "import", "lines": 9, "end": 2}, ["1: import os", "2- "]),
             ({"pattern": "s\n\nd", "lines": 0}, ["1: import os", "2: ", "3: def f():"]),
             ({"pattern": "OS"}, ["['OS' is in none of the lines 1 to 8]"]),
@@ -351,12 +349,16 @@ class TestFunction:
         assert sum(map(len, said)) < 8_100
 
     @pytest.mark.spec("1.34")
-    def test_the_model_is_told_what_is_wrong(self):
-        call = FunctionCall(name="result_cache", arguments_json='{"operation": "read", "ref": "ref_0002"}', id="4.0")
-        effect = RunFunction("run:4.0", call, filled(TEXT).function)
-        returned = run_function(Run(effect, seeded(), World.of(Script([]))))
-        assert returned.is_error
-        assert returned.text == "LookupError: there is no 'ref_0002': kept is ref_0001"
+    def test_an_agent_reads_in_it_and_is_told_what_is_wrong(self, script):
+        again = call("result_cache", operation="head", ref="ref_0001", lines=1)
+        client = script(again, again, call("result_cache", operation="read", ref="ref_0002"), "done")
+        Agent(client, functions=[filled(TEXT).function]).call("Read.")
+        told = [message.parts[0] for message in client.requests[-1].messages if message.role == "tool"]
+        assert [(result.text, result.is_error) for result in told] == [
+            ("line 1", False),
+            ("line 1", False),  # what it said may be masked by now, so it is said again
+            ("LookupError: there is no 'ref_0002': kept is ref_0001", True),
+        ]
 
     def test_arguments_are_checked(self):
         function = ResultCache().function

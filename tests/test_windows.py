@@ -51,6 +51,7 @@ class TestKeepLastN:
     def test_only_system_messages_at_the_beginning_are_pinned(self):
         warning = Message.of("system", "You repeat yourself.")
         assert list(KeepLastN(1)([SYSTEM, TASK, warning, MORE, MORE])) == [SYSTEM, TASK, MORE]
+        assert list(KeepLastN(1)([Message.of("assistant", "Hello?"), warning, TASK, MORE, MORE])) == [TASK, MORE]
 
     def test_without_system_or_user(self):
         assert list(KeepLastN(1)([TASK, MORE, MORE])) == [TASK, MORE]
