@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
@@ -10,21 +10,28 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 from fsm_agent.call import AgentCall
+from fsm_agent.contexts import Context
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.events import Event
 from fsm_agent.functions import Function
+from fsm_agent.hooks import check_hooks, notify
 from fsm_agent.limits import Limits
+from fsm_agent.masking import Masking
 from fsm_agent.messages import Message
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
+from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.results import CallResult
 from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
+from fsm_agent.toolsets import Functions, Toolset, functions_of
+from fsm_agent.views import View
+from fsm_agent.windows import Processor
 
 if TYPE_CHECKING:
     from fsm_agent.client import Client
@@ -42,33 +49,47 @@ class Agent:
     Args:
         model: ``"provider:model"``, or a client.
         system: The system prompt; text, or a `Prompt` whose variables are given to `init_dialog`.
-        functions: What the model may ask for: `Function`s or plain callables.
+        functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
+            servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.
         name: For traces and snapshots.
         limits: The budgets of each call.
         settings: How the model shall answer.
-        stop_when: Ends a call at a reply; see `StopContext`.
+        stop_when: Ends a call at a reply; see `fsm_agent.stopping`.
         approve: Says whether a function that needs approval may be called; without one, the call is suspended.
+        masking: When old results are no longer shown to the model; None: never.
+        processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
+        results: What is done to the results of functions before the model is told.
+        hooks: Objects that are told of events by name; see `fsm_agent.hooks`.
         world: More of what performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
     """
 
     model: str | Client
     _: KW_ONLY
     system: str | Prompt = ""
-    functions: Iterable[Function | Callable[..., Any]] = ()
+    functions: Functions = ()
     output: Any = str
     name: str = "agent"
     limits: Limits = Limits()
     settings: Settings = Settings()
     stop_when: StopWhen | None = None
     approve: Approve | None = None
+    masking: Masking | None = None
+    processors: Sequence[Processor] = ()
+    results: ResultPipeline | None = None
+    hooks: Sequence[Any] = ()
     world: Mapping[str, Any] = field(default_factory=dict)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
+    _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
     def __post_init__(self) -> None:
-        prompt = Prompt("{{ task }}", path=self.name, functions=self.functions, output=self.output)
-        object.__setattr__(self, "functions", prompt.functions)
-        object.__setattr__(self, "prompt", prompt)
+        given = tuple(self.functions)
+        is_fixed = not any(hasattr(type(item), "functions") for item in given)
+        functions = functions_of(given) if is_fixed else given
+        prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
+        for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
+            object.__setattr__(self, name, value)
+        check_hooks(self.hooks)
 
     @cached_property
     def client(self) -> Client:
@@ -85,14 +106,14 @@ class Agent:
 
     @cached_property
     def _world(self) -> World:
-        return World.of(self.client, approve=self.approve, **self.world)
+        return World.of(self.client, approve=self.approve, results=self.results, **self.world)
 
     def init_dialog(self, **values: Any) -> Dialog:
         """A fresh dialog: the system prompt, if there is one, with its variables."""
         if isinstance(self.system, Prompt):
             text = render(self.system.template, values)
-            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system))
-        return Dialog([Message.of("system", self.system)] if self.system else ())
+            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self._offered(None)))
+        return Dialog(self._opening)
 
     def seed(
         self,
@@ -101,6 +122,7 @@ class Agent:
         *,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
+        deps: Any = None,
         **values: Any,
     ) -> AgentCall:
         """An agent call that has not begun.
@@ -109,6 +131,7 @@ class Agent:
             task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer.
             args: Settings for this call, over the agent's.
             parser_args: Keyword arguments for the prompt's parser.
+            deps: What functions find in their `Context`.
             values: The prompt's variables.
 
         Raises:
@@ -116,27 +139,36 @@ class Agent:
         """
         if values and not isinstance(task, Prompt):
             raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt, not for {task!r:.60}")
-        match task:
-            case Dialog():
-                dialog = task
-            case Message():
-                dialog = self.init_dialog().append(task)
-            case str() | Prompt():
-                dialog = self.init_dialog().put(task, **values)
-            case _:
-                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+        dialog, prompt = self._asked(task, values)
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
-        prompt = self.prompt if dialog.top_prompt is None or isinstance(task, str | Message) else dialog.top_prompt
         return AgentCall.seed(
             dialog,
-            self._parsed(self._governed(prompt), parser_args),
+            self._parsed(self._governed(prompt, self._offered(deps)), parser_args),
             limits=self.limits,
             depth=current_depth(),
-            settings=self.settings.override(args or {}),
-            stop_when=self.stop_when,
+            **self._kept(args, deps),
         )
+
+    def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Dialog, Prompt]:
+        """The dialog that waits for an answer, and the prompt that governs it."""
+        if isinstance(task, str):
+            return self.init_dialog().put(task), self.prompt
+        match task:
+            case Prompt():
+                return self.init_dialog().put(task, **values), task
+            case Dialog():
+                return task, task.top_prompt or self.prompt
+            case Message():
+                return self.init_dialog().append(task), self.prompt
+        raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+
+    def _kept(self, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+        """What a call has of the agent, and no record keeps."""
+        view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
+        settings = self.settings.override(args) if args else self.settings
+        return {"settings": settings, "stop_when": self.stop_when, "view": view, "deps": deps}
 
     def restore(
         self,
@@ -145,14 +177,15 @@ class Agent:
         *,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
+        deps: Any = None,
     ) -> AgentCall:
         """A call of this agent from its `snapshot`, with the prompt and arguments that it was made with.
 
         Raises:
             SnapshotError: The document is damaged, or of another prompt.
         """
-        governed = self._parsed(self.prompt if prompt is None else self._governed(prompt), parser_args)
-        return restore(document, governed, settings=self.settings.override(args or {}), stop_when=self.stop_when)
+        governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
+        return restore(document, governed, **self._kept(args, deps))
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -169,11 +202,11 @@ class Agent:
 
     def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """Drive a call from wherever it stands; with a sink, every event is given to it."""
-        return run(call, self._world, sink).result()
+        return run(call, self._world, self._told(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
-        return (await arun(call, self._world, sink)).result()
+        return (await arun(call, self._world, self._told(sink))).result()
 
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
         """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
@@ -183,7 +216,9 @@ class Agent:
         """
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
         with closing(drive(call, self._world)) as events:
-            yield from events
+            for event in events:
+                notify(self.hooks, event)
+                yield event
         if not call.effects:
             call.result()
 
@@ -192,18 +227,64 @@ class Agent:
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
+                notify(self.hooks, event)
                 yield event
         if not call.effects:
             call.result()
 
-    def _governed(self, prompt: Prompt) -> Prompt:
+    def as_function(self, name: str | None = None, description: str | None = None, **policy: Any) -> Function:
+        """This agent as a function of another: it is given a task, and its output is the result.
+
+        It is told as an error when it fails, also when agents are nested deeper than `Limits.depth`.
+
+        Args:
+            name: What the model calls it; the agent's name by default.
+            description: What it is good at, for the model.
+            policy: As of `Function.of`.
+        """
+
+        def ask(context: Context, task: str) -> Any:
+            return self.call(task, deps=context.deps).output
+
+        async def aask(context: Context, task: str) -> Any:
+            return (await self.acall(task, deps=context.deps)).output
+
+        return Function.of(ask, name=name or self.name, description=description or "", acall=aask, **policy)
+
+    def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+        if not self.hooks:
+            return sink
+
+        def tell(event: Event) -> None:
+            notify(self.hooks, event)
+            if sink is not None:
+                sink(event)
+
+        return tell
+
+    @cached_property
+    def _opening(self) -> tuple[Message, ...]:
+        return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
+
+    def _offered(self, deps: Any) -> tuple[Function, ...]:
+        """The functions of one call."""
+        if self._is_fixed:
+            return self.prompt.offers
+        found = list[Function]()
+        for item in self.functions:
+            found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
+        return tuple(found)
+
+    def _governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
         """``prompt`` with the agent's functions and output where it has none of its own."""
-        functions = prompt.functions or self.functions
+        if prompt is self.prompt and self._is_fixed:
+            return prompt
+        functions = prompt.offers or offered
         output = self.output if prompt.output is str and prompt.parser is None else prompt.output
-        if functions == prompt.functions and output is prompt.output:
+        if functions == prompt.offers and output is prompt.output:
             return prompt
         governed = self._governing.get(prompt)
-        if governed is None:
+        if governed is None or governed.offers != functions:
             governed = self._governing[prompt] = prompt.extend(functions=functions, output=output)
         return governed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from pydantic_core import from_json
 from transitions import Machine, MachineError
@@ -36,9 +36,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import CallRecord, Reason, State
 from fsm_agent.results import CallResult
-
-# What of the dialog a model is shown; pure.  The dialog itself stays as it is.
-View: TypeAlias = Callable[[Sequence[Message], CallRecord], Sequence[Message]]
+from fsm_agent.views import View
 
 _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that begins so
     "begin": (Begun,),
@@ -63,7 +61,7 @@ class AgentCall:
         prompt: The task's: functions, output, handlers.
         settings: How the model shall answer.
         stop_when: Ends the call at a reply; pure.
-        view: What of the dialog the model is shown; pure.
+        view: What of the dialog the model is shown; None: all of it.
         deps: What functions find in their `Context`; nothing here looks at it.
     """
 
@@ -247,9 +245,9 @@ class AgentCall:
             prompt = prompt.exception_handler if r.branch else prompt
             if settings.tool_choice != "none":
                 functions = offered(r, prompt)
-        messages: Sequence[Message] = (*r.dialog, *r.branch) if r.branch else r.dialog
+        messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         return Request(
-            messages=self.view(messages, r) if self.view else messages,
+            messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
             output=prompt.expected,
@@ -274,8 +272,12 @@ class AgentCall:
 
     def _succeeded(self) -> set[str]:
         """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""
-        for f in self.record.function_calls[self._folded :]:
+        calls = self.record.function_calls
+        while self._folded < len(calls):
+            f = calls[self._folded]
+            self._folded += 1
             if f.succeeded:
                 self._seen.add(f.fingerprint)
-        self._folded = len(self.record.function_calls)
+        if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
+            return self._seen - {f.fingerprint for f in calls if f.id in hidden}
         return self._seen

@@ -63,10 +63,12 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
             yield from expire(call, world)
             continue
         match first:
-            case CallModel() if streaming:
-                yield from _stream_model(call, first, world)
             case CallModel():
-                yield from _ask_model(call, first, world)
+                yield from _masked(call)
+                if streaming:
+                    yield from _stream_model(call, first, world)
+                else:
+                    yield from _ask_model(call, first, world)
             case RunFunction():
                 yield from run_functions(call, world)
             case Begin():
@@ -87,8 +89,10 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         before, first = call.record, effects[0]
         events: AsyncEvents | None = None
         if not is_late(call, world):
-            if isinstance(first, CallModel) and streaming:
-                events = _astream_model(call, first, world)
+            if isinstance(first, CallModel):
+                for event in _masked(call):
+                    yield event
+                events = _astream_model(call, first, world) if streaming else None
             elif isinstance(first, RunFunction):
                 events = arun_functions(call, world)
         if events is None:
@@ -137,6 +141,12 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 
 
 # The model
+
+
+def _masked(call: AgentCall) -> tuple[Event, ...]:
+    """What the request that is wanted does not show any more."""
+    news = call.view.news() if call.view else None
+    return (news,) if news else ()
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
@@ -190,8 +200,7 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
 
 
 def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
-    completed = ReplyCompleted(reply.message.text, reply.message.function_calls, reply.usage)
-    return (completed, *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
+    return (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
 
 
 def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:

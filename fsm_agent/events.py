@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fsm_agent.messages import FunctionCall
-from fsm_agent.replies import Usage
+from fsm_agent.replies import Reply, Usage
 from fsm_agent.values import quick
 
 
@@ -57,9 +57,22 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsD
 class ReplyCompleted:
     """The model's reply is complete."""
 
-    text: str
-    function_calls: tuple[FunctionCall, ...]
-    usage: Usage
+    reply: Reply
+
+    @property
+    def text(self) -> str:
+        """What it says in words."""
+        return self.reply.message.text
+
+    @property
+    def function_calls(self) -> tuple[FunctionCall, ...]:
+        """The functions that it asks for."""
+        return self.reply.message.function_calls
+
+    @property
+    def usage(self) -> Usage:
+        """What it cost."""
+        return self.reply.usage
 
 
 @quick

@@ -44,6 +44,7 @@ class Function(Policy):
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
     _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,6 +63,8 @@ class Function(Policy):
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
         validator = self.validator or schema_validator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
+        governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
+        object.__setattr__(self, "is_plain", not governed)
 
     @classmethod
     def of(

@@ -18,7 +18,7 @@ from fsm_agent.contexts import Context
 from fsm_agent.effects import RunFunction
 from fsm_agent.errors import Retry
 from fsm_agent.events import Event, FunctionProgress
-from fsm_agent.functions import Function
+from fsm_agent.functions import Function, result_text
 from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
 from fsm_agent.outcomes import FunctionFailed, Returned
 from fsm_agent.perform import World
@@ -72,6 +72,11 @@ class Run:
     @property
     def function(self) -> Function:
         return self.effect.function
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to it but the function."""
+        return self.function.is_plain and self.world.results is None
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more."""
@@ -139,6 +144,12 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
+        if run.is_plain:
+            try:
+                value = run.function.run(run.effect.call.arguments_json)
+                return _returned(wait(_awaited(value)) if inspect.isawaitable(value) else value, run)
+            except Exception as error:
+                return _raised(error, run)
         steps = _attempts(run)
         delay_s = next(steps)
         try:
@@ -170,6 +181,12 @@ async def arun_function(run: Run) -> Ended:
         return await asyncio.wrap_future(Child[Ended](partial(run_function, run)).future)
     token = _run.set(run)
     try:
+        if run.is_plain:
+            try:
+                value = run.function.arun(run.effect.call.arguments_json)
+                return _returned(await _awaited(value) if inspect.isawaitable(value) else value, run)
+            except Exception as error:
+                return _raised(error, run)
         steps = _attempts(run)
         delay_s = next(steps)
         try:
@@ -204,10 +221,12 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
     while True:
         try:
             value = yield None
-        except Retry as error:
-            return _error(str(error), run)
         except Exception as error:
-            if run.attempt < retries.attempts and (retries.retry_if is None or retries.retry_if(error)):
+            if (
+                not isinstance(error, Retry)
+                and run.attempt < retries.attempts
+                and (retries.retry_if is None or retries.retry_if(error))
+            ):
                 jitter = 1 - retries.jitter * run.world.random()
                 yield min(retries.delay_s * 2 ** (run.attempt - 1), retries.max_delay_s) * jitter
                 run.attempt += 1
@@ -266,6 +285,8 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 def _returned(value: Any, run: Run) -> Returned:
+    if isinstance(value, str | int) and run.is_plain:
+        return Returned(text=result_text(value), at_s=run.world.clock.now())
     text, attachments = _said(value, run)
     return Returned(
         text=text,
@@ -289,6 +310,8 @@ def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 
 def _raised(error: Exception, run: Run) -> Ended:
     """What an exception means: by default the model is told its type and text, not where it came from."""
+    if isinstance(error, Retry):
+        return _error(str(error), run)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     match run.function.on_error:
         case "fail":

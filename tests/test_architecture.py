@@ -17,7 +17,7 @@ FLOORS = [
     "errors values vector messages replies events contexts policies json_schemas signatures functions versions toolsets"
     " templates parsing prompts dialogs effects outcomes",
     # 1: the machine
-    "limits masking windows record budgets reading table machine results call",
+    "limits masking windows record views budgets reading stopping table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
@@ -31,7 +31,7 @@ FLOORS = [
     " result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers",
     # 4: surfaces
-    "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
+    "hooks agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",
     # 5: the public list
     "__init__",

@@ -1,0 +1,83 @@
+"""When may a call end before the model is done?
+
+Each of these makes a `stop_when`: given to an agent, it is asked at every reply, before any function of that reply
+is run.
+"""
+
+from __future__ import annotations
+
+from fsm_agent.errors import UsageError
+from fsm_agent.reading import Stop, StopContext, StopWhen
+
+
+def stop_on(name: str) -> StopWhen:
+    """Stop when the model calls the function of this name; its arguments are the call's output."""
+
+    def stops(context: StopContext) -> Stop | None:
+        called = next((f for f in context.reply.message.function_calls if f.name == name), None)
+        return None if called is None else Stop(f"{name} was called", called.arguments_json or "{}")
+
+    return stops
+
+
+def max_function_calls(most: int) -> StopWhen:
+    """Stop when the model asks for functions although it has asked for so many already."""
+    _check("max_function_calls", most)
+
+    def stops(context: StopContext) -> str | None:
+        asked = len(context.reply.message.function_calls)
+        over = asked > 0 and context.function_calls + asked > most
+        return f"more than {most} function calls" if over else None
+
+    return stops
+
+
+def max_tokens(most: int) -> StopWhen:
+    """Stop when all replies together, this one included, have used more tokens and the model asks for functions."""
+    _check("max_tokens", most)
+
+    def stops(context: StopContext) -> str | None:
+        over = context.usage.total_tokens > most and context.reply.message.function_calls
+        return f"{context.usage.total_tokens} tokens are more than {most}" if over else None
+
+    return stops
+
+
+def max_cost_usd(
+    most: float, *, input_usd: float, output_usd: float, cached_usd: float | None = None, cache_write_usd: float = 0.0
+) -> StopWhen:
+    """Stop when all replies together have cost more and the model asks for functions.
+
+    Args:
+        most: In US dollars.
+        input_usd: The price of a million input tokens.
+        output_usd: The price of a million output tokens, reasoning included.
+        cached_usd: The price of a million input tokens that were read from a cache; None: as others.
+        cache_write_usd: What writing a million input tokens to a cache costs on top.
+    """
+    _check("max_cost_usd", most)
+
+    def stops(context: StopContext) -> str | None:
+        usage = context.usage
+        cached = usage.cached_tokens or 0
+        cost = ((usage.input_tokens or 0) - cached) * input_usd + (usage.output_tokens or 0) * output_usd
+        cost += cached * (input_usd if cached_usd is None else cached_usd)
+        cost = (cost + (usage.cache_write_tokens or 0) * cache_write_usd) / 1_000_000
+        over = cost > most and context.reply.message.function_calls
+        return f"${cost:.4f} are more than ${most:g}" if over else None
+
+    return stops
+
+
+def any_of(*conditions: StopWhen) -> StopWhen:
+    """Stop when one of these says so; the first that does gives the reason."""
+
+    def stops(context: StopContext) -> bool | str | Stop | None:
+        return next((verdict for condition in conditions if (verdict := condition(context))), None)
+
+    return stops
+
+
+def _check(name: str, most: float) -> None:
+    if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
+        raise UsageError(f"{name}({most!r}): a number from 0 on would be right")
