@@ -14,7 +14,8 @@ from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
-from fsm_agent.providers.gemini import UNSIGNED, GeminiProfile
+from fsm_agent.providers.gemini import GeminiProfile
+from fsm_agent.providers.gemini_contents import UNSIGNED
 
 Body = dict[str, Any]
 _OURS = {

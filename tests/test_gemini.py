@@ -16,7 +16,8 @@ from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, Prov
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.parsing import Output
-from fsm_agent.providers.gemini import BUDGETS, UNSIGNED, GeminiProfile
+from fsm_agent.providers.gemini import BUDGETS, GeminiProfile
+from fsm_agent.providers.gemini_contents import UNSIGNED
 from fsm_agent.providers.wire import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
