@@ -107,8 +107,7 @@ class Document(_File):
             UsageError: The source is none of these, or holds neither a PDF nor text.
         """
         if _is_url(source):
-            path = str(source).partition("://")[2].partition("?")[0].partition("#")[0].partition("/")[2]
-            return cls(url=str(source), media_type=_TEXT_TYPES.get(_suffix(path), PDF), name=name)
+            return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
         data = _bytes_of(source, "document")
         told = ""
         if isinstance(source, str) and _is_data_url(source):
@@ -119,7 +118,7 @@ class Document(_File):
             return cls(data=data, name=name)
         if not data or not _is_text(data):
             raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
-        of_name = _TEXT_TYPES.get(_suffix(name or ""), "text/plain")
+        of_name = _TEXT_TYPES.get(PurePath(name or "").suffix.lower(), "text/plain")
         return cls(data=data, media_type=told if told in _TEXT_TYPES.values() else of_name, name=name)
 
     @property
@@ -160,7 +159,9 @@ def _bytes_of(source: str | bytes | Path, what: str) -> bytes:
         raise UsageError(f"no {what} can be read from {repr(source)[:200]}: {problem}") from error
 
 
-def _suffix(path: str) -> str:
+def url_suffix(url: str) -> str:
+    """The end of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
     return PurePath(path).suffix.lower()
 
 

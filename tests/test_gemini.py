@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.parsing import Output
 from fsm_agent.providers.gemini import BUDGETS, GeminiProfile
 from fsm_agent.providers.gemini_contents import UNSIGNED
@@ -405,6 +405,10 @@ def test_what_was_answered_can_be_sent_back() -> None:
         assert contents(reply.message) == [{"role": "model", "parts": parts[1:]}]
 
 
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+
+
 class Unit(Enum):
     METRE = "m"
 
@@ -424,9 +428,9 @@ def test_requests_are_what_the_official_sdk_takes(output: Any) -> None:
     )
     body = encoded(
         SYSTEM,
-        Message.of("user", "look", Image.of(PNG), Image(url="https://x/y.png"), "again"),
+        Message.of("user", "look", *SHOWN, Image(url="https://x/y.png"), "again"),
         Message.of("assistant", Text("Well.", "c2ln"), *CALLS, Opaque(wire="gemini", data=OPAQUE)),
-        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="") for call in CALLS]),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="", attachments=SHOWN) for call in CALLS]),
         functions=(ADD, WAIT),
         tool_choice="add",
         output=Output(output),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text, url_suffix
 from fsm_agent.providers.anthropic_reply import arguments_object
 from fsm_agent.providers.attachments import announced, check_visible
 from fsm_agent.providers.gemini_reply import WIRE
@@ -134,8 +133,7 @@ def _media_type(part: Image | Document) -> str | None:
     """The type that the wire knows: text of another kind than plain is refused by some models."""
     if isinstance(part, Document):
         return "text/plain" if part.is_text else part.media_type
-    path = urlsplit(part.url or "").path.lower()
-    return part.media_type or _IMAGE_TYPES.get(path[path.rfind(".") :])
+    return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))
 
 
 def _system(message: Message) -> list[dict[str, Any]]:
