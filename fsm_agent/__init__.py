@@ -42,7 +42,7 @@ _MODULES = {
     "functions": ("Function", "function"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
-    "messages": ("Document", "FunctionCall", "Image", "Message"),
+    "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
     "prompt_library": ("Prompts", "register_prompt"),
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from fsm_agent.functions import function as function
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
+    from fsm_agent.messages import Citation as Citation
     from fsm_agent.messages import Document as Document
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image

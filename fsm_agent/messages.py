@@ -25,12 +25,24 @@ _TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """A source that a provider names for what its model said."""
+
+    url: str | None = None
+    title: str | None = None  # of the page or file
+    quote: str | None = None  # what is said there
+    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no place that is known
+    end: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """What is said in words."""
 
     text: str
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part
+    annotations: tuple[Citation, ...] = field(default=(), repr=False)
     kind: Literal["text"] = field(default="text", repr=False)
 
 

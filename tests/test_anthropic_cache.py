@@ -13,7 +13,6 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
 from fsm_agent.providers.anthropic import AnthropicProfile
-from fsm_agent.providers.anthropic_cache import MOST
 from fsm_agent.providers.gemini import Gemini
 from fsm_agent.providers.openai_chat import OpenAIChat
 from fsm_agent.providers.openai_responses import OpenAIResponses
@@ -22,6 +21,7 @@ from fsm_agent.providers.wire import Codec, Profile
 MARK, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 ADD, WAIT = Function(name="add"), Function(name="wait")
 SYSTEM, USER = Message.of("system", "Be terse."), Message.of("user", "hi")
+MOST = 4  # that the service takes
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 
 

@@ -19,7 +19,7 @@ FLOORS = [
     "limits record reading table machine results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.attachments"
-    " providers.openai_parts"
+    " providers.openai_parts providers.citations"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"

@@ -26,6 +26,7 @@ from fsm_agent.messages import (
     Text,
 )
 from fsm_agent.providers.attachments import check_visible, file_name, misplaced
+from fsm_agent.providers.citations import citations
 from fsm_agent.providers.openai_parts import arguments_object, call_id, text_or_none
 from fsm_agent.providers.wire import Profile
 
@@ -48,9 +49,10 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
     """An item as parts of a message."""
     kind = item_type(item)
     if kind == "message":
-        content, texts = _hollow(entries(item.get("content")))
+        content, _ = _hollow(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
-        yield from [Text(text) for text in texts]
+        said = [entry for entry in entries(item.get("content")) if _is_told(entry)]
+        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in said]
     elif kind == "reasoning":
         summary, told = _hollow(entries(item.get("summary")))
         content, thought = _hollow(entries(item.get("content")))
