@@ -5,6 +5,8 @@ from __future__ import annotations
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import PDF, Document, FunctionResult, Image
 
+MEDIA = (Image, Document)  # for `isinstance`, which is faster with it than with a union made on the spot
+
 
 def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
     """Refuse what the model cannot see: images, and PDFs, whose pages are images to it.

@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text, url_suffix
 from fsm_agent.providers.anthropic_reply import arguments_object
-from fsm_agent.providers.attachments import announced, check_visible
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible
 from fsm_agent.providers.gemini_reply import WIRE
 
 # Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
@@ -63,7 +63,8 @@ class DialogInContents:
                 self.contents[-1]["parts"] += self._user_parts(message.parts)
             else:
                 self.contents.append({"role": "user", "parts": self._user_parts(message.parts)})
-            beside += self._beside(message)
+            if message.role != "assistant":
+                beside += self._beside(message)
             last_role = message.role
         if beside:
             self.contents.append({"role": "user", "parts": beside})
@@ -74,7 +75,7 @@ class DialogInContents:
         for part in parts:
             if isinstance(part, Text) and part.text:
                 said.append({"text": part.text})
-            elif isinstance(part, Image | Document):
+            elif isinstance(part, MEDIA):
                 said += self._named(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 said.append(part.data)
@@ -89,7 +90,7 @@ class DialogInContents:
             elif isinstance(part, FunctionCall):
                 parts.append(_signed(_call(part), part.signature or (None if is_signed else UNSIGNED)))
                 is_signed = True
-            elif isinstance(part, Image | Document):
+            elif isinstance(part, MEDIA):
                 parts += self._named(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 parts.append(part.data)
@@ -138,7 +139,7 @@ def _media_type(part: Image | Document) -> str | None:
 
 def _system(message: Message) -> list[dict[str, Any]]:
     for part in message.parts:
-        if isinstance(part, Image | Document):
+        if isinstance(part, MEDIA):
             raise UsageError(f"a system message cannot hold an image or a document: {part!r}")
     text = "".join([part.text for part in message.parts if isinstance(part, Text)])
     opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]

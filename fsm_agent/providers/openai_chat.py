@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
-from fsm_agent.providers.attachments import announced, check_visible, file_name, in_words, misplaced, untakeable
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -80,7 +80,8 @@ def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iter
             yield {"role": "user", "content": beside}
             beside = []
         yield from _entries(message, model, profile)
-        beside += _attached(message, model, profile)
+        if message.role != "assistant":
+            beside += _attached(message, model, profile)
     if beside:
         yield {"role": "user", "content": beside}
 
@@ -115,7 +116,7 @@ def _attached(message: Message, model: str, profile: Profile) -> list[Any]:
 
 def _text_of(message: Message) -> str:
     for part in message.parts:
-        if isinstance(part, Image | Document):
+        if isinstance(part, MEDIA):
             raise misplaced(part, message.role)
     return "".join([part.text for part in message.parts if isinstance(part, Text)])
 
@@ -128,7 +129,7 @@ def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[
     for part in parts:
         if isinstance(part, Text):
             content.append({"type": "text", "text": part.text})
-        elif isinstance(part, Image | Document):
+        elif isinstance(part, MEDIA):
             content.append(_media(part, model, profile))
         elif isinstance(part, Opaque) and part.wire == WIRE:
             content.append(part.data)

@@ -25,7 +25,7 @@ from fsm_agent.messages import (
     Reasoning,
     Text,
 )
-from fsm_agent.providers.attachments import check_visible, file_name, misplaced
+from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
 from fsm_agent.providers.openai_parts import arguments_object, call_id, text_or_none
 from fsm_agent.providers.wire import Profile
@@ -124,7 +124,7 @@ class InputItems:
             return [part.data]
         if isinstance(part, Text):
             return [{"type": "input_text", "text": part.text}]
-        if not isinstance(part, Image | Document):
+        if not isinstance(part, MEDIA):
             return []
         if message.role != "user":
             raise misplaced(part, message.role)
@@ -142,7 +142,7 @@ class InputItems:
     def _replied(self, message: Message) -> list[Any]:
         """The model's message, without reasoning that would be refused."""
         for part in message.parts:
-            if isinstance(part, Image | Document):
+            if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
         items = [_sent_back(item) for head, parts in _grouped(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
