@@ -45,13 +45,15 @@ _MODULES = {
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
     "masking": ("Masking",),
-    "messages": ("FunctionCall", "Image", "Message"),
-    "outcomes": ("Approved", "Cancelled", "Denied"),
+    "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
+    "middleware": ("Cache", "Throttle"),
+    "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
     "perform": ("World",),
     "policies": ("Default", "Retries"),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
     "rate_limit": ("RateLimit",),
+    "reading": ("Stop", "StopContext"),
     "record": ("Reason", "State"),
     "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
     "replies": ("Reply", "Usage"),
@@ -59,6 +61,7 @@ _MODULES = {
     "result_pipeline": ("ResultPipeline", "truncate"),
     "results": ("CallResult",),
     "snapshots": ("restore", "snapshot"),
+    "stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
     "toolsets": ("FunctionSource", "Toolset"),
     "windows": ("KeepLastN", "TokenWindow"),
 }
@@ -103,12 +106,18 @@ if TYPE_CHECKING:
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.masking import Masking as Masking
+    from fsm_agent.messages import Citation as Citation
+    from fsm_agent.messages import Document as Document
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image
     from fsm_agent.messages import Message as Message
+    from fsm_agent.middleware import Cache as Cache
+    from fsm_agent.middleware import Throttle as Throttle
     from fsm_agent.outcomes import Approved as Approved
     from fsm_agent.outcomes import Cancelled as Cancelled
     from fsm_agent.outcomes import Denied as Denied
+    from fsm_agent.outcomes import Injected as Injected
+    from fsm_agent.outcomes import Modified as Modified
     from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries
@@ -116,6 +125,8 @@ if TYPE_CHECKING:
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt
     from fsm_agent.rate_limit import RateLimit as RateLimit
+    from fsm_agent.reading import Stop as Stop
+    from fsm_agent.reading import StopContext as StopContext
     from fsm_agent.record import Reason as Reason
     from fsm_agent.record import State as State
     from fsm_agent.registry import AgentBase as AgentBase
@@ -130,6 +141,11 @@ if TYPE_CHECKING:
     from fsm_agent.results import CallResult as CallResult
     from fsm_agent.snapshots import restore as restore
     from fsm_agent.snapshots import snapshot as snapshot
+    from fsm_agent.stopping import any_of as any_of
+    from fsm_agent.stopping import max_cost_usd as max_cost_usd
+    from fsm_agent.stopping import max_function_calls as max_function_calls
+    from fsm_agent.stopping import max_tokens as max_tokens
+    from fsm_agent.stopping import stop_on as stop_on
     from fsm_agent.toolsets import FunctionSource as FunctionSource
     from fsm_agent.toolsets import Toolset as Toolset
     from fsm_agent.windows import KeepLastN as KeepLastN

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -22,7 +22,13 @@ TEXT = Output(str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a model shall answer.  None: as the provider does by default."""
+    """How a model shall answer.  None: as the provider does by default.
+
+    ``cache`` is how long Anthropic shall keep what it read of a request for the next one: unless told, it keeps
+    nothing.  OpenAI and Gemini keep it by themselves and are told nothing.  What OpenAI can be told beside that
+    belongs in ``extra_body``: ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12
+    hours) are others, and which only GPT-5.6 and later models take (the types of its SDK, November 2026).
+    """
 
     temperature: float | None = None  # 0: the likeliest token, always
     top_p: float | None = None
@@ -33,9 +39,12 @@ class Settings:
     parallel_function_calls: bool | None = None
     reasoning_effort: str | None = None
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
+    cache: Literal["5m", "1h"] | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # into the request as it is
 
     def __post_init__(self) -> None:
+        if self.cache not in (None, "5m", "1h"):
+            raise UsageError(f"settings.cache is {self.cache!r}: '5m', '1h' or None would be right")
         if isinstance(self.stop, str):
             raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
 

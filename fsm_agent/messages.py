@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator
@@ -15,6 +15,27 @@ from fsm_agent.values import quick
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+PDF = "application/pdf"
+_TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
+    **dict.fromkeys((".md", ".markdown"), "text/markdown"),
+    **dict.fromkeys((".html", ".htm"), "text/html"),
+    ".csv": "text/csv",
+    ".xml": "text/xml",
+    ".json": "application/json",
+    ".txt": "text/plain",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """A source that a provider names for what its model said."""
+
+    url: str | None = None
+    title: str | None = None  # of the page or file
+    quote: str | None = None  # what is said there
+    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no place that is known
+    end: int | None = None
+
 
 @quick
 @dataclass(frozen=True, slots=True)
@@ -23,25 +44,39 @@ class Text:
 
     text: str
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part
+    annotations: tuple[Citation, ...] = field(default=(), repr=False)
     kind: Literal["text"] = field(default="text", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything."""
+class _File:
+    """What is no message's own words: its bytes, or where a provider can fetch it."""
 
     data: bytes | None = field(default=None, repr=False)
     url: str | None = None  # http(s) only; a data URL becomes `data`
-    media_type: str | None = None  # read off the bytes; None for a URL
-    kind: Literal["image"] = field(default="image", repr=False)
+    media_type: str | None = None
 
     def __post_init__(self) -> None:
-        if self.data is None:
-            is_whole = self.url is not None and self.url[:8].lower().startswith(("http://", "https://"))
-        else:
-            is_whole = self.url is None and bool(self.media_type)
+        is_whole = _is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
         if not is_whole:
-            raise UsageError("an Image has data with its media_type, or an http(s) url: Image.of(…) makes either")
+            kind = type(self).__name__
+            raise UsageError(f"{kind} takes data with its media_type, or an http(s) url: {kind}.of(…) makes either")
+
+    def data_url(self) -> str:
+        """It as a URL that carries it, or its own URL."""
+        if self.data is None:
+            return str(self.url)
+        return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image(_File):
+    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything.
+
+    The media type is read off the bytes; it is None for a URL.
+    """
+
+    kind: Literal["image"] = field(default="image", repr=False)
 
     @classmethod
     def of(cls, source: str | bytes | Path) -> Image:
@@ -50,35 +85,106 @@ class Image:
         Raises:
             UsageError: The source is none of these, or its bytes are of no image that providers take.
         """
-        scheme = source[:8].lower() if isinstance(source, str) else ""
-        if scheme.startswith(("http://", "https://")):
+        if _is_url(source):
             return cls(url=str(source))
-        if isinstance(source, bytes | bytearray):
-            data = bytes(source)
-        elif scheme.startswith("data:"):
-            head, _, body = str(source).partition(",")
-            if not head.endswith(";base64"):
-                raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
-            try:
-                data = base64.b64decode(body, validate=True)
-            except ValueError as error:
-                raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
-        else:
-            try:
-                data = Path(source).read_bytes()
-            except (OSError, TypeError, ValueError) as error:
-                problem = getattr(error, "strerror", None) or error
-                raise UsageError(f"no image can be read from {repr(source)[:200]}: {problem}") from error
+        data = _bytes_of(source, "image")
         media_type = _image_type(data)
         if media_type is None:
             raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PNG, JPEG, GIF or WebP image")
         return cls(data=data, media_type=media_type)
 
-    def data_url(self) -> str:
-        """The image as a URL that carries it, or its own URL."""
-        if self.data is None:
-            return str(self.url)
-        return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(_File):
+    """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
+
+    A PDF, or text in UTF-8.  What else a provider reads (a spreadsheet, …) can be made with ``data`` and
+    ``media_type``.
+    """
+
+    media_type: str = PDF
+    name: str | None = None  # of the file, for the model
+    kind: Literal["document"] = field(default="document", repr=False)
+
+    @classmethod
+    def of(cls, source: str | bytes | Path, *, name: str | None = None) -> Document:
+        """A document from a path, its bytes, an http(s) URL or a data URL.
+
+        The bytes tell a PDF from text; a data URL or the end of the name tells Markdown, CSV, HTML, XML and JSON
+        from other text.  What is behind a URL is taken for a PDF unless its end says otherwise.
+
+        Args:
+            source: The document, or where it is.
+            name: The file's, for the model; None: as the path says.
+
+        Raises:
+            UsageError: The source is none of these, or holds neither a PDF nor text.
+        """
+        if _is_url(source):
+            return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
+        data = _bytes_of(source, "document")
+        told = ""
+        if isinstance(source, str) and _is_data_url(source):
+            told = source[5:200].partition(",")[0].partition(";")[0].lower()
+        elif name is None and isinstance(source, str | Path):
+            name = Path(source).name
+        if data.startswith(b"%PDF-"):
+            return cls(data=data, name=name)
+        if not data or not _is_text(data):
+            raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
+        of_name = _TEXT_TYPES.get(PurePath(name or "").suffix.lower(), "text/plain")
+        return cls(data=data, media_type=told if told in _TEXT_TYPES.values() else of_name, name=name)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is text, wherever it is."""
+        return self.media_type.startswith("text/") or self.media_type in _TEXT_TYPES.values()
+
+    @property
+    def text(self) -> str | None:
+        """What it says, when that is here and is text."""
+        return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
+
+
+def _is_url(source: object) -> bool:
+    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
+
+
+def _is_data_url(source: str) -> bool:
+    return source[:5].lower() == "data:"
+
+
+def _bytes_of(source: str | bytes | Path, what: str) -> bytes:
+    """The bytes at a path, in a data URL, or given as such."""
+    if isinstance(source, bytes | bytearray):
+        return bytes(source)
+    if isinstance(source, str) and _is_data_url(source):
+        head, _, body = source.partition(",")
+        if not head.endswith(";base64"):
+            raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
+        try:
+            return base64.b64decode(body, validate=True)
+        except ValueError as error:
+            raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
+    try:
+        return Path(source).read_bytes()
+    except (OSError, TypeError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise UsageError(f"no {what} can be read from {repr(source)[:200]}: {problem}") from error
+
+
+def url_suffix(url: str) -> str:
+    """The end of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
+    return PurePath(path).suffix.lower()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data  # which UTF-8 allows, and no text has
 
 
 def _image_type(data: bytes) -> str | None:
@@ -92,17 +198,6 @@ def _image_type(data: bytes) -> str | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """A file for the model to read: its bytes, or where a provider can fetch it."""
-
-    data: bytes | None = field(default=None, repr=False)
-    url: str | None = None  # http(s) only
-    media_type: str = "application/pdf"
-    name: str | None = None  # of the file, for the model
-    kind: Literal["document"] = field(default="document", repr=False)
 
 
 Attachment: TypeAlias = Annotated[Image | Document, Discriminator("kind")]

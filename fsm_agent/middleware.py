@@ -21,12 +21,12 @@ _CLOCK = SystemClock()
 _NOTHING = object()
 
 
-class RateLimited:
+class Throttle:
     """Lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
         if calls < 1 or per_s <= 0:
-            raise UsageError(f"RateLimited({calls!r}, per_s={per_s!r}): one call or more per some seconds is right")
+            raise UsageError(f"Throttle({calls!r}, per_s={per_s!r}): one call or more per some seconds is right")
         self.per_s = per_s
         self._begins: deque[float] = deque(maxlen=calls)
         self._lock = Lock()
@@ -54,7 +54,7 @@ class RateLimited:
         return begin - now
 
 
-class Cached:
+class Cache:
     """Gives what the same call returned less than ``ttl_s`` seconds ago; what raised is tried again.
 
     Args:
@@ -64,7 +64,7 @@ class Cached:
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
         if ttl_s <= 0 or size < 1:
-            raise UsageError(f"Cached({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
+            raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
         self.ttl_s = ttl_s
         self.size = size
         self._results: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()

@@ -12,9 +12,10 @@ from pydantic import WithJsonSchema
 
 from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
-from fsm_agent.providers.gemini import UNSIGNED, GeminiProfile
+from fsm_agent.providers.gemini import GeminiProfile
+from fsm_agent.providers.gemini_contents import UNSIGNED
 
 Body = dict[str, Any]
 _OURS = {
@@ -114,6 +115,8 @@ def _part(part: Body) -> Part:
     if media.get("mimeType", "").startswith("image/") and str(media.get("fileUri", "https://")).startswith("http"):
         data = base64.b64decode(media["data"]) if "data" in media else None
         return Image(data=data, url=media.get("fileUri"), media_type=media["mimeType"])
+    if media.get("mimeType") in ("application/pdf", "text/plain"):
+        return Document.of(base64.b64decode(_usual(media["data"])))
     return Opaque(wire="gemini", data=part)
 
 
@@ -154,12 +157,18 @@ def meaning(recorded: Body) -> Body:
 def _said(part: Body) -> Any:
     part = dict(part)
     signature = part.pop("thoughtSignature", None)
-    # Some clients write base64 with "-" and "_"; and a call that was not signed may go with a placeholder.
-    signature = None if signature in (None, UNSIGNED) else signature.replace("-", "+").replace("_", "/")
+    signature = None if signature in (None, UNSIGNED) else _usual(signature)  # one that was not signed may go with it
+    if "inlineData" in part:
+        part["inlineData"] = {**part["inlineData"], "data": _usual(part["inlineData"]["data"])}
     if "functionResponse" in part:
         result = part["functionResponse"]
         part["functionResponse"] = {**result, "response": _returned(result["response"])}
     return part, signature
+
+
+def _usual(text: str) -> str:
+    """Base64 in its usual alphabet: some clients write it with "-" and "_"."""
+    return text.replace("-", "+").replace("_", "/")
 
 
 def _declared(entry: Body) -> Body:

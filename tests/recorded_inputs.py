@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from pydantic import WithJsonSchema
 from recorded_requests import Body, _function, _function_meaning, _schema_meaning
 
 from fsm_agent.effects import TEXT, Request, Settings
-from fsm_agent.messages import FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
 from fsm_agent.providers.openai_responses_items import WIRE, item_parts
 from fsm_agent.providers.wire import Profile
@@ -111,6 +112,12 @@ def _part(part: Body) -> Part:
         return Text(part["text"])
     if part["type"] == "input_image" and part.get("detail", "auto") == "auto":
         return Image.of(part["image_url"])
+    if part["type"] == "input_file" and "file_url" in part:
+        return Document.of(part["file_url"])
+    if part["type"] == "input_file":
+        head, _, data = part["file_data"].partition(",")
+        media_type = head.removeprefix("data:").removesuffix(";base64")
+        return Document(data=base64.b64decode(data), media_type=media_type, name=part["filename"])
     return Opaque(wire=WIRE, data=part)
 
 

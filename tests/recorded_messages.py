@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 
 from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
 from fsm_agent.providers.anthropic import MIN_BUDGET, SHARES, AnthropicProfile
 
@@ -94,6 +94,12 @@ def _part(block: Body) -> Part:
             return Image(url=source["url"])
         if source["type"] == "base64":
             return Image(data=base64.b64decode(source["data"]), media_type=source["media_type"])
+    if block["type"] == "document" and block.keys() <= {"type", "source", "title"}:
+        source, name = block["source"], block.get("title")
+        if source["type"] == "url":
+            return Document(url=source["url"], name=name)
+        data = base64.b64decode(source["data"]) if source["type"] == "base64" else source["data"].encode()
+        return Document(data=data, media_type=source["media_type"], name=name)
     return Opaque(wire="anthropic", data=block)
 
 

@@ -11,7 +11,7 @@ from pydantic import WithJsonSchema
 from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.parsing import Output
 from fsm_agent.providers.wire import Profile
 
@@ -114,6 +114,8 @@ def _part(part: Any) -> Part:
     if part["type"] == "image_url" and isinstance(image := part["image_url"], dict) and image.keys() == {"url"}:
         with suppress(UsageError):  # some were recorded to see how a service answers to what is no image
             return Image.of(image["url"])
+    if part["type"] == "file" and part["file"]["file_data"].startswith("data:"):  # OpenRouter takes URLs too
+        return Document.of(part["file"]["file_data"], name=part["file"]["filename"])
     return Opaque(wire="openai-chat", data=part)
 
 

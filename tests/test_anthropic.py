@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
 from fsm_agent.parsing import Output
 from fsm_agent.providers.anthropic import AnthropicProfile
 from fsm_agent.providers.wire import Profile
@@ -286,6 +286,8 @@ class Unit(Enum):
     METRE = "m"
 
 
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
 BESIDE = Opaque(wire="anthropic", data={"adds_to": "thinking", "signature": "s"})
 ANSWER = [
     {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -305,13 +307,16 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, reasoning: Any, s
     kind = params.MessageCreateParamsStreaming if stream else params.MessageCreateParamsNonStreaming
     body = encoded(
         Message.of("system", "Be terse."),
-        Message.of("user", "look", Image.of(PNG), Image(url="https://x/y.png"), "again"),
+        Message.of("user", "look", *SHOWN, Image(url="https://x/y.png"), "again"),
         whole(message(*ANSWER)).message,
         Message.of("tool", FunctionResult(id="", name="add", text="", provider_id="t1", is_error=True)),
+        Message.of("tool", FunctionResult(id="", name="add", text="2", provider_id="t1", attachments=SHOWN)),
         Message.of("user", Opaque(wire="anthropic", data={"type": "document", "source": {"type": "url", "url": "u"}})),
         functions=(ADD, WAIT),
         output=Output(output),
-        settings=Settings(max_tokens=4_000, stop=("x",), reasoning_effort="medium", parallel_function_calls=False),
+        settings=Settings(
+            max_tokens=4_000, stop=("x",), reasoning_effort="medium", parallel_function_calls=False, cache="1h"
+        ),
         stream=stream,
         profile=AnthropicProfile(reasoning=reasoning),
     )

@@ -14,7 +14,7 @@ from wire_check import unsaid
 
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
-from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages import Citation, FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.providers.anthropic_reply import arguments_object
 from fsm_agent.replies import Reply, Usage
 
@@ -34,6 +34,7 @@ def use(**more: Any) -> dict[str, Any]:
 HI, HM = Text("hi"), Reasoning(text="hm")
 SAID, THOUGHT = {"type": "text", "text": "hi"}, {"type": "thinking", "thinking": "hm"}
 CITED = [{"type": "page_location", "cited_text": "x"}]
+FROM = Text("hi", annotations=(Citation(quote="x"),))
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "x"}], "caller": None}
 CODE = {"type": "code_execution_20260120", "tool_id": "s1"}
@@ -42,7 +43,7 @@ BLOCKS: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "text": (SAID, (HI,)),
     "an empty text": ({"type": "text", "text": ""}, ()),
     "a text without citations": ({**SAID, "citations": None}, (HI,)),
-    "a cited text": ({**SAID, "citations": CITED}, (kept(adds_to="text", citations=CITED), HI)),
+    "a cited text": ({**SAID, "citations": CITED}, (kept(adds_to="text", citations=CITED), FROM)),
     "signed thinking": ({**THOUGHT, "signature": "s"}, (kept(adds_to="thinking", signature="s"), HM)),
     "thinking that is not shown": (
         {"type": "thinking", "thinking": "", "signature": "s"},
@@ -109,7 +110,7 @@ PIECES: dict[str, tuple[list[Any], tuple[Any, ...], list[Delta]]] = {
             delta("text_delta", text="hi"),
             *[delta("citations_delta", citation=citation) for citation in CITED],
         ),
-        (kept(adds_to="text", citations=CITED), HI),
+        (kept(adds_to="text", citations=CITED), FROM),
         [TextDelta("hi")],
     ),
     "thinking and its signature": (

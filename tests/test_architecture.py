@@ -19,12 +19,15 @@ FLOORS = [
     # 1: the machine
     "limits masking windows record views budgets reading stopping table machine results call",
     # 2: codecs, pure
-    "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
+    "snapshots providers providers.wire providers.failures providers.schemas providers.attachments"
+    " providers.openai_parts providers.citations"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
-    " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic"
-    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
+    " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic_cache"
+    " providers.anthropic"
+    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema"
+    " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
     "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads"

@@ -219,10 +219,11 @@ class TestJson:
     def test_the_document(self):
         dialog = Dialog([SYSTEM]).put(Prompt("Hi", path="greet"), Image.of(PNG))
         image = {"kind": "image", "data": "iVBORw0KGgr_AHBpeGVscw==", "url": None, "media_type": "image/png"}
+        text = {"kind": "text", "signature": None, "annotations": []}
         assert json.loads(dialog.to_json()) == {
             "messages": [
-                {"role": "system", "parts": [{"kind": "text", "text": "Be terse.", "signature": None}]},
-                {"role": "user", "parts": [{"kind": "text", "text": "Hi", "signature": None}, image]},
+                {"role": "system", "parts": [{**text, "text": "Be terse."}]},
+                {"role": "user", "parts": [{**text, "text": "Hi"}, image]},
             ],
             "top_prompt": "greet",
         }

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import (
+    Document,
     FunctionCall,
     FunctionResult,
     Image,
@@ -117,6 +119,124 @@ class TestImage:
         message = Message.of("user", "look", Image.of(PNG))
         assert "pixels" not in repr(message)
         assert "image/png" in repr(message)
+
+
+PDF = b"%PDF-1.7\n" + b"\xe2\xe3\xcf\xd3 pages"
+TEXT = "Grüße, \N{SNOWMAN}\n".encode()
+
+
+@pytest.mark.spec("2.53")
+class TestDocument:
+    def test_a_pdf_is_one_by_its_bytes(self, tmp_path: Path) -> None:
+        path = tmp_path / "report.md"
+        path.write_bytes(PDF)
+        expected = Document(data=PDF, media_type="application/pdf")
+        named = dataclasses.replace(expected, name="report.md")
+        assert Document.of(PDF) == Document.of(bytearray(PDF)) == Document.of(data_url(PDF, "text/plain")) == expected
+        assert Document.of(path) == Document.of(str(path)) == named
+        assert Document.of(path, name="other.txt") == dataclasses.replace(expected, name="other.txt")
+        assert expected.data_url() == data_url(PDF, "application/pdf")
+        assert (expected.is_text, expected.text) == (False, None)
+
+    @pytest.mark.parametrize(
+        ("name", "media_type"),
+        [
+            ("notes.txt", "text/plain"),
+            ("README.MD", "text/markdown"),
+            ("a.b.csv", "text/csv"),
+            ("page.htm", "text/html"),
+            ("feed.xml", "text/xml"),
+            ("data.json", "application/json"),
+            ("script.py", "text/plain"),
+            ("paper.pdf", "text/plain"),
+            ("Makefile", "text/plain"),
+            (".md", "text/plain"),
+        ],
+    )
+    def test_the_name_tells_one_text_from_another(self, name: str, media_type: str, tmp_path: Path) -> None:
+        expected = Document(data=TEXT, media_type=media_type, name=name)
+        path = tmp_path / name
+        path.write_bytes(TEXT)
+        assert Document.of(path) == Document.of(str(path)) == Document.of(TEXT, name=name) == expected
+        assert (expected.is_text, expected.text) == (True, TEXT.decode())
+
+    @pytest.mark.parametrize(
+        ("said", "media_type"),
+        [
+            ("text/markdown", "text/markdown"),
+            ("TEXT/CSV;charset=utf-8", "text/csv"),
+            ("application/octet-stream", "text/plain"),
+            ("application/pdf", "text/plain"),
+            ("x" * 10**6, "text/plain"),
+        ],
+    )
+    def test_a_data_url_tells_it_too(self, said: str, media_type: str) -> None:
+        assert Document.of(data_url(TEXT, said)) == Document(data=TEXT, media_type=media_type)
+        assert Document.of(data_url(TEXT, said).replace("data:", "DATA:", 1)).media_type == media_type
+
+    @pytest.mark.parametrize(
+        ("url", "media_type"),
+        [
+            ("https://example.com/a.pdf?b=c.md", "application/pdf"),
+            ("https://example.com/a/b", "application/pdf"),
+            ("https://example.md", "application/pdf"),
+            ("https://example.com#a/b.md", "application/pdf"),
+            ("http://[x/a.md", "text/markdown"),
+            ("HTTP://EXAMPLE.COM/A.JSON#b", "application/json"),
+        ],
+    )
+    def test_a_url_is_kept(self, url: str, media_type: str) -> None:
+        assert Document.of(url) == Document(url=url, media_type=media_type)
+        assert Document.of(url, name="a").name == "a"
+        assert Document.of(url).data_url() == url
+        assert Document.of(url).text is None
+
+    def test_a_byte_order_mark_is_no_text(self) -> None:
+        assert Document.of(b"\xef\xbb\xbfhi").text == "hi"
+
+    def test_what_else_a_provider_reads_can_be_made(self) -> None:
+        sheet = Document(data=b"PK", media_type="application/vnd.ms-excel", name="a.xls")
+        assert (sheet.text, sheet.data_url()) == (None, data_url(b"PK", "application/vnd.ms-excel"))
+        assert Document(data=b"a\xff", media_type="text/x-log").text == "a\ufffd"
+
+    @pytest.mark.parametrize(
+        ("source", "problem"),
+        [
+            (b"", "these 0 bytes"),
+            (PNG, "are no PDF, and no text in UTF-8"),
+            (b"a\0b", "are no PDF, and no text"),
+            ("Grüße".encode("latin-1"), "are no PDF, and no text"),
+            ("no/such/file.pdf", "no document can be read from 'no/such/file.pdf': No such file or directory"),
+            (5, "no document can be read from 5"),
+            ("ftp://example.com/a.pdf", "no document can be read"),
+            ("data:,hello", "'data:'… is not base64"),
+            ("data:application/pdf;base64,@@@", "holds no valid base64"),
+            (b"\xff" * 10**6, "these 1000000 bytes"),
+            ("x" * 10**6, "no document can be read"),
+        ],
+    )
+    def test_a_bad_source_is_told(self, source: Any, problem: str) -> None:
+        with pytest.raises(UsageError, match=problem) as caught:
+            Document.of(source)
+        assert len(str(caught.value)) < 400
+
+    @pytest.mark.parametrize("fields", [{}, {"data": PDF, "media_type": ""}, {"data": PDF, "url": "https://x"}])
+    def test_a_document_is_either_data_or_a_url(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match=r"Document\.of"):
+            Document(**fields)
+
+    def test_its_bytes_are_never_shown(self) -> None:
+        document = Document.of(b"%PDF- pages", name="a.pdf")
+        result = FunctionResult(id="1.0", name="f", text="", attachments=(document,))
+        for shown in (repr(Message.of("user", document)), repr(Message.of("tool", result))):
+            assert "pages" not in shown
+            assert "'a.pdf'" in shown
+
+    def test_messages_that_carry_it_survive_json(self) -> None:
+        attachments = (Document.of(PDF, name="a.pdf"), Image.of(PNG), Document.of("https://x/a.md"))
+        result = FunctionResult(id="1.0", name="f", text="", attachments=attachments)
+        dialog = Dialog([Message.of("user", "look", *attachments), Message.of("tool", result)])
+        assert tuple(Dialog.from_json(dialog.to_json())) == tuple(dialog)
 
 
 class TestFunctionCall:

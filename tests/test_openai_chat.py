@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
 from fsm_agent.parsing import Output
 from fsm_agent.providers.wire import Profile
 
@@ -360,6 +360,10 @@ def test_what_was_answered_can_be_sent_back() -> None:
     assert entries(reply.message, reasoning_name="reasoning_details") == [message]
 
 
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+
+
 class Unit(Enum):
     METRE = "m"
 
@@ -372,9 +376,9 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
     settings = Settings(temperature=0.0, max_tokens=7, stop=("x",), seed=1, top_logprobs=2, reasoning_effort="low")
     body = encoded(
         Message.of("system", "Be terse."),
-        Message.of("user", "look", Image.of(PNG), "again"),
+        Message.of("user", "look", Image.of(PNG), *DOCUMENTS, "again"),
         Message.of("assistant", "Well.", *CALLS),
-        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="") for call in CALLS]),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="", attachments=SHOWN) for call in CALLS]),
         Message.of("assistant"),
         functions=(ADD, WAIT),
         tool_choice="add",

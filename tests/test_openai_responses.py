@@ -32,7 +32,7 @@ from response_bodies import (
 from fsm_agent.effects import Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.parsing import Output
 from fsm_agent.providers.wire import Profile
 
@@ -237,6 +237,8 @@ CALLS = (
     FunctionCall(id="3.0", name="add", arguments_json='{"a": 1}', provider_id="call_x"),
     FunctionCall(id="3.1", name="add", arguments_json=""),
 )
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
 OWN = whole(body(thought("hm"), said("Well.", phase="commentary"), called("add"))).message
 
 
@@ -248,9 +250,9 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
     settings = Settings(temperature=0.0, max_tokens=7, seed=1, top_logprobs=2, reasoning_effort="low")
     request = encoded(
         Message.of("system", "Be terse."),
-        Message.of("user", "look", Image.of(PNG), "again"),
+        Message.of("user", "look", *SHOWN, "again"),
         Message.of("assistant", "Well.", *CALLS),
-        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="") for call in CALLS]),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="2", attachments=SHOWN) for call in CALLS]),
         Message.of("assistant"),
         USER,
         OWN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from messages_bodies import CODEC, message
 from pydantic import TypeAdapter
 from recorded_messages import built, meaning
 from test_anthropic import consumed
+from test_anthropic_cache import marks
 from test_recorded_chat import LOCAL, RECORDED, needs_local, needs_recorded, sample
 from wire_check import Case, cases, decoded, problems
 
@@ -78,6 +80,31 @@ def test_recorded_requests_mean_what_ours_do() -> None:
         assert meaning(ours) == meaning(body), case["id"]
         compared += 1
     assert compared > 0.75 * len(recorded())
+
+
+@needs_recorded
+def test_recorded_breakpoints_are_where_ours_are() -> None:
+    """Where a client set all three of its breakpoints, so do we, when told to, and nowhere else."""
+    compared = 0
+    for case, body in requests():
+        if marks(body.get("tools")) and marks(body.get("system")) and marks(body["messages"]):
+            request, profile = built(unmarked(body))
+            request = replace(request, settings=replace(request.settings, cache="5m"))
+            ours = CODEC.encode(request, model=body["model"], profile=profile, stream=bool(body.get("stream")))
+            assert [marks(ours[key]) for key in ("tools", "system", "messages")] == [
+                marks(body[key]) for key in ("tools", "system", "messages")
+            ], case["id"]
+            compared += 1
+    assert compared
+
+
+def unmarked(value: Any) -> Any:
+    """Without its breakpoints."""
+    if isinstance(value, list):
+        return [unmarked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
 
 
 def without_nothing(block: dict[str, Any]) -> dict[str, Any]:

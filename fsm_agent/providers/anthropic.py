@@ -9,6 +9,7 @@ from typing import Any, Literal
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
+from fsm_agent.providers.anthropic_cache import with_breakpoints
 from fsm_agent.providers.anthropic_dialog import DialogInTurns
 from fsm_agent.providers.anthropic_reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic_schemas import ClosedSchema, SchemaLimits, closed_schema
@@ -81,7 +82,10 @@ class Anthropic:
         body |= _settings(settings, model, own, thinks=settings.reasoning_effort not in (None, "none"))
         if stream:
             body["stream"] = True
-        return {**body, **profile.extra_body, **settings.extra_body}
+        extra = {**profile.extra_body, **settings.extra_body}
+        if settings.cache is not None:
+            body = with_breakpoints(body, settings.cache, there=dialog.breakpoints + ("cache_control" in extra))
+        return {**body, **extra}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response.

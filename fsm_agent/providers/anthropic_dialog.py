@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.messages import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
 from fsm_agent.providers.anthropic_reply import ADDS_TO, WIRE, arguments_object
+from fsm_agent.providers.attachments import announced, check_visible, misplaced, untakeable
 
 Block = dict[str, Any]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")  # nor in names
@@ -27,7 +28,7 @@ class DialogInTurns:
     Args:
         messages: The dialog.
         model: Its name, for errors.
-        images: Whether it takes any.
+        images: Whether it takes any, and PDFs.
         system_in_dialog: Whether a system message may stand behind others; otherwise it goes to the system prompt.
 
     Raises:
@@ -42,6 +43,7 @@ class DialogInTurns:
         self.turns: list[dict[str, Any]] = []
         self.function_names: dict[str, None] = {}  # of all calls, in order
         self.container: str | None = None  # where the service runs code
+        self.breakpoints = 0  # of the cache, in the parts themselves
         for message in messages:
             blocks = list(self._blocks(message))
             if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
@@ -82,7 +84,10 @@ class DialogInTurns:
             if block is not None and beside.get(ADDS_TO) == block.get("type"):
                 block |= {key: value for key, value in beside.items() if key != ADDS_TO}
             if block is not None:
+                self.breakpoints += "cache_control" in block
                 yield block
+                if isinstance(part, FunctionResult) and part.is_error:
+                    yield from self._beside(part, block)
             beside = {}
 
     def _block(self, part: Any, role: str, beside: Mapping[str, Any]) -> Block | None:
@@ -96,12 +101,14 @@ class DialogInTurns:
             case Reasoning():  # what another wire's model thought has no signature of this one
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
-            case Text() | Image() if role == "tool":
+            case Text() | Image() | Document() if role == "tool":
                 raise UsageError(f"a message of role 'tool' can only hold function results, and not {part!r}")
             case Text() if part.text and (role == "assistant" or not part.text.isspace()):
                 return {"type": "text", "text": part.text}
-            case Image():
-                return self._image(part, role)
+            case Image() | Document() if role == "user":
+                return self._media(part)
+            case Image() | Document():
+                raise misplaced(part, role)
         return None
 
     def _call(self, call: FunctionCall) -> Block:
@@ -111,19 +118,35 @@ class DialogInTurns:
         return {"type": "tool_use", "id": self._ids.of_call(call), "name": name, "input": arguments}
 
     def _result(self, result: FunctionResult) -> Block:
-        id = self._ids.of_result(result)
-        block = {"type": "tool_result", "tool_use_id": id, "content": result.text or "{}"}
-        return {**block, "is_error": True} if result.is_error else block
+        block: Block = {"type": "tool_result", "tool_use_id": self._ids.of_result(result)}
+        if result.is_error:  # "all content must be type 'text' if 'is_error' is true"
+            return {**block, "content": result.text or "{}", "is_error": True}
+        if not result.attachments:
+            return {**block, "content": result.text or "{}"}
+        told = [{"type": "text", "text": result.text}] if result.text.strip() else []
+        return {**block, "content": [*told, *[self._media(part) for part in result.attachments]]}
 
-    def _image(self, image: Image, role: str) -> Block:
-        if role != "user":
-            raise UsageError(f"only a user's message can hold an image, and {role!r} is none: {image!r}")
-        if not self._images:
-            raise UsageError(f"the model {self._model!r} takes no images, and a message holds {image!r}")
-        if image.data is None:
-            return {"type": "image", "source": {"type": "url", "url": image.url or ""}}
-        data = base64.b64encode(image.data).decode()
-        return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+    def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
+        """What cannot stand in a result that is an error."""
+        if result.attachments:
+            yield {"type": "text", "text": announced(result, block["tool_use_id"])}
+            yield from [self._media(part) for part in result.attachments]
+
+    def _media(self, part: Image | Document) -> Block:
+        check_visible(part, self._model, images=self._images)
+        title = {"title": part.name} if isinstance(part, Document) and part.name else {}
+        return {"type": part.kind, "source": _source(part), **title}
+
+
+def _source(part: Image | Document) -> dict[str, str]:
+    text = part.text if isinstance(part, Document) else None
+    if isinstance(part, Document) and text is None and part.media_type != PDF:
+        raise untakeable(part, WIRE, "a PDF, or the bytes of a text,")
+    if part.data is None:
+        return {"type": "url", "url": str(part.url)}
+    if text is not None:
+        return {"type": "text", "media_type": "text/plain", "data": text}
+    return {"type": "base64", "media_type": str(part.media_type), "data": base64.b64encode(part.data).decode()}
 
 
 class _CallIds:

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.citations import citations
 from fsm_agent.providers.failures import reported, request_id, unreadable
 from fsm_agent.providers.openai_parts import first_count, text_or_none
 from fsm_agent.replies import Finish, Reply, Usage
@@ -74,7 +75,7 @@ class _Block:
         elif kind == "thinking":
             yield Reasoning(text=text_or_none(block.get("thinking")) or "")
         elif text := text_or_none(block.get("text")):
-            yield Text(text)
+            yield Text(text, annotations=citations(block.get("citations")))
 
 
 class ReplyInBlocks:

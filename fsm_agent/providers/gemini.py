@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.providers.anthropic_reply import arguments_object
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.gemini_contents import DialogInContents
 from fsm_agent.providers.gemini_reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini_schema import gemini_schema
 from fsm_agent.providers.openai_parts import offered_functions, told
@@ -25,18 +23,8 @@ from fsm_agent.replies import Reply
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
 _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
 
-# Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
-# "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
-UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-
 # https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
-
-# https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
-_IMAGE_TYPES = {
-    **{f".{suffix}": f"image/{suffix}" for suffix in ("png", "jpeg", "webp", "heic", "heif", "gif")},
-    ".jpg": "image/jpeg",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +36,7 @@ class GeminiProfile(Profile):
 
     reasoning: Literal["level", "budget"] | None = "level"  # how its effort is said; None: it does not reason
     reasoning_off: bool = False  # can be told not to
+    media_in_results: bool = True  # takes images and documents in what a function returned, not only behind it
 
 
 class Gemini:
@@ -87,8 +76,9 @@ class Gemini:
         )
         if schema is not None and in_words:
             messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
-        system = [part for message in messages if message.role == "system" for part in _system(message)]
-        contents = _contents(messages, model, profile)
+        own = _own(profile)
+        dialog = DialogInContents(messages, model=model, images=own.images, media_in_results=own.media_in_results)
+        system, contents = dialog.system, dialog.contents
         body: dict[str, Any] = {"contents": contents}
         if system and (profile.system_role == "user" or not contents):
             contents.insert(0, {"role": "user", "parts": system})
@@ -96,7 +86,7 @@ class Gemini:
             body["systemInstruction"] = {"parts": system}
         if request.functions:
             body |= _tools(request, profile)
-        config = _settings(request.settings, model, _own(profile))
+        config = _settings(request.settings, model, own)
         if schema is not None and not in_words:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": gemini_schema(schema)}
         if config:
@@ -114,89 +104,6 @@ class Gemini:
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
         """A decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInParts(headers), headers)
-
-
-def _system(message: Message) -> list[dict[str, Any]]:
-    for part in message.parts:
-        if isinstance(part, Image):
-            raise UsageError(f"a system message cannot hold an image: {part!r}")
-    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
-    opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
-    return [*([{"text": text}] if text else []), *opaque]
-
-
-def _contents(messages: Sequence[Message], model: str, profile: Profile) -> list[dict[str, Any]]:
-    """The turns; what one round of functions returned is one turn, as Gemini counts."""
-    contents: list[dict[str, Any]] = []
-    last_role = ""
-    for message in messages:
-        if message.role == "assistant":
-            if parts := _model_parts(message, model, profile):
-                contents.append({"role": "model", "parts": parts})
-        elif message.role != "system":
-            parts = _user_parts(message.parts, model, profile)
-            if message.role == last_role == "tool":
-                contents[-1]["parts"] += parts
-            else:
-                contents.append({"role": "user", "parts": parts})
-        last_role = message.role
-    return contents
-
-
-def _user_parts(parts: Sequence[Part], model: str, profile: Profile) -> list[dict[str, Any]]:
-    """First what functions returned: Gemini wants it right behind the calls."""
-    said = [_result(part) for part in parts if isinstance(part, FunctionResult)]
-    for part in parts:
-        if isinstance(part, Text) and part.text:
-            said.append({"text": part.text})
-        elif isinstance(part, Image):
-            said.append(_image(part, model, profile))
-        elif isinstance(part, Opaque) and part.wire == WIRE:
-            said.append(part.data)
-    return said or [{"text": ""}]
-
-
-def _model_parts(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = []
-    is_signed = any(call.signature for call in message.function_calls)
-    for part in message.parts:
-        if isinstance(part, Text) and (part.text or part.signature):
-            parts.append(_signed({"text": part.text}, part.signature))
-        elif isinstance(part, FunctionCall):
-            parts.append(_signed(_call(part), part.signature or (None if is_signed else UNSIGNED)))
-            is_signed = True
-        elif isinstance(part, Image):
-            parts.append(_image(part, model, profile))
-        elif isinstance(part, Opaque) and part.wire == WIRE:
-            parts.append(part.data)
-    return parts
-
-
-def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
-    return {**part, "thoughtSignature": signature} if signature else part
-
-
-def _call(call: FunctionCall) -> dict[str, Any]:
-    id = {"id": call.provider_id} if call.provider_id else {}
-    return {"functionCall": {"name": call.name, "args": arguments_object(call.arguments_json), **id}}
-
-
-def _result(result: FunctionResult) -> dict[str, Any]:
-    id = {"id": result.provider_id} if result.provider_id else {}
-    response = {"error" if result.is_error else "output": result.text}
-    return {"functionResponse": {"name": result.name, "response": response, **id}}
-
-
-def _image(image: Image, model: str, profile: Profile) -> dict[str, Any]:
-    if not profile.images:
-        raise UsageError(f"the model {model!r} takes no images, and a message holds {image!r}")
-    if image.data is not None:
-        data = base64.b64encode(image.data).decode()
-        return {"inlineData": {"mimeType": image.media_type, "data": data}}
-    file = {"fileUri": image.url}
-    path = urlsplit(image.url or "").path.lower()
-    media_type = image.media_type or _IMAGE_TYPES.get(path[path.rfind(".") :])
-    return {"fileData": {**file, "mimeType": media_type} if media_type else file}
 
 
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.citations import cited, grounding
 from fsm_agent.providers.failures import reported, request_id, unreadable
 from fsm_agent.providers.gemini_arguments import StreamedArguments
 from fsm_agent.providers.openai_parts import MAX_LOGPROB, first_count, text_or_none
@@ -85,6 +86,7 @@ class ReplyInParts:
         self._open: _Call | None = None  # the one whose arguments are still coming
         self._has_nameless_call = False
         self._logprobs: list[TokenLogprob] = []
+        self._grounding: Any = None
         self._deltas: list[Delta] = []
 
     @property
@@ -147,11 +149,10 @@ class ReplyInParts:
             finish = "content_filter"
         elif finish == "stop" and self._calls:
             finish = "tool_calls"
+        parts = [part if isinstance(part, Opaque) else part.part() for part in self._parts]
+        text = "".join([part.text for part in parts if isinstance(part, Text)])
         return Reply(
-            message=Message(
-                role="assistant",
-                parts=tuple([part if isinstance(part, Opaque) else part.part() for part in self._parts]),
-            ),
+            message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
             usage=self._usage,
             finish=finish,
             finish_raw=self._finish_raw or self._block_reason,
@@ -176,6 +177,7 @@ class ReplyInParts:
         if finish and finish != _UNSPECIFIED:
             self._finish_raw = finish
             self._close_call(is_cut=finish != "STOP")
+        self._grounding = candidate.get("groundingMetadata") or self._grounding
         if isinstance(logprobs := candidate.get("logprobsResult"), dict):
             self._logprobs += _logprobs(logprobs)
 

@@ -67,12 +67,13 @@ CLAUDE_MODELS: Overrides = (
 
 # From recordings and, for logprobs, Gemma and schemas beside functions, public reports (November 2026).
 GEMINI_MODELS: Overrides = (
-    ("gemini-[12]*", {"reasoning": "budget", "schema_with_functions": False}),
+    # "function_response.parts is not supported for this model": https://github.com/google-gemini/gemini-cli/issues/19436
+    ("gemini-[12]*", {"reasoning": "budget", "schema_with_functions": False, "media_in_results": False}),
     ("gemini-[12].0*", {"reasoning": None}),
     ("gemini-1.5*", {"reasoning": None}),
     ("gemini-2.5*", {"strict_functions": True}),
     ("gemini-2.5-flash*", {"reasoning_off": True}),
     ("gemini-[3-9]*", {"strict_functions": True}),
     ("gemini-*-latest", {"strict_functions": True}),
-    ("gemma-*", {"system_role": "user", "native_schema": False, "reasoning": None}),
+    ("gemma-*", {"system_role": "user", "native_schema": False, "reasoning": None, "media_in_results": False}),
 )

@@ -11,8 +11,9 @@ from pydantic_core import from_json
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -72,28 +73,51 @@ class OpenAIChat:
 
 
 def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iterator[dict[str, Any]]:
+    """All entries.  Those of role 'tool' take only text: what functions returned beside it stands behind a round."""
+    beside: list[Any] = []
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, FunctionResult)]
-        for result in results:
-            # An empty string is refused as null by some services.
-            yield {"role": "tool", "tool_call_id": _wire_id(result), "content": result.text or "{}"}
-        if message.role == "system":
-            is_plain = not any(isinstance(part, Opaque) for part in message.parts)
-            content = _text_of(message) if is_plain else _content(message.parts, model, profile)
-            yield {"role": profile.system_role, "content": content}
-        elif message.role == "assistant":
-            yield _assistant(message, profile)
-        elif message.role == "user" and not (results and len(results) == len(message.parts)):
-            yield {"role": "user", "content": _content(message.parts, model, profile)}
-        elif message.role == "tool" and len(results) < len(message.parts):
-            other = next(part for part in message.parts if not isinstance(part, FunctionResult))
-            raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
+        if beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+            yield {"role": "user", "content": beside}
+            beside = []
+        yield from _entries(message, model, profile)
+        if message.role != "assistant":
+            beside += _attached(message, model, profile)
+    if beside:
+        yield {"role": "user", "content": beside}
+
+
+def _entries(message: Message, model: str, profile: Profile) -> Iterator[dict[str, Any]]:
+    results = [part for part in message.parts if isinstance(part, FunctionResult)]
+    for result in results:
+        # An empty string is refused as null by some services.
+        yield {"role": "tool", "tool_call_id": _wire_id(result), "content": result.text or "{}"}
+    if message.role == "system":
+        is_plain = not any(isinstance(part, Opaque) for part in message.parts)
+        content = _text_of(message) if is_plain else _content(message.parts, model, profile)
+        yield {"role": profile.system_role, "content": content}
+    elif message.role == "assistant":
+        yield _assistant(message, profile)
+    elif message.role == "user" and not (results and len(results) == len(message.parts)):
+        yield {"role": "user", "content": _content(message.parts, model, profile)}
+    elif message.role == "tool" and len(results) < len(message.parts):
+        other = next(part for part in message.parts if not isinstance(part, FunctionResult))
+        raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
+
+
+def _attached(message: Message, model: str, profile: Profile) -> list[Any]:
+    """What functions returned beside their texts, and which call it belongs to."""
+    said: list[Any] = []
+    for result in message.parts:
+        if isinstance(result, FunctionResult) and result.attachments:
+            said.append({"type": "text", "text": announced(result, _wire_id(result))})
+            said += [_media(part, model, profile) for part in result.attachments]
+    return said
 
 
 def _text_of(message: Message) -> str:
     for part in message.parts:
-        if isinstance(part, Image):
-            raise UsageError(f"only a user's message can hold an image, and {message.role!r} is none: {part!r}")
+        if isinstance(part, MEDIA):
+            raise misplaced(part, message.role)
     return "".join([part.text for part in message.parts if isinstance(part, Text)])
 
 
@@ -105,13 +129,27 @@ def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[
     for part in parts:
         if isinstance(part, Text):
             content.append({"type": "text", "text": part.text})
-        elif isinstance(part, Image):
-            if not profile.images:
-                raise UsageError(f"the model {model!r} takes no images, and a message holds {part!r}")
-            content.append({"type": "image_url", "image_url": {"url": part.data_url()}})
+        elif isinstance(part, MEDIA):
+            content.append(_media(part, model, profile))
         elif isinstance(part, Opaque) and part.wire == WIRE:
             content.append(part.data)
     return content or ""
+
+
+def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, Any]:
+    """An image, or a file.
+
+    Of files, only PDFs are taken: "Expected a base64-encoded data URL with an application/pdf MIME type"
+    (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Texts are said as such.
+    """
+    check_visible(part, model, images=profile.images)
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": part.data_url()}}
+    if (text := in_words(part)) is not None:
+        return {"type": "text", "text": text}
+    if part.data is None or part.media_type != PDF:
+        raise untakeable(part, WIRE, "the bytes of a PDF, or text,")
+    return {"type": "file", "file": {"filename": file_name(part), "file_data": part.data_url()}}
 
 
 def _assistant(message: Message, profile: Profile) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import reported, request_id, unreadable
 from fsm_agent.providers.openai_parts import token_logprobs
 from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
@@ -59,6 +60,8 @@ class ReplyInParts:
         self._usage: Mapping[str, Any] = {}
         self._said: list[tuple[type[Text] | type[Reasoning], list[str]]] = []
         self._details: list[dict[str, Any]] = []
+        self._annotations: list[Any] = []
+        self._sources: Any = None
         self._refusal: list[str] = []
         self._logprobs: list[TokenLogprob] = []
         self._calls: list[_Call] = []  # in the order in which their names came
@@ -91,6 +94,7 @@ class ReplyInParts:
             raise reported(document, self._headers)
         self._model = self._model or _text(document.get("model"))
         self._response_id = self._response_id or _text(document.get("id"))
+        self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if document.get("usage") or "x_groq" in document:
             self._take_usage(document)
         for choice in choices if isinstance(choices, list) else ():
@@ -115,8 +119,8 @@ class ReplyInParts:
                 for entry in self._details
             ]
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
-        for kind, pieces in self._said:
-            parts.append(kind(text="".join(pieces)))
+        sources = citations(self._annotations) or citations(self._sources)
+        parts += cited([kind(text="".join(pieces)) for kind, pieces in self._said], sources)
         for call in self._calls:
             arguments = "".join(call.arguments)
             parts.append(FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None))
@@ -158,6 +162,8 @@ class ReplyInParts:
             delta = choice.get("message")  # a whole completion as the only chunk
         if isinstance(delta, dict):
             self._take_delta(delta, is_whole)
+            if isinstance(annotations := delta.get("annotations"), list):
+                self._annotations += annotations
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
             self._logprobs += token_logprobs(logprobs.get("content"))
 

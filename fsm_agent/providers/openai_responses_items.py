@@ -14,7 +14,19 @@ from typing import Any
 from pydantic_core import to_json
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+)
+from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
+from fsm_agent.providers.citations import citations
 from fsm_agent.providers.openai_parts import arguments_object, call_id, text_or_none
 from fsm_agent.providers.wire import Profile
 
@@ -37,9 +49,10 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
     """An item as parts of a message."""
     kind = item_type(item)
     if kind == "message":
-        content, texts = _hollow(entries(item.get("content")))
+        content, _ = _hollow(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
-        yield from [Text(text) for text in texts]
+        said = [entry for entry in entries(item.get("content")) if _is_told(entry)]
+        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in said]
     elif kind == "reasoning":
         summary, told = _hollow(entries(item.get("summary")))
         content, thought = _hollow(entries(item.get("content")))
@@ -111,19 +124,26 @@ class InputItems:
             return [part.data]
         if isinstance(part, Text):
             return [{"type": "input_text", "text": part.text}]
-        if not isinstance(part, Image):
+        if not isinstance(part, MEDIA):
             return []
         if message.role != "user":
-            raise _misplaced(part, message)
-        if not self._profile.images:
-            raise UsageError(f"the model {self._model!r} takes no images, and a message holds {part!r}")
-        return [{"type": "input_image", "detail": "auto", "image_url": part.data_url()}]
+            raise misplaced(part, message.role)
+        return [self._media(part)]
+
+    def _media(self, part: Image | Document) -> dict[str, Any]:
+        """An image, or a file of whatever kind: https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        check_visible(part, self._model, images=self._profile.images)
+        if isinstance(part, Image):
+            return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
+        if part.data is None:
+            return {"type": "input_file", "file_url": part.data_url()}
+        return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
     def _replied(self, message: Message) -> list[Any]:
         """The model's message, without reasoning that would be refused."""
         for part in message.parts:
-            if isinstance(part, Image):
-                raise _misplaced(part, message)
+            if isinstance(part, MEDIA):
+                raise misplaced(part, message.role)
         items = [_sent_back(item) for head, parts in _grouped(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
         while items and item_type(items[-1]) == "reasoning":  # it is refused without what came of it
@@ -168,6 +188,10 @@ class InputItems:
         shared = call_id(result)
         id = self._ids.get((shared, result.id)) or self._ids.get((shared, ""), shared)
         kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
+        if result.attachments:
+            told = [{"type": "input_text", "text": result.text}] if result.text else []
+            output = [*told, *[self._media(part) for part in result.attachments]]
+            return {"type": kind, "call_id": id, "output": output}
         # An empty string is refused as null by some services.
         return {"type": kind, "call_id": id, "output": result.text or "{}"}
 
@@ -253,10 +277,6 @@ def _filled(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[st
 
 def _rest(content: Any) -> list[dict[str, Any]]:
     return [entry for entry in entries(content) if not _is_hollow(entry)]
-
-
-def _misplaced(image: Image, message: Message) -> UsageError:
-    return UsageError(f"only a user's message can hold an image, and {message.role!r} is none: {image!r}")
 
 
 def _without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:

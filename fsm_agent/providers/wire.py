@@ -39,7 +39,7 @@ class Profile:
     ) = None
     temperature: bool = True  # and top_p
     stop: bool = True
-    images: bool = True
+    images: bool = True  # and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
     named_tool_choice: bool = True

@@ -1,0 +1,324 @@
+"""Is what a message, or a function's result, carries beside words said on every wire as its provider documents it?"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fsm_agent.effects import Request
+from fsm_agent.errors import UsageError
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.gemini import Gemini, GeminiProfile
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.wire import Codec, Profile
+
+PDF = Document.of(b"%PDF-1.7", name="a.pdf")
+UNNAMED = Document.of(b"%PDF-1.7")
+NOTES = Document.of(b"# Hi", name="notes.md")
+WORDS = Document.of(b"# Hi")
+LINK = Document.of("https://x/y.pdf")
+PAGE = Document.of("https://x/y.html", name="page")
+SHEET = Document(data=b"PK", media_type="application/vnd.ms-excel", name="a.xls")
+PICTURE = Image.of(b"\x89PNG\r\n\x1a\n")
+GIF = Image.of(b"GIF89a")
+
+CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
+WIRES: dict[Codec, tuple[str, Profile]] = {
+    CHAT: ("messages", Profile()),
+    RESPONSES: ("input", Profile()),
+    ANTHROPIC: ("messages", AnthropicProfile()),
+    GEMINI: ("contents", GeminiProfile()),
+}
+OLD_GEMINI = GeminiProfile(media_in_results=False)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+PDF_64, NOTES_64, PNG_64 = b64(b"%PDF-1.7"), b64(b"# Hi"), b64(PICTURE.data or b"")
+PDF_URL, PNG_URL = f"data:application/pdf;base64,{PDF_64}", f"data:image/png;base64,{PNG_64}"
+
+
+def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> list[Any]:
+    key, usual = WIRES[codec]
+    body = codec.encode(Request(messages=messages), model="m1", profile=profile or usual, stream=False)
+    said: list[Any] = body[key]
+    return said
+
+
+@pytest.mark.spec("2.53")
+@pytest.mark.parametrize(
+    ("codec", "document", "said"),
+    [
+        (CHAT, PDF, [{"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}}]),
+        (CHAT, UNNAMED, [{"type": "file", "file": {"filename": "document.pdf", "file_data": PDF_URL}}]),
+        (CHAT, NOTES, [{"type": "text", "text": "notes.md:\n\n# Hi"}]),
+        (CHAT, WORDS, [{"type": "text", "text": "# Hi"}]),
+        (RESPONSES, PDF, [{"type": "input_file", "filename": "a.pdf", "file_data": PDF_URL}]),
+        (
+            RESPONSES,
+            NOTES,
+            [{"type": "input_file", "filename": "notes.md", "file_data": f"data:text/markdown;base64,{NOTES_64}"}],
+        ),
+        (
+            RESPONSES,
+            WORDS,
+            [{"type": "input_file", "filename": "document.txt", "file_data": f"data:text/plain;base64,{NOTES_64}"}],
+        ),
+        (
+            RESPONSES,
+            SHEET,
+            [{"type": "input_file", "filename": "a.xls", "file_data": "data:application/vnd.ms-excel;base64,UEs="}],
+        ),
+        (RESPONSES, LINK, [{"type": "input_file", "file_url": "https://x/y.pdf"}]),
+        (RESPONSES, PAGE, [{"type": "input_file", "file_url": "https://x/y.html"}]),
+        (
+            ANTHROPIC,
+            PDF,
+            [
+                {
+                    "type": "document",
+                    "source": {"type": "base64", "media_type": "application/pdf", "data": PDF_64},
+                    "title": "a.pdf",
+                }
+            ],
+        ),
+        (
+            ANTHROPIC,
+            NOTES,
+            [
+                {
+                    "type": "document",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "# Hi"},
+                    "title": "notes.md",
+                }
+            ],
+        ),
+        (ANTHROPIC, LINK, [{"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}]),
+        (GEMINI, PDF, [{"text": "a.pdf:"}, {"inlineData": {"mimeType": "application/pdf", "data": PDF_64}}]),
+        (GEMINI, UNNAMED, [{"inlineData": {"mimeType": "application/pdf", "data": PDF_64}}]),
+        (GEMINI, NOTES, [{"text": "notes.md:"}, {"inlineData": {"mimeType": "text/plain", "data": NOTES_64}}]),
+        (GEMINI, LINK, [{"fileData": {"fileUri": "https://x/y.pdf", "mimeType": "application/pdf"}}]),
+        (GEMINI, PAGE, [{"text": "page:"}, {"fileData": {"fileUri": "https://x/y.html", "mimeType": "text/plain"}}]),
+    ],
+)
+def test_document_of_a_user(codec: Codec, document: Document, said: list[Any]) -> None:
+    (entry,) = told(codec, Message.of("user", document))
+    assert entry["role"] == "user"
+    assert entry["parts" if codec is GEMINI else "content"] == said
+
+
+@pytest.mark.parametrize(
+    ("codec", "document"), [(CHAT, LINK), (CHAT, PAGE), (CHAT, SHEET), (ANTHROPIC, PAGE), (ANTHROPIC, SHEET)]
+)
+def test_document_that_a_wire_has_no_word_for_is_named(codec: Codec, document: Document) -> None:
+    with pytest.raises(UsageError, match=rf"the wire '{codec.name}' does not take Document\(.*\): .* would be right"):
+        told(codec, Message.of("user", document))
+
+
+@pytest.mark.parametrize("codec", WIRES, ids=lambda codec: codec.name)
+def test_model_that_sees_nothing_can_still_read(codec: Codec) -> None:
+    blind = replace(WIRES[codec][1], images=False)
+    assert told(codec, Message.of("user", NOTES), profile=blind) == told(codec, Message.of("user", NOTES))
+    for part, kinds in ((PDF, "PDFs"), (LINK, "PDFs"), (PICTURE, "images")):
+        problem = f"the model 'm1' takes no {kinds}, and a message holds {type(part).__name__}"
+        result = FunctionResult(id="1.0", name="f", text="", attachments=(part,))
+        for message in (Message.of("user", part), Message.of("tool", result)):
+            with pytest.raises(UsageError, match=problem):
+                told(codec, message, profile=blind)
+
+
+@pytest.mark.parametrize("role", ["system", "assistant", "tool"])
+@pytest.mark.parametrize("codec", WIRES, ids=lambda codec: codec.name)
+def test_document_in_a_message_that_holds_none_is_refused(codec: Codec, role: Any) -> None:
+    if codec is GEMINI and role != "system":
+        return  # takes media of any turn
+    problem = "'tool' can only hold function results" if role == "tool" else "cannot hold|can hold a document"
+    with pytest.raises(UsageError, match=problem):
+        told(codec, Message.of("user", "hi"), Message.of(role, PDF))
+
+
+def call(id: str) -> FunctionCall:
+    return FunctionCall(id=id, name="look", arguments_json="{}", provider_id=f"c{id[-1]}")
+
+
+def returned(id: str, text: str, *attachments: Image | Document, is_error: bool = False) -> FunctionResult:
+    return FunctionResult(
+        id=id, name="look", text=text, provider_id=f"c{id[-1]}", attachments=attachments, is_error=is_error
+    )
+
+
+ASKED = (Message.of("user", "hi"), Message.of("assistant", call("1.0"), call("1.1")))
+ONE, TWO = returned("1.0", "two of them", PICTURE, PDF), returned("1.1", "", NOTES)
+AFTER = Message.of("user", "so?")
+
+
+def rounds(*results: FunctionResult) -> list[tuple[Message, ...]]:
+    """The results in one message, and in one each."""
+    return [
+        (*ASKED, Message.of("tool", *results), AFTER),
+        (*ASKED, *[Message.of("tool", result) for result in results], AFTER),
+    ]
+
+
+SHOWN = "What look (call {}) returned beside its text:"
+
+
+@pytest.mark.spec("2.53")
+@pytest.mark.parametrize("messages", rounds(ONE, TWO))
+def test_chat_tells_attachments_behind_all_results_of_a_round(messages: tuple[Message, ...]) -> None:
+    beside = {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": SHOWN.format("c0")},
+            {"type": "image_url", "image_url": {"url": PNG_URL}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}},
+            {"type": "text", "text": SHOWN.format("c1")},
+            {"type": "text", "text": "notes.md:\n\n# Hi"},
+        ],
+    }
+    *_, first, second, third, fourth = told(CHAT, *messages)
+    assert [first, second] == [
+        {"role": "tool", "tool_call_id": "c0", "content": "two of them"},
+        {"role": "tool", "tool_call_id": "c1", "content": "{}"},
+    ]
+    assert third == beside
+    assert fourth == {"role": "user", "content": "so?"}
+    assert told(CHAT, *messages[:-1])[-1] == beside
+
+
+@pytest.mark.parametrize("codec", [CHAT, GEMINI], ids=lambda codec: codec.name)
+def test_each_round_has_its_own_attachments(codec: Codec) -> None:
+    again = Message.of("assistant", call("3.0"))
+    later = Message.of("tool", returned("3.0", "2", GIF))
+    said = told(codec, *ASKED, Message.of("tool", returned("1.0", "1", GIF)), again, later)
+    roles = (
+        ["tool", "user", "assistant", "tool", "user"] if codec is CHAT else ["user", "user", "model", "user", "user"]
+    )
+    assert [entry["role"] for entry in said[2:]] == roles
+    assert [str(entry).count("image/gif") for entry in said[2:]] == [0, 1, 0, 0, 1]
+
+
+@pytest.mark.spec("2.53")
+@pytest.mark.parametrize("messages", rounds(ONE, TWO))
+def test_responses_tells_attachments_in_the_output(messages: tuple[Message, ...]) -> None:
+    notes = {"type": "input_file", "filename": "notes.md", "file_data": f"data:text/markdown;base64,{NOTES_64}"}
+    assert told(RESPONSES, *messages)[3:5] == [
+        {
+            "type": "function_call_output",
+            "call_id": "c0",
+            "output": [
+                {"type": "input_text", "text": "two of them"},
+                {"type": "input_image", "detail": "auto", "image_url": PNG_URL},
+                {"type": "input_file", "filename": "a.pdf", "file_data": PDF_URL},
+            ],
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": [notes]},
+    ]
+
+
+@pytest.mark.spec("2.53")
+@pytest.mark.parametrize("messages", rounds(ONE, TWO))
+def test_anthropic_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
+    text = {"type": "text", "media_type": "text/plain", "data": "# Hi"}
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": PDF_64}
+    assert told(ANTHROPIC, *messages)[2]["content"] == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "c0",
+            "content": [
+                {"type": "text", "text": "two of them"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_64}},
+                {"type": "document", "source": pdf, "title": "a.pdf"},
+            ],
+        },
+        {
+            "type": "tool_result",
+            "tool_use_id": "c1",
+            "content": [{"type": "document", "source": text, "title": "notes.md"}],
+        },
+        {"type": "text", "text": "so?"},
+    ]
+
+
+@pytest.mark.parametrize("messages", rounds(returned("1.0", "no", GIF, is_error=True), returned("1.1", "2")))
+def test_anthropic_tells_what_came_with_an_error_behind_the_results(messages: tuple[Message, ...]) -> None:
+    assert told(ANTHROPIC, *messages)[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "c0", "content": "no", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "c1", "content": "2"},
+        {"type": "text", "text": SHOWN.format("c0")},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": b64(b"GIF89a")}},
+        {"type": "text", "text": "so?"},
+    ]
+
+
+@pytest.mark.spec("2.53")
+@pytest.mark.parametrize("messages", rounds(ONE, TWO))
+def test_gemini_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
+    assert told(GEMINI, *messages)[2]["parts"] == [
+        {
+            "functionResponse": {
+                "name": "look",
+                "response": {"output": "two of them"},
+                "parts": [
+                    {"inlineData": {"mimeType": "image/png", "data": PNG_64}},
+                    {"inlineData": {"mimeType": "application/pdf", "data": PDF_64}},
+                ],
+                "id": "c0",
+            }
+        },
+        {
+            "functionResponse": {
+                "name": "look",
+                "response": {"output": ""},
+                "parts": [{"inlineData": {"mimeType": "text/plain", "data": NOTES_64}}],
+                "id": "c1",
+            }
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "attachments", "said"),
+    [
+        (OLD_GEMINI, (PICTURE, NOTES), ["inlineData", "text", "inlineData"]),
+        (GeminiProfile(), (GIF, LINK), ["inlineData", "fileData"]),
+    ],
+)
+def test_gemini_tells_the_others_in_a_turn_behind(
+    profile: Profile, attachments: tuple[Image | Document, ...], said: list[str]
+) -> None:
+    results = returned("1.0", "1", *attachments), replace(returned("1.1", "2"), provider_id=None)
+    for messages in rounds(*results):
+        contents = told(GEMINI, *messages, profile=profile)
+        assert [next(iter(part)) for part in contents[2]["parts"]] == ["functionResponse"] * 2
+        assert not any("parts" in part["functionResponse"] for part in contents[2]["parts"])
+        announced, *media = contents[3]["parts"]
+        assert announced == {"text": SHOWN.format("c0")}
+        assert [next(iter(part)) for part in media] == said
+        assert contents[4] == {"role": "user", "parts": [{"text": "so?"}]}
+        assert told(GEMINI, *messages[:-1], profile=profile)[-1] == contents[3]
+
+
+def test_gemini_tells_no_id_that_it_does_not_know() -> None:
+    result = replace(returned("1.0", "1", GIF), provider_id=None)
+    assert told(GEMINI, Message.of("tool", result))[1]["parts"][0] == {"text": "What look returned beside its text:"}
+
+
+@pytest.mark.parametrize(
+    ("model", "is_in_results"),
+    [("gemini-2.5-flash", False), ("gemini-2.0-flash", False), ("gemma-3-27b-it", False), ("gemini-3-pro", True)],
+)
+def test_models_of_gemini_that_take_media_in_results(model: str, is_in_results: bool) -> None:
+    provider, name = split_model(f"google:{model}")
+    profile = provider.profile_of(name)
+    contents = told(GEMINI, *ASKED, Message.of("tool", ONE), profile=profile)
+    assert ("parts" in contents[2]["parts"][0]["functionResponse"]) == is_in_results
+    assert len(contents) == (3 if is_in_results else 4)
