@@ -94,7 +94,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     signature = _signature(call, name)
     given = call.keywords if isinstance(call, partial) else {}
     context = _context(name, signature, _hints(call, target, signature, name, {}), given)
-    kept = [p for p in signature.parameters.values() if p.name != context]
+    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in given]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
