@@ -19,10 +19,16 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from fsm_agent.agents import Agent
 from fsm_agent.contexts import Context
+from fsm_agent.effects import Request
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Function, described_errors, function, result_text
-from fsm_agent.messages import FunctionCall
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.wire import Profile
+from fsm_agent.testing import Script, call
 
 
 class Color(enum.Enum):
@@ -270,6 +276,36 @@ class TestLinking:
             Function(name="f", call=5)
         with pytest.raises(UsageError, match=r"parameters of function 'f' is \[\]: a JSON Schema is right"):
             Function(name="f", parameters=[])
+
+
+class TestOffered:
+    """What becomes of functions on the wires and in an agent call."""
+
+    @pytest.mark.spec("0.4")
+    @pytest.mark.parametrize("name", ["openai-chat", "openai", "anthropic", "google"])
+    def test_without_functions_no_request_has_a_key_for_them(self, name):
+        bare, provider = Request(messages=[Message.of("user", "hi")]), PROVIDERS[name]
+        body = provider.codec.encode(bare, model="m", profile=provider.profile, stream=False)
+        assert not {"tools", "tool_choice", "toolConfig"} & set(body)
+
+    @pytest.mark.spec("0.4")
+    def test_with_functions_each_is_there_with_its_schema(self):
+        asked = Request(messages=[Message.of("user", "hi")], functions=(ADD,))
+        body = OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
+        assert body["tools"] == [{"type": "function", "function": {"name": "add", "parameters": ADD.parameters}}]
+
+    @pytest.mark.spec("1.28")
+    def test_what_the_model_did_wrong_is_told_and_the_call_goes_on(self):
+        script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
+        result = Agent(script, functions=[ADD]).call("1 + 2?")
+        assert result.output == "3"
+        told = [message.text for message in result.dialog.messages if message.role == "tool"]
+        assert told == [
+            "There is no function 'ad'. There are: add.",
+            "The arguments of add are not valid:\n"
+            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')",
+            "3",
+        ]
 
 
 class TestTold:
