@@ -140,8 +140,7 @@ def _hints(
     """The annotations of the parameters, resolved; not that of what is returned, which no model sees."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
     module = sys.modules.get(getattr(call, "__module__", None) or "")
-    scope = None if inspect.isclass(call) else getattr(inspect.unwrap(target), "__globals__", None)
-    scope = scope if scope is not None else vars(module or SimpleNamespace())
+    scope = getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
     for key in [key for key in signature.parameters if key in annotations][:1]:
         head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
         if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):

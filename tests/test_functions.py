@@ -71,6 +71,17 @@ class TestDefinition:
         with pytest.raises(UsageError, match="will be refused by providers: use letters, digits"):
             Function(name=name)
 
+    @pytest.mark.parametrize("call", [5, None, "f"])
+    def test_what_cannot_be_called(self, call):
+        with pytest.raises(UsageError, match="cannot be called: a function, method, partial or object"):
+            Function.of(call)
+
+    def test_what_is_deprecated_says_so_once(self):
+        made = Function.of(len, description="Count.", deprecated="use size")
+        assert made.description == "Count.\n\nDeprecated: use size"
+        assert Function.of(made, max_calls=3).description == made.description
+        assert Function.of(made, deprecated="").description == "Count."
+
     def test_of_a_function_is_itself(self):
         made = Function.of(len)
         assert Function.of(made) is made
@@ -190,6 +201,13 @@ class TestTwins:
     def test_without_one_it_is_the_function_itself(self):
         assert ADD.arun('{"a": 1}') == 3
         assert ADD.arun({"a": 1, "b": 5}) == 6
+
+    def test_who_takes_a_context_is_not_run_without(self):
+        def f(ctx: Context, a: int) -> Any: ...
+
+        for run in (Function.of(f).run, Function.of(f).arun):
+            with pytest.raises(UsageError, match="function 'f' takes a Context"):
+                run('{"a": 1}')
 
     def test_the_twin_is_given_the_context_too(self):
         def f(ctx: Context, a: int) -> Any: ...

@@ -196,6 +196,12 @@ class TestHostileSchemas:
         made = Function(name="f", parameters={"properties": {"a": {"$ref": "#/$defs/A0"}}, "$defs": definitions})
         assert made.refusal('{"a": 1}') is None
 
+    @pytest.mark.parametrize("schema", [{"enum": ["\ud800"]}, {"type": "object", "properties": {"\ud800": {}}}])
+    def test_what_cannot_be_encoded_leaves_just_the_object_to_check(self, schema):
+        made = Function(name="f", parameters={"properties": {"a": schema, "b": INTEGER}})
+        assert made.refusal('{"a": 1, "b": "x"}') is None
+        assert made.refusal("[]").startswith("input: ")
+
     def test_many_properties_are_read_to_some_number(self):
         made = Function(name="f", parameters={"properties": {f"p{n}": INTEGER for n in range(20_000)}})
         assert made.refusal('{"p0": "x"}').startswith("p0: ")

@@ -24,6 +24,7 @@ from typing_extensions import Doc, TypedDict
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.providers.schemas import strict_schema
+from fsm_agent.signatures import Passing, passing
 
 if typing.TYPE_CHECKING:
     from nowhere import Unknown
@@ -54,6 +55,10 @@ class Query(TypedDict):
 class Pair(NamedTuple):
     left: int
     right: str = "r"
+
+
+class Spot(NamedTuple):
+    at: Point
 
 
 class Opaque:
@@ -653,6 +658,7 @@ class TestKinds:
 
     def test_a_named_tuple(self):
         assert Function.of(Pair).run('{"left": 1}') == Pair(1)
+        assert Function.of(Spot).run('{"at": {"x": 1}}') == Spot(Point(x=1))
 
     def test_a_method_needs_its_object(self):
         class Shop:
@@ -694,6 +700,31 @@ class TestKinds:
         assert Function.of(lambda a: a, name="identity").run('{"a": 1}') == 1
 
 
+class TestPassing:
+    SCHEMA: typing.ClassVar = {"properties": {"q": {}, "n": {}}, "required": ["q"]}
+
+    def test_how_it_takes_its_arguments(self):
+        async def f(q, n=1, /): ...
+
+        assert passing(f, "f", self.SCHEMA) == Passing(
+            is_async=True, positional=(("q", inspect.Parameter.empty), ("n", 1))
+        )
+        assert passing(lambda **rest: rest, "f", self.SCHEMA) == Passing()
+        assert passing(lambda: 0, "f", {}) == Passing()
+
+    @pytest.mark.parametrize(
+        ("call", "problem"),
+        [
+            (lambda q: q, "what is linked to function 'f' does not take 'n', which the schema offers"),
+            (functools.partial(lambda q, n: n, n=1), "does not take 'n', which the schema offers"),
+            (lambda q, n: n, "what is linked to function 'f' needs 'n', which the schema does not require"),
+        ],
+    )
+    def test_what_does_not_fit_the_schema(self, call, problem):
+        with pytest.raises(UsageError, match=problem):
+            passing(call, "f", self.SCHEMA)
+
+
 class TestAnnotations:
     def test_types_defined_beside_the_function(self):
         class Local(BaseModel):
@@ -719,6 +750,12 @@ class TestAnnotations:
 
     def test_a_name_that_is_nowhere(self):
         def f(a: Unknown): ...
+
+        with pytest.raises(UsageError, match="an annotation of function 'f' cannot be resolved: name 'Unknown'"):
+            Function.of(f)
+
+    def test_a_subscript_of_what_is_nowhere(self):
+        def f(a: Unknown[int]): ...
 
         with pytest.raises(UsageError, match="an annotation of function 'f' cannot be resolved: name 'Unknown'"):
             Function.of(f)

@@ -208,12 +208,17 @@ class TestVersions:
         assert versions(made) == {"search_v9": "9", "search_v10_1": "10.1", "look": ""}
 
     def test_a_dependency_on_a_function_of_several_names_is_on_the_highest(self):
-        made = Toolset([OLD, NEW, named("read", "", "search")]).only("search@9", "search@10", "read")
-        assert made.functions[2].depends_on == ("search_v10",)
+        read = named("read", "", "search")
+        for order in ([OLD, NEW, read], [NEW, OLD, read]):
+            made = Toolset(order).only("search@9", "search@10", "read")
+            assert made.functions[2].depends_on == ("search_v10",)
 
     def test_one_of_several_gets_a_name_of_its_own(self):
         made = Toolset([SEARCH, named("read", "", "search")]).renamed({"search@9": "search_old"})
         assert versions(made) == {"search_old": "9", "search": "10.1", "look": "", "read": ""}
+        assert made.functions[-1].depends_on == ("search",)
+        made = Toolset([SEARCH, named("read", "", "search")]).renamed({"search@10.1": "search_new"})
+        assert versions(made) == {"search": "10", "search_new": "10.1", "look": "", "read": ""}
         assert made.functions[-1].depends_on == ("search",)
 
     def test_names_follow_in_all_versions(self):

@@ -78,6 +78,10 @@ def test_what_is_one():
     check_shares("f", dict.fromkeys("1234567890", 0.1), list("1234567890"))
 
 
+def test_what_is_one_point():
+    assert [chosen_point("f", lambda value=value: value) for value in (0, 0.5)] == [0, 0.5]
+
+
 @pytest.mark.parametrize("point", [1, -0.1, None, "0.5", True, float("nan")])
 def test_what_is_no_point(point):
     with pytest.raises(UsageError, match=r"choose of function 'f' returned .*: a number from 0 to below 1 is right"):
