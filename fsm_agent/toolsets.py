@@ -32,11 +32,11 @@ def functions_of(given: Functions) -> tuple[Function, ...]:
     """The functions of a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: It is no such list.
+        UsageError: It is no such list, or holds a toolset that decides anew for each agent call.
     """
     found: list[Function] = []
     for item in _flat(given):
-        found += item.functions if isinstance(item, Toolset) else [item]
+        found += item if isinstance(item, Toolset) else [item]
     return tuple(found)
 
 
@@ -86,7 +86,7 @@ class Toolset:
         PromptError: Two have one name and version, or their dependencies can never be met.
     """
 
-    functions: tuple[Function, ...]  # what is offered when nobody asks who it is for
+    functions: tuple[Function, ...]  # what may be offered: of each name, the highest version that is for anybody
     name: str
     _entries: tuple[_Entry, ...]
 
@@ -109,7 +109,19 @@ class Toolset:
         made._settle(entries, self.name if name is None else name)
         return made
 
+    @property
+    def decides_per_call(self) -> bool:
+        """Whether `for_call` offers one agent call what it does not offer another: it has filters or shares."""
+        return any(entry.conditions or entry.choose for entry in self._entries)
+
     def __iter__(self) -> Iterator[Function]:
+        """What is offered.
+
+        Raises:
+            UsageError: That differs from call to call.  A list would offer to everybody what is kept from some.
+        """
+        if self.decides_per_call:
+            raise UsageError(f"toolset {self.name!r} decides anew for each agent call: ask its for_call(deps)")
         return iter(self.functions)
 
     def __len__(self) -> int:

@@ -22,11 +22,11 @@ def named(name: str, version: str = "", *depends_on: str, **policy: Any) -> Func
 
 
 def names(offered: Any) -> list[str]:
-    return [function.name for function in offered]
+    return [function.name for function in getattr(offered, "functions", offered)]
 
 
 def versions(offered: Any) -> dict[str, str]:
-    return {function.name: function.version for function in offered}
+    return {function.name: function.version for function in getattr(offered, "functions", offered)}
 
 
 LOGIN, BUY, LOOK = named("login"), named("buy", "", "login"), named("look")
@@ -305,6 +305,20 @@ class TestFilters:
     def test_the_highest_of_those_that_are_admitted(self):
         made = SEARCH.filtered(lambda function, deps: function.version in deps)
         assert versions(made.for_call(("9", "10", ""))) == {"search": "10", "look": ""}
+
+    @pytest.mark.parametrize(
+        "made",
+        [SHOP.filtered(lambda function, deps: False), SHOP.route("look", {"": 1}, lambda: 0.5)],
+        ids=["filter", "share"],
+    )
+    def test_no_list_offers_to_everybody_what_is_kept_from_some(self, made):
+        assert made.decides_per_call
+        assert Toolset([made]).decides_per_call
+        assert made.prefixed("a_").decides_per_call
+        assert not Toolset(made.for_call()).decides_per_call
+        for use in (list, lambda toolset: Prompt("x", functions=toolset), lambda toolset: functions_of([toolset])):
+            with pytest.raises(UsageError, match="toolset 'shop' decides anew for each agent call"):
+                use(made)
 
     def test_what_is_no_filter(self):
         async def later(function: Function, deps: Any) -> bool:
