@@ -153,8 +153,6 @@ class Function(Policy):
             return self._validate(arguments_json or "{}")
         except ValidationError as error:
             raise ParseError(described_errors(error)) from error
-        except UsageError:
-            raise
         except _ODD as error:
             raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
 
@@ -217,10 +215,17 @@ def described_errors(error: ValidationError) -> str:
     lines = []
     for item in items[:_MAX_ERRORS]:
         place = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
-        lines.append(f"{place}: {item['msg'][:1000]} (given: {_SHORT.repr(item['input'])[:200]})")
+        lines.append(f"{place}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
     if len(items) > _MAX_ERRORS:
         lines.append(f"… and {len(items) - _MAX_ERRORS} more")
     return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)[:200]
+    except ValueError:  # a number of more digits than Python writes out
+        return f"a huge {type(value).__name__}"
 
 
 def result_text(value: Any) -> str:
