@@ -83,7 +83,7 @@ class Agent:
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
     def __post_init__(self) -> None:
-        given = tuple(self.functions)
+        given = (self.functions,) if hasattr(type(self.functions), "functions") else tuple(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in given)
         functions = functions_of(given) if is_fixed else given
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
