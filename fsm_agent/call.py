@@ -185,7 +185,7 @@ class AgentCall:
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
-        changes["trace"] = before.trace.append(step)
+        changes["trace"] = before.trace.push(step)
         after.finish(changes)
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
@@ -258,7 +258,11 @@ class AgentCall:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
         if key == "" and isinstance(outcome, Cancelled | Expired | Injected):
             return None
-        wanted = next((effect for effect in self.effects if effect.key == key), None)
+        for wanted in self.effects:
+            if wanted.key == key:
+                break
+        else:
+            wanted = None
         kind = key.partition(":")[0]
         if type(outcome) not in _ANSWERS.get(kind, ()):
             right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"

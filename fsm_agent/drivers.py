@@ -45,8 +45,9 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     if sink is None:  # an asynchronous generator costs more than a step
         while effects := call.effects:
             before = call.record
-            await _astep(call, effects[0], world)
-            if call.record is before or _is_undecided(call, effects[0]):
+            first = effects[0]
+            await _astep(call, first, world)
+            if call.record is before or (type(first) is AskApproval and call.record.waits_for_approval):
                 break
         return call
     async with aclosing(adrive(call, world)) as events:

@@ -109,7 +109,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.append(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
+    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
 
 
 def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
@@ -135,7 +135,7 @@ def keep_pause(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.append(answer.message), rounds=r.rounds + 1)
+    return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
 
 
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
@@ -254,7 +254,7 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
 def _opened(r: CallRecord, answer: Asked) -> CallRecord:
     """The assistant's message in the dialog, its calls as the round."""
     same = _identical_rounds(r, answer)
-    return _pruned(r, dialog=r.dialog.append(answer.message), round=answer.calls, identical_rounds=same)
+    return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
 
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
