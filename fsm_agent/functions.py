@@ -159,9 +159,12 @@ class Function(Policy):
     def refusal(self, arguments_json: str) -> str | None:
         """Why these arguments cannot be taken, in words for the model; None when they can."""
         try:
-            self.bind(arguments_json)
-        except ParseError as error:
-            return str(error)
+            self._validate(arguments_json or "{}")
+        except (ValidationError, *_ODD):
+            try:
+                self.bind(arguments_json)
+            except ParseError as error:
+                return str(error)
         return None
 
     def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:

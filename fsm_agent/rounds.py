@@ -107,8 +107,9 @@ def _ended(call: AgentCall, run: Run, outcome: Ended) -> tuple[Event, ...]:
 
 def _is_simple(effects: list[RunFunction], call: AgentCall) -> bool:
     """Whether nothing can happen while these run, so that they may as well run here, one after another."""
-    policies = [effect.function for effect in effects]
-    return call.record.deadline_s is None and not any(f.timeout_s or f.takes_context for f in policies)
+    if call.record.limits.deadline_s is not None:
+        return False
+    return not [e for e in effects if e.function.timeout_s is not None or e.function.takes_context]
 
 
 def run_functions(call: AgentCall, world: World) -> Events:
@@ -160,11 +161,11 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
 
 async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
     """`arun_functions` for whoever does not listen meanwhile."""
-    round = Round(call, world)
-    if len(round.waiting) == 1 and _is_simple(round.waiting, call):
-        run = Run(round.waiting[0], call, world)
-        return _ended(call, run, await arun_function(run))
-    async with aclosing(_arun_together(round)) as events:
+    effects = call.effects
+    if len(effects) == 1 and isinstance(only := effects[0], RunFunction) and _is_simple([only], call):
+        run = Run(only, call, world)
+        return _ended(call, run, await arun_function(run)) if only.function.call is not None else ()
+    async with aclosing(_arun_together(Round(call, world))) as events:
         return tuple([event async for event in events])
 
 

@@ -65,7 +65,7 @@ def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
 
 
 def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
-    return all(f.is_settled for f in answer.calls)
+    return not [f for f in answer.calls if f.result is None and f.error is None]
 
 
 def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
