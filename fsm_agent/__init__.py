@@ -42,6 +42,8 @@ _MODULES = {
     "functions": ("Function", "function"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
+    "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
+    "mcp.config": ("mcp_servers",),
     "messages": ("FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
@@ -92,6 +94,10 @@ if TYPE_CHECKING:
     from fsm_agent.functions import function as function
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
+    from fsm_agent.mcp.client import MCPServer as MCPServer
+    from fsm_agent.mcp.client import MCPServerError as MCPServerError
+    from fsm_agent.mcp.client import MCPToolError as MCPToolError
+    from fsm_agent.mcp.config import mcp_servers as mcp_servers
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image
     from fsm_agent.messages import Message as Message

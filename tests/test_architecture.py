@@ -28,7 +28,7 @@ FLOORS = [
     # 3: the world
     "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads perform"
     " fallback rate_limit limited_client progress rounds drivers"
-    " mcp mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
+    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",

@@ -30,9 +30,11 @@ class Link:
 
     async def tools(self) -> tuple[Tool, ...]:
         """The tools of the server, which is started if need be."""
-        session = self._live()
+        return await self._tools_of(self._live())
+
+    async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
+        await session.client()
         try:
-            await session.client()
             async with asyncio.timeout(self.target.start_timeout_s):
                 return await session.listed()
         except TimeoutError:
@@ -49,6 +51,8 @@ class Link:
         """
         session = self._live()
         for may_repeat in (True, False):
+            if not session.was_listed:  # the client wants to know what the tools promise to return
+                await self._tools_of(session)
             client = await session.client()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -83,11 +87,11 @@ class Link:
         return is_mine(session.home) and not session.has_ended
 
     async def _understood(self, error: Exception, session: Session, subject: str) -> FsmAgentError:
+        if isinstance(error, FsmAgentError):
+            return error
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        if isinstance(error, FsmAgentError):
-            return error
         if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             return self.target.failure(f"ended before {subject} answered", await session.last_words())
         return MCPToolError(self.target.scrubbed(f"{subject}: {told(error)}"))

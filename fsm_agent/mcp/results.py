@@ -68,7 +68,7 @@ def _says(texts: list[str], structured: Any) -> bool:
     for value in values:
         if any(value in (text, parsed) for text, parsed in read):
             return True
-        if isinstance(value, list) and len(value) == len(read) and all(map(_is_said, value, read)):
+        if value and isinstance(value, list) and len(value) == len(read) and all(map(_is_said, value, read)):
             return True
     return False
 

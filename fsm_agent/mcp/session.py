@@ -64,10 +64,12 @@ class Session:
 
     Attributes:
         tools: As the server lists them; None when they are not known, or may have changed.
+        was_listed: Whether they were known at some time.
     """
 
     def __init__(self, target: Target, home: Background) -> None:
         self.tools: tuple[Tool, ...] | None = None
+        self.was_listed = False
         self.home = home
         self._target = target
         self._said = Said()
@@ -104,6 +106,7 @@ class Session:
             while self.tools is None:
                 must_follow = await self._follow(client)
                 changes, tools = self._changes, await _all_tools(client, self._target)
+                self.was_listed = True
                 if must_follow and not self._is_followed:
                     return tools
                 if changes == self._changes:

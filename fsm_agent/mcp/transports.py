@@ -20,7 +20,6 @@ from fsm_agent.scrubbing import scrubbed, secret_words, secrets_of
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024  # of one event over HTTP; a picture is one
 STDERR_CHARS = 2000
 _DRAIN_TIMEOUT_S = 0.5
 
@@ -100,15 +99,18 @@ class Http:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        headers = dict(self.headers)
+        from fsm_agent.mcp.bounds import MAX_BYTES, bound
+
+        headers = {**self.headers, "Accept-Encoding": "identity"}  # so that what is bounded is what arrives
         if self.sse:
             async with sse_client(self.url, headers=headers) as streams:
                 yield streams
             return
         timeout = httpx2.Timeout(30, read=None)  # how long to wait for an answer is each request's to say
+        hooks = {"response": [bound]}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
-            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES) as streams,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
         ):
             yield streams
 
