@@ -191,6 +191,14 @@ class TestTheList:
         assert names(server)[-1] == "grown"
         assert asyncio.run(server.functions[-1].call()) == "tall"
 
+    def test_what_tells_of_changes_is_asked_for_again_when_it_broke_off(self, server):
+        follower = server._link._session._follower
+        background().loop.call_soon_threadsafe(follower.cancel)
+        wait_for_a_change(server)
+        assert "add" in names(server)
+        server.call("grow")
+        wait_for_a_change(server)
+
     def test_a_server_may_be_adapted(self):
         def careful(function: Function) -> Function | None:
             return replace(function, needs_approval=True) if function.name in ("o_find", "o_grow") else None
@@ -337,7 +345,10 @@ import os
 from fsm_agent.mcp.client import MCPServer
 server = MCPServer.stdio(*{OLD!r})
 mine = server.call("pid")
+unused = MCPServer.stdio(*{OLD!r})
+assert unused.call("pid")
 if (child := os.fork()) == 0:
+    unused.close()
     assert server.call("pid") != mine
     assert server.functions
     server.close()
@@ -364,11 +375,33 @@ class TestTrouble:
         with pytest.raises(MCPServerError, match=r"\(http://127\.0\.0\.1:9/…\) cannot be used"):
             _ = MCPServer.http("http://127.0.0.1:9/mcp").functions
 
-    def test_nothing_shows_a_secret(self):
-        near = MCPServer.stdio("server", f"--key={SECRET}", env={"KEY": SECRET})
-        far = MCPServer.http(f"https://u:{SECRET}@h.invalid/{SECRET}?key={SECRET}", headers={"X-Key": SECRET})
-        for server in (near, far):
-            assert SECRET not in repr(server) + repr(server._transport) + repr(server._link.target)
+    @pytest.mark.parametrize(
+        "server",
+        [
+            MCPServer.stdio("server", f"--api-key={SECRET}"),
+            MCPServer.stdio("server", "--token", SECRET),
+            MCPServer.stdio("server", f"postgres://me:{SECRET}@host/base"),
+            MCPServer.stdio("server", env={"ANY": SECRET}),
+            MCPServer.http("https://h.invalid", headers={"Any": f"Bearer {SECRET}"}),
+            MCPServer.http(f"https://h.invalid/{SECRET}"),
+            MCPServer.http(f"https://h.invalid/mcp?any={SECRET}"),
+            MCPServer.http(f"https://u:{SECRET}@h.invalid/mcp"),
+        ],
+    )
+    def test_nothing_shows_a_secret(self, server):
+        target = server._link.target
+        assert SECRET not in repr(server) + repr(server._transport) + repr(target)
+        assert SECRET not in target.scrubbed(f"it says {SECRET}, '{SECRET}' and https://h.invalid/{SECRET}")
+
+    def test_arguments_that_are_no_secrets_may_be_shown(self):
+        server = MCPServer.stdio("server", "--directory", "/data/projects", "--depth=1234567890")
+        assert server._link.target.failure("/data/projects 1234567890").args[0].endswith("/data/projects 1234567890")
+
+    def test_values_that_are_no_strings(self):
+        with pytest.raises(ConfigError, match="environment variable 'N' for 'server' is no string"):
+            MCPServer.stdio("server", env={"N": 3})  # type: ignore[dict-item]
+        with pytest.raises(ConfigError, match=r"header 'N' for https://h/… is no string"):
+            MCPServer.http("https://h", headers={"N": 3})  # type: ignore[dict-item]
 
     def test_an_option_and_an_url_that_are_none(self):
         with pytest.raises(UsageError, match="no option 'timout_s': it has name, prefix, timeout_s"):

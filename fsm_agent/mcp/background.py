@@ -26,12 +26,18 @@ class Background:
         self.at_end: set[Callable[[], Awaitable[None]]] = set()  # what closes a session
         self._stop = asyncio.Event()
         started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(started)), name="fsm_agent MCP", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
         self._thread.start()
         self.loop = started.result()
         atexit.register(self.end)
+
+    def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            asyncio.run(self._live(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
     async def _live(self, started: Future[asyncio.AbstractEventLoop]) -> None:
         started.set_result(asyncio.get_running_loop())

@@ -78,8 +78,8 @@ class MCPServer:
     @classmethod
     def stdio(
         cls,
-        command: str,
-        *args: str,
+        command: str | Path,
+        *args: str | Path,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         **options: Unpack[Options],
@@ -93,7 +93,7 @@ class MCPServer:
             cwd: Where it runs.
             options: See `Options`.
         """
-        transport = Stdio(command=command, args=args, env=dict(env or {}), cwd=cwd)
+        transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
         return cls(transport, **options)
 
     @classmethod

@@ -68,7 +68,7 @@ class Link:
 
     async def close(self) -> None:
         """End the session; the next use opens another."""
-        if self._session is not None:
+        if self._session is not None and is_mine(self._session.home):
             await self._session.close()
 
     def drop(self) -> None:

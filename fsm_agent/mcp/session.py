@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 MAX_TOOLS = 2000
 MAX_PAGES = 200
+_LISTINGS = 3  # in a row, of a server whose tools change while it lists them
+_FOLLOW_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 5.0  # for taking leave of a server over HTTP
 _ERROR_CHARS = 2000
 
 
@@ -103,20 +106,23 @@ class Session:
         """The tools, asked for when they are not known."""
         client = await self.client()
         async with self._listing:
-            while self.tools is None:
+            if self.tools is not None:
+                return self.tools
+            for _ in range(_LISTINGS):
                 must_follow = await self._follow(client)
                 changes, tools = self._changes, await _all_tools(client, self._target)
-                self.was_listed = True
-                if must_follow and not self._is_followed:
-                    return tools
                 if changes == self._changes:
-                    self.tools = tools
-            return self.tools
+                    if self._is_followed or not must_follow:
+                        self.tools = tools
+                    break
+            self.was_listed = True
+            return tools
 
     def let_go(self) -> None:
         """End it, some time later."""
         if not self._opened.done():
             self._scope.cancel()
+        self._scope.deadline = self.home.loop.time() + _END_TIMEOUT_S
         self._stop.set()
 
     async def close(self) -> None:
@@ -130,7 +136,7 @@ class Session:
         return ": ".join(filter(None, [told(self._problem), self._said.text(self._target.transport.secrets)]))
 
     async def _own(self) -> None:
-        self._scope.deadline = anyio.current_time() + self._target.start_timeout_s
+        self._scope.deadline = self.home.loop.time() + self._target.start_timeout_s
         try:
             with self._scope:
                 async with _client(self._streams(), self._changed) as client:
@@ -175,10 +181,11 @@ class Session:
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
             return False
-        if not self._is_followed:
+        if self._follower is None or self._follower.done():
             ready = asyncio.Event()
             self._follower = asyncio.create_task(self._hear(client, ready), context=contextvars.Context())
-            await ready.wait()
+            with anyio.move_on_after(_FOLLOW_TIMEOUT_S):
+                await ready.wait()
         return True
 
     async def _hear(self, client: Client, ready: asyncio.Event) -> None:
@@ -192,7 +199,7 @@ class Session:
             pass
         finally:
             self._is_followed = False
-            self._changed()
+            self.tools = None
             ready.set()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
@@ -15,12 +17,14 @@ import anyio
 import httpx
 
 from fsm_agent.errors import ConfigError
-from fsm_agent.scrubbing import scrubbed, secret_words, secrets_of
+from fsm_agent.scrubbing import scrubbed, secret_words
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 STDERR_CHARS = 2000
+_SECRETIVE = re.compile(r"auth|key|token|secret|passw|credential|header", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
 _DRAIN_TIMEOUT_S = 0.5
 
 
@@ -32,6 +36,10 @@ class Stdio:
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name, value in self.env.items() if not isinstance(value, str)]:
+            raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r} is no string")
 
     @property
     def place(self) -> str:
@@ -45,8 +53,14 @@ class Stdio:
 
     @property
     def secrets(self) -> list[str]:
-        """What no message may show: whatever the user put into its environment."""
-        return secret_words(*self.env.values())
+        """What no message may show: whatever is put into its environment, and arguments that look like a secret."""
+        found = list(self.env.values())
+        for before, argument in pairwise(("", *self.args)):
+            name, _, value = argument.rpartition("=")
+            if _SECRETIVE.search(name) or (_SECRETIVE.search(before) and before.startswith("-")):
+                found.append(value)
+            found += _PASSWORD.findall(argument)
+        return secret_words(*found)
 
     @asynccontextmanager
     async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
@@ -73,6 +87,8 @@ class Http:
             url = httpx.URL("")
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigError("the URL of an MCP server is not like 'https://host/mcp'")
+        if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
+            raise ConfigError(f"the header {wrong[0]!r} for {self.place} is no string")
 
     @property
     def place(self) -> str:
@@ -89,8 +105,9 @@ class Http:
     def secrets(self) -> list[str]:
         """What no message may show: the values of all headers, and all of the URL behind its host."""
         url = httpx.URL(self.url)
-        in_url = (self.url, url.path, url.query.decode("ascii"), url.username, url.password)
-        return secret_words(*self.headers.values(), *in_url, *secrets_of(httpx.Request("POST", url)))
+        queried = [value for _, value in url.params.multi_items()]
+        in_url = (self.url, *url.path.split("/"), *queried, url.username, url.password)
+        return secret_words(*self.headers.values(), *in_url)
 
     @asynccontextmanager
     async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
