@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from fsm_agent import Agent
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.mcp.background import background
-from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, function_names
+from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, _wait, function_names
+from fsm_agent.mcp.transports import STDERR_CHARS, Said
 from fsm_agent.messages import Document, Image
 from fsm_agent.testing import Script, call
 
@@ -278,6 +280,16 @@ class TestManyCallers:
         assert (first, second) == ("2", "3")
         assert isinstance(cancelled, asyncio.CancelledError)
 
+    def test_an_interrupt_ends_what_is_waited_for(self):
+        class Interrupted(Future[None]):
+            def result(self, timeout: float | None = None) -> None:
+                signal.raise_signal(signal.SIGINT)
+
+        future = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            _wait(future)
+        assert future.cancelled()
+
 
 class TestTime:
     def test_a_tool_that_takes_too_long(self, old_server):
@@ -392,6 +404,11 @@ class TestTrouble:
         target = server._link.target
         assert SECRET not in repr(server) + repr(server._transport) + repr(target)
         assert SECRET not in target.scrubbed(f"it says {SECRET}, '{SECRET}' and https://h.invalid/{SECRET}")
+
+    def test_half_a_secret_is_not_shown_either(self):
+        said = Said()
+        said.data_received(b"gone" * STDERR_CHARS + SECRET.encode() + b"y" * (STDERR_CHARS - 5))
+        assert said.text([SECRET]) == "ne***" + "y" * (STDERR_CHARS - 5)
 
     def test_arguments_that_are_no_secrets_may_be_shown(self):
         server = MCPServer.stdio("server", "--directory", "/data/projects", "--depth=1234567890")
