@@ -45,6 +45,8 @@ _MODULES = {
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
     "masking": ("Masking",),
+    "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
+    "mcp.config": ("mcp_servers",),
     "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
     "middleware": ("Cache", "Throttle"),
     "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
@@ -106,6 +108,10 @@ if TYPE_CHECKING:
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.masking import Masking as Masking
+    from fsm_agent.mcp.client import MCPServer as MCPServer
+    from fsm_agent.mcp.client import MCPServerError as MCPServerError
+    from fsm_agent.mcp.client import MCPToolError as MCPToolError
+    from fsm_agent.mcp.config import mcp_servers as mcp_servers
     from fsm_agent.messages import Citation as Citation
     from fsm_agent.messages import Document as Document
     from fsm_agent.messages import FunctionCall as FunctionCall

@@ -28,19 +28,20 @@ _KEY_LIKE = re.compile(
 def secrets_of(request: httpx.Request) -> list[str]:
     """The keys and accounts that ``request`` names, as they are and as JSON writes them, the longest first."""
     queried = [value for name, value in request.url.params.multi_items() if _SECRET_QUERY.search(name)]
-    return _words(*_named(request.headers), *queried)
+    return secret_words(*_named(request.headers), *queried)
 
 
 def secrets_between(request: httpx.Request, response: httpx.Response) -> list[str]:
     """Those of ``request`` and those that the answer adds: a cookie, the account's own name."""
-    return _words(*secrets_of(request), *_named(response.headers))
+    return secret_words(*secrets_of(request), *_named(response.headers))
 
 
 def _named(headers: httpx.Headers) -> list[str]:
     return [value for name, value in headers.multi_items() if _SECRET_HEADERS.search(name)]
 
 
-def _words(*values: str) -> list[str]:
+def secret_words(*values: str) -> list[str]:
+    """What of these values must not be seen, as it is and as JSON writes it, the longest first; placeholders may."""
     words = {word for value in values for word in (value, *value.split()) if len(word) >= _MIN_SECRET_CHARS}
     return sorted(words | {json.dumps(word)[1:-1] for word in words}, key=len, reverse=True)
 

@@ -32,7 +32,8 @@ FLOORS = [
     # 3: the world
     "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads"
     " result_pipeline result_cache perform running"
-    " fallback rate_limit limited_client middleware progress rounds drivers",
+    " fallback rate_limit limited_client middleware progress rounds drivers"
+    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",
