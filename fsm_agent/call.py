@@ -47,6 +47,7 @@ _ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that b
     "": (Cancelled, Expired, Injected),
 }
 
+NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
@@ -77,6 +78,7 @@ class AgentCall:
         "record",
         "settings",
         "state",
+        "step",
         "stop_when",
         "view",
     )
@@ -101,6 +103,7 @@ class AgentCall:
         self.deps = deps
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
+        self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
@@ -185,10 +188,13 @@ class AgentCall:
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
+        self.step = step
         changes["trace"] = before.trace.push(step)
         after.finish(changes)
+        left = self._left(key) if trigger == "returned" and self.state is before.state else None
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
+        self._effects = left
 
     @property
     def outcome(self) -> CallResult:
@@ -235,6 +241,12 @@ class AgentCall:
         if state is State.SEEDED:
             return (Begin("begin"),)
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
+
+    def _left(self, key: str) -> tuple[Effect, ...] | None:
+        """What is wanted of a round beside ``key``; None: that has to be found anew, as others may begin now."""
+        if self.prompt.depended_on or self.record.limits.parallel is not None:
+            return None
+        return tuple([effect for effect in self.effects if effect.key != key])
 
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings

@@ -44,10 +44,9 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     """`run` for asyncio."""
     if sink is None:  # an asynchronous generator costs more than a step
         while effects := call.effects:
-            before = call.record
-            first = effects[0]
+            before, first = call.record, effects[0]
             await _astep(call, first, world)
-            if call.record is before or (type(first) is AskApproval and call.record.waits_for_approval):
+            if call.record is before or _is_undecided(call, first):
                 break
         return call
     async with aclosing(adrive(call, world)) as events:

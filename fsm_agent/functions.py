@@ -45,6 +45,8 @@ class Function(Policy):
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
+    is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
+    takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
     _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,10 @@ class Function(Policy):
         validator = self.validator or schema_validator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
+        awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
         object.__setattr__(self, "is_plain", not governed)
+        object.__setattr__(self, "is_awaited", awaited)
+        object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
 
     @classmethod
     def of(

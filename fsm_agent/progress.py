@@ -19,7 +19,7 @@ def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
     if call.record.ending is not None:
         return ()
     call.advance(key, outcome)
-    return (call.record.trace[-1],)
+    return (call.step,)
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

@@ -93,7 +93,8 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
 def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
     if len(r.round) == 1:
         return True
-    return all(f.is_settled for f in _answered(r, answer, prompt))
+    calls = _answered(r, answer, prompt) if prompt.depended_on else r.round
+    return not [f for f in calls if f.result is None and f.error is None and f.id != answer.id]
 
 
 # Actions: what becomes of the record
