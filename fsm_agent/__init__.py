@@ -44,7 +44,7 @@ _MODULES = {
     "functions": ("Function", "function"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
-    "masking": ("Masking",),
+    "masking": ("Masking", "context_release"),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.masking import Masking as Masking
+    from fsm_agent.masking import context_release as context_release
     from fsm_agent.mcp.client import MCPServer as MCPServer
     from fsm_agent.mcp.client import MCPServerError as MCPServerError
     from fsm_agent.mcp.client import MCPToolError as MCPToolError

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
 from fsm_agent.effects import RunFunction
-from fsm_agent.errors import Retry
+from fsm_agent.errors import Retry, UsageError
 from fsm_agent.events import Event, FunctionProgress
 from fsm_agent.functions import Function, result_text
 from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
@@ -107,7 +107,12 @@ class Run:
         return self._call.record.dialog
 
     def _release(self, rounds: Iterable[int]) -> None:
-        self.releases = (*self.releases, *rounds)
+        given, newest = tuple(rounds), self._call.record.rounds + 1
+        if wrong := [n for n in given if not 1 <= n <= newest]:
+            raise UsageError(
+                f"there is no round {wrong[0]!r} to release: they count from 1, and this is round {newest}"
+            )
+        self.releases = (*self.releases, *given)
 
 
 _run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
