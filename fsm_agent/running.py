@@ -110,7 +110,7 @@ class Run:
         given, newest = tuple(rounds), self._call.record.rounds + 1
         if wrong := [n for n in given if not 1 <= n <= newest]:
             raise UsageError(
-                f"there is no round {wrong[0]!r} to release: they count from 1, and this is round {newest}"
+                f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1"
             )
         self.releases = (*self.releases, *given)
 
