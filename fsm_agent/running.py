@@ -109,9 +109,7 @@ class Run:
     def _release(self, rounds: Iterable[int]) -> None:
         given, newest = tuple(rounds), self._call.record.rounds + 1
         if wrong := [n for n in given if not 1 <= n <= newest]:
-            raise UsageError(
-                f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1"
-            )
+            raise UsageError(f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1")
         self.releases = (*self.releases, *given)
 
 
