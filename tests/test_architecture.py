@@ -14,19 +14,23 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "errors vector messages replies events functions templates parsing prompts dialogs effects outcomes",
+    "errors key_patterns vector messages replies events functions templates parsing prompts dialogs"
+    " hosted_tools effects outcomes",
     # 1: the machine
     "limits record reading table machine results call",
     # 2: codecs, pure
-    "snapshots providers providers.wire providers.failures providers.schemas providers.openai_parts"
+    "snapshots providers providers.wire providers.failures providers.adaptations providers.hosting providers.schemas"
+    " providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
-    " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic"
-    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
+    " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic_tools"
+    " providers.anthropic"
+    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini_tools"
+    " providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads perform"
+    "local_child local_model local pools endpoint scrubbing exchange answer client cassette threads perform"
     " fallback rate_limit limited_client progress rounds drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"

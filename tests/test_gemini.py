@@ -354,7 +354,7 @@ def test_extra_body_is_merged() -> None:
     )
     body = encoded(functions=(ADD,), settings=settings, profile=profile)
     assert body["generationConfig"] == {"temperature": None, "topK": 1, "seed": 2}
-    assert [next(iter(tool)) for tool in body["tools"]] == ["functionDeclarations", "googleSearch"]
+    assert body["tools"] == [{"googleSearch": {}}]
     assert body["toolConfig"].keys() == {"functionCallingConfig", "includeServerSideToolInvocations"}
     assert (body["cachedContent"], body["safetySettings"]) == ("c", [{"a": 1}])
     assert encoded(settings=Settings(extra_body={"tools": [{"googleSearch": {}}]}))["tools"] == [{"googleSearch": {}}]
@@ -419,7 +419,7 @@ def test_requests_are_what_the_official_sdk_takes(output: Any) -> None:
         seed=1,
         top_logprobs=2,
         reasoning_effort="low",
-        extra_body={"tools": [{"googleSearch": {}}], "generationConfig": {"topK": 3}},
+        extra_body={"generationConfig": {"topK": 3}},
     )
     body = encoded(
         SYSTEM,

@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.effects import Request
-from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Opaque, Text
 from fsm_agent.providers.openai_parts import (
     arguments_object,
     call_id,
     first_count,
-    offered_functions,
     text_or_none,
     token_logprobs,
     told,
 )
-from fsm_agent.providers.wire import Profile
 from fsm_agent.replies import TokenLogprob
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
@@ -43,20 +39,6 @@ def test_call_and_result_have_one_id() -> None:
 )
 def test_arguments_are_an_object(text: str, said: str) -> None:
     assert arguments_object(text) == said
-
-
-@pytest.mark.parametrize("choice", ["auto", "required", "none", "wait"])
-def test_choice_among_functions(choice: str) -> None:
-    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice=choice)
-    assert offered_functions(request, Profile()) == ((ADD, WAIT), choice)
-    alone = ((WAIT,), "required") if choice == "wait" else ((ADD, WAIT), choice)
-    assert offered_functions(request, Profile(named_tool_choice=False)) == alone
-
-
-def test_choice_of_an_unknown_function_is_refused() -> None:
-    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice="subtract")
-    with pytest.raises(UsageError, match=r"tool_choice is 'subtract': .* one of 'add', 'wait' would be right"):
-        offered_functions(request, Profile())
 
 
 OPAQUE = Opaque(wire="w", data={})

@@ -19,6 +19,7 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
+from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.providers.wire import read_json
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
@@ -108,11 +109,6 @@ STATUS_OF = {
     "overloaded_error": 529,
 }
 
-_KEYS = re.compile(
-    r"\b(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8)[-_][A-Za-z0-9_-]{12,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}|\bya29\.[A-Za-z0-9._-]{16,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9._-]{10,}"
-    r"|\b[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
-)
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,500})</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
@@ -293,5 +289,5 @@ def _page_text(body: bytes) -> str:
 
 def _shown(text: str) -> str:
     """A provider's text, bounded, and without anything that looks like a key."""
-    text = _KEYS.sub(lambda key: f"{key[0][:4]}***", text).strip()
+    text = KEY_LIKE.sub(lambda key: f"{key[0][:4]}***", text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -8,14 +8,13 @@ to this wire and to no other.  An item that only this wire understands is an opa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from pydantic_core import to_json
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.providers.openai_parts import arguments_object, call_id, text_or_none
+from fsm_agent.providers.openai_parts import CallIds, arguments_object, text_or_none
 from fsm_agent.providers.wire import Profile
 
 WIRE = "openai-responses"
@@ -69,8 +68,7 @@ class InputItems:
         self._model = model
         self._profile = profile
         self._is_stored = is_stored
-        self._ids: dict[tuple[str, str], str] = {}  # by what a call and its result have in common
-        self._used: set[str] = set()
+        self._ids = CallIds(most=MAX_ID)
         self._custom: set[str] = set()  # ids of calls that were asked in free text
 
     def of(self, messages: Sequence[Message]) -> Iterator[Any]:
@@ -154,19 +152,14 @@ class InputItems:
         yield from [self._call({"type": "function_call"}, call) for call in calls]
 
     def _call(self, head: Mapping[str, Any], call: FunctionCall) -> dict[str, Any]:
-        shared = id = call_id(call)
-        if id in self._used or len(id) > MAX_ID:  # some services begin to count anew with every reply
-            id = next(id for n in count(len(self._used)) if (id := f"call_{n}") not in self._used)
-        self._used.add(id)
-        self._ids[shared, call.id] = self._ids[shared, ""] = id
+        id = self._ids.of_call(call)
         if head["type"] == "custom_tool_call":
             self._custom.add(id)
             return {**head, "call_id": id, "name": call.name, "input": call.arguments_json}
         return {**head, "call_id": id, "name": call.name, "arguments": arguments_object(call.arguments_json)}
 
     def _result(self, result: FunctionResult) -> dict[str, Any]:
-        shared = call_id(result)
-        id = self._ids.get((shared, result.id)) or self._ids.get((shared, ""), shared)
+        id = self._ids.of_result(result)
         kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
         # An empty string is refused as null by some services.
         return {"type": kind, "call_id": id, "output": result.text or "{}"}
