@@ -19,8 +19,8 @@ FLOORS = [
     # 1: the machine
     "limits record reading table machine results call",
     # 2: codecs, pure
-    "snapshots providers providers.wire providers.failures providers.adaptations providers.hosting providers.schemas"
-    " providers.openai_parts"
+    "snapshots providers providers.wire providers.error_codes providers.failures providers.adaptations"
+    " providers.hosting providers.schemas providers.openai_parts"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
