@@ -30,8 +30,6 @@ __all__ = ["Client", "HttpClient", "Network", "client_for"]
 
 T = TypeVar("T")
 
-LINGER_S = 1.0  # after a stream said that it is done: a connection that is read to its end can be used again
-
 requests_allowed = True  # tests turn it off: `fsm_agent.testing.no_model_requests`
 
 
@@ -151,7 +149,7 @@ class HttpClient:
                     for data in pieces:
                         yield from answer.feed(data)
                         if answer.is_done and hang_up is None:
-                            hang_up = _hang_up_soon(response)
+                            hang_up = _hang_up_soon(response, self._network.linger_s)
             except httpx.TransportError as error:
                 failure = exchange.failure(error, has_begun=True)
                 failure.__cause__ = error
@@ -177,7 +175,7 @@ class HttpClient:
                         for delta in answer.feed(data):
                             yield delta
                         if answer.is_done and not lingers:
-                            lingers, deadline = True, Deadline(deadline.within(LINGER_S))
+                            lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
             except (httpx.TransportError, TimeoutError) as error:
                 failure = exchange.failure(error, has_begun=True)
                 failure.__cause__ = error
@@ -284,9 +282,9 @@ async def _apieces(response: httpx.Response) -> AsyncGenerator[bytes]:
             yield data
 
 
-def _hang_up_soon(response: httpx.Response) -> threading.Timer:
+def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
     """End the reading of a connection that stays open though all is said; a blocked `recv` knows no other way."""
-    timer = threading.Timer(LINGER_S, _shut_down, (response.extensions.get("network_stream"),))
+    timer = threading.Timer(linger_s, _shut_down, (response.extensions.get("network_stream"),))
     timer.daemon = True
     timer.start()
     return timer

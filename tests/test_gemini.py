@@ -341,6 +341,13 @@ def test_model_that_does_not_reason_need_not_be_told_so() -> None:
     assert config(GeminiProfile(reasoning=None), reasoning_effort="none") is None
 
 
+@pytest.mark.parametrize("name", ["1password__get", "-add", "9"])
+def test_a_function_whose_name_gemini_refuses_is_refused_here(name: str) -> None:
+    with pytest.raises(UsageError, match=f"Gemini takes no function called {name!r}: one like {'_' + name!r}, which"):
+        encoded(functions=(ADD, Function(name=name)))
+    assert encoded(functions=(Function(name="_9-a"),))
+
+
 def test_extra_body_is_merged() -> None:
     profile = GeminiProfile(extra_body={"safetySettings": [{"a": 1}], "generationConfig": {"topK": 1, "seed": 1}})
     settings = Settings(

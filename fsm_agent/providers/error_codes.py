@@ -33,6 +33,7 @@ CODES: dict[str, Meaning] = {
             *("invalid_request_error", "invalid_argument", "failed_precondition", "out_of_range", "content_filter"),
             *("invalid_prompt", "invalid_value", "invalid_type", "unsupported_parameter", "unsupported_value"),
             *("missing_required_parameter", "unknown_parameter", "bad_request", "badrequesterror", "validation_error"),
+            *("data_residency_mismatch", "bio_policy", "misalignment_policy_violation"),
             *("invalid_image", "invalid_image_format", "invalid_image_url", "invalid_image_mode", "invalid_base64"),
             *("invalid_base64_image", "image_parse_error", "image_too_large", "image_too_small"),
             *("image_file_too_large", "image_file_not_found", "image_content_policy_violation", "empty_image_file"),
