@@ -115,7 +115,7 @@ class HostedMCP:
             yield self.authorization
         for value in self.headers.values():
             yield from (value, *value.split())
-        yield from [value for _, value in parse_qsl(urlsplit(self.url).query)]
+        yield from (self.url, *[value for _, value in parse_qsl(urlsplit(self.url).query)])
 
 
 HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, Discriminator("kind")]

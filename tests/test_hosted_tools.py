@@ -116,7 +116,12 @@ class TestDescriptors:
             "a", f"https://h/{TOKEN}?k={TOKEN}", authorization=TOKEN, headers={"X": f"Bearer {TOKEN}"}
         )
         assert TOKEN not in repr(Settings(hosted_tools=(secretive,)))
-        assert secrets_of((secretive, WebSearch())) == {TOKEN, f"Bearer {TOKEN}", "Bearer"}
+        assert secrets_of((secretive, WebSearch())) == {
+            f"https://h/{TOKEN}?k={TOKEN}",
+            TOKEN,
+            f"Bearer {TOKEN}",
+            "Bearer",
+        }
 
 
 class TestResponses:
@@ -375,7 +380,9 @@ class TestRefusals:
             entry.codec.encode(asked, model="m", profile=entry.profile, stream=False)
 
 
-SECRETIVE = HostedMCP("files", f"https://h/m?k={TOKEN}1", authorization=f"{TOKEN}2", headers={"X-A": f"Basic {TOKEN}3"})
+SECRETIVE = HostedMCP(
+    "files", f"https://h/{TOKEN}0?k={TOKEN}1", authorization=f"{TOKEN}2", headers={"X-A": f"Basic {TOKEN}3"}
+)
 ASKED = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(hosted_tools=(SECRETIVE,)))
 
 
