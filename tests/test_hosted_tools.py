@@ -380,9 +380,8 @@ class TestRefusals:
             entry.codec.encode(asked, model="m", profile=entry.profile, stream=False)
 
 
-SECRETIVE = HostedMCP(
-    "files", f"https://h/{TOKEN}0?k={TOKEN}1", authorization=f"{TOKEN}2", headers={"X-A": f"Basic {TOKEN}3"}
-)
+ADDRESS = f"https://h/{TOKEN}0?k={TOKEN}1"
+SECRETIVE = HostedMCP("files", ADDRESS, authorization=f"{TOKEN}2", headers={"X-A": f"Basic {TOKEN}3"})
 ASKED = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(hosted_tools=(SECRETIVE,)))
 
 
