@@ -42,6 +42,7 @@ _MODULES = {
     ),
     "fallback": ("FallbackClient",),
     "functions": ("Function", "function"),
+    "hosted_tools": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
     "masking": ("Masking", "context_release"),
@@ -105,6 +106,11 @@ if TYPE_CHECKING:
     from fsm_agent.fallback import FallbackClient as FallbackClient
     from fsm_agent.functions import Function as Function
     from fsm_agent.functions import function as function
+    from fsm_agent.hosted_tools import CodeExecution as CodeExecution
+    from fsm_agent.hosted_tools import ComputerUse as ComputerUse
+    from fsm_agent.hosted_tools import HostedMCP as HostedMCP
+    from fsm_agent.hosted_tools import UserLocation as UserLocation
+    from fsm_agent.hosted_tools import WebSearch as WebSearch
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.masking import Masking as Masking

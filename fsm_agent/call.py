@@ -253,6 +253,8 @@ class AgentCall:
         functions: tuple[Function, ...] = ()
         if is_final(r, prompt):
             prompt = prompt.exception_handler if r.branch else prompt.final_handler
+            if settings.hosted_tools:
+                settings = settings.override({"hosted_tools": ()})
         else:
             prompt = prompt.exception_handler if r.branch else prompt
             if settings.tool_choice != "none":
