@@ -91,6 +91,8 @@ class Output:
                 return self._validated(document)
             except ValidationError as error:
                 problem = problem or _of_sound_json(error)
+                if problem is not None and document is text and _OPENER.match(text):  # it is the answer, and all of it
+                    raise self._refused(problem) from error
         if choices := _said(self.type, text):
             return choices[0]
         if is_cut:
@@ -102,7 +104,10 @@ class Output:
                 problem = problem or _of_sound_json(error)
         if problem is None:
             raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
-        raise ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}") from problem
+        raise self._refused(problem) from problem
+
+    def _refused(self, problem: ValidationError) -> ParseError:
+        return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
 
     def _validated(self, document: str) -> Any:
         """The document as a value of the type, bare or as ``{"value": …}``."""
