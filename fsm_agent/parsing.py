@@ -85,14 +85,21 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return text
-        problem: ValidationError | None = None
+        try:
+            return self._validated(text)
+        except ValidationError as error:
+            problem = _of_sound_json(error)
+        if problem is not None and _OPENER.match(text):  # it is the answer, and all of it
+            raise self._refused(problem) from problem
+        return self._found(text, problem, is_cut=is_cut)
+
+    def _found(self, text: str, problem: ValidationError | None, *, is_cut: bool) -> Any:
+        """The value that stands somewhere in the text."""
         for document in _documents(text):
             try:
                 return self._validated(document)
             except ValidationError as error:
                 problem = problem or _of_sound_json(error)
-                if problem is not None and document is text and _OPENER.match(text):  # it is the answer, and all of it
-                    raise self._refused(problem) from error
         if choices := _said(self.type, text):
             return choices[0]
         if is_cut:
@@ -162,7 +169,7 @@ def extract_json(text: str) -> Any:
     Raises:
         ParseError: There is none.
     """
-    for document in _documents(text):
+    for document in (text, *_documents(text)):
         with suppress(*_NO_JSON):
             return from_json(document)
     raise ParseError("there is no JSON in the answer")
@@ -170,7 +177,6 @@ def extract_json(text: str) -> Any:
 
 def _documents(text: str) -> Iterator[str]:
     """Pieces of the text that may be the answer's JSON, the likeliest first."""
-    yield text
     yield from _FENCED.findall(text)
     for start, end in islice(_pieces(text), _MAX_PIECES):
         if end is not None:

@@ -40,22 +40,12 @@ class Run:
         tell: Takes the events that happen meanwhile, from any thread.
     """
 
-    __slots__ = (
-        "_call",
-        "_is_cancelled",
-        "_tell",
-        "attempt",
-        "changes",
-        "depth",
-        "effect",
-        "function",
-        "is_cached",
-        "is_plain",
-        "releases",
-        "returned",
-        "started_at_s",
-        "world",
-    )
+    attempt = 1
+    is_cached = False
+    releases: tuple[int, ...] = ()
+    returned: str | None = None  # before its result was changed
+    changes: tuple[Event, ...] = ()  # of its result
+    _is_cancelled = False
 
     def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
         self.effect = effect
@@ -64,14 +54,8 @@ class Run:
         self.is_plain = self.function.is_plain and world.results is None  # there is nothing to it but the function
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
-        self.attempt = 1
-        self.is_cached = False
-        self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # before its result was changed
-        self.changes: tuple[Event, ...] = ()  # of its result
         self._call = call
         self._tell = tell
-        self._is_cancelled = False
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more."""
