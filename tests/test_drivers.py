@@ -6,15 +6,14 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from driving import DRIVERS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, everywhere, seed, world
 from walking import PROMPT, assert_sendable, parse
 
 from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.events import (
@@ -29,57 +28,12 @@ from fsm_agent.events import (
 )
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
-from fsm_agent.messages import Message
 from fsm_agent.outcomes import Approved, Cancelled, Denied, Returned
 from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.running import current_depth
 from fsm_agent.testing import Delayed, Script, ScriptError, call
-
-TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-
-
-def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
-    return AgentCall.seed(TASK, prompt, **options)
-
-
-def world(script: Script, **changes: Any) -> World:
-    return World.of(script, **changes)
-
-
-def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, threads=0, **changes), events.append)
-    return events
-
-
-def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, **changes), events.append)
-    return events
-
-
-def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    return list(drive(one, world(script, **changes)))
-
-
-def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    asyncio.run(arun(one, world(script, **changes), events.append))
-    return events
-
-
-def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    async def main() -> list[Any]:
-        return [event async for event in adrive(one, world(script, **changes))]
-
-    return asyncio.run(main())
-
-
-DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]
-Driver = Callable[..., list[Any]]
-everywhere = pytest.mark.parametrize("driven", DRIVERS)
 
 
 def rich_script() -> Script:
