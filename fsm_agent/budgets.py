@@ -62,7 +62,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
     while waits:  # each time settles one at least
-        hopeful = {f.name for f in done if f.result is not None or not f.is_settled}
+        hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
         hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
         waits = False
         for i, f in enumerate(done):
