@@ -91,6 +91,15 @@ class Stepped:
     served_by: str | None = None  # which of several clients answered
 
 
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The model asks for just the same again and again; ``action`` is what `Limits.on_loop` says of that."""
+
+    name: str  # of the function; of all of them, when a reply asks for several
+    count: int  # of the rounds in a row that ask for it
+    action: str
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class FunctionStarted:
@@ -180,6 +189,7 @@ Event: TypeAlias = (
     Delta
     | ReplyCompleted
     | Stepped
+    | LoopDetected
     | FunctionStarted
     | FunctionProgress
     | FunctionEnded

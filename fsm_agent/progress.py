@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from typing import TypeAlias
 
 from fsm_agent.call import AgentCall
-from fsm_agent.events import Event
+from fsm_agent.events import Event, LoopDetected
 from fsm_agent.outcomes import Expired, Outcome
 from fsm_agent.perform import World
 
@@ -18,8 +18,14 @@ def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
     """The step, taken before anybody is told of it; none when a listener has ended the call meanwhile."""
     if call.record.ending is not None:
         return ()
+    so_far = call.record.identical_rounds
     call.advance(key, outcome)
-    return (call.record.trace[-1],)
+    r = call.record
+    step = r.trace[-1]
+    if r.identical_rounds != so_far and r.is_looping:
+        asked = r.reply.message.function_calls if r.reply else ()
+        return step, LoopDetected(", ".join([f.name for f in asked]), r.identical_rounds, r.limits.on_loop)
+    return (step,)
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

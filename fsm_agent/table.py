@@ -139,10 +139,10 @@ def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
-    names = ", ".join(f.name for f in answer.calls)
-    detail = f"the model asked for the same ({names}) {_identical_rounds(r, answer)} times in a row"
-    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=_identical_rounds(r, answer))
-    return _pruned(r, ending=ending)
+    names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
+    detail = f"the model asked for the same ({names}) {count} times in a row"
+    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=count)
+    return _pruned(r, ending=ending, identical_rounds=count)
 
 
 def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
