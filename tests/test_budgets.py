@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stepping import begun, keys, request, returned, say, texts
+from stepping import begun, keys, request, returned, say
 from walking import assert_sendable, function_call
 
 from fsm_agent.budgets import is_final, offered, ready, tallied, unblocked, used_up
