@@ -42,13 +42,13 @@ class Run:
 
     __slots__ = (
         "_call",
-        "_is_cancelled",
         "_tell",
         "attempt",
         "changes",
         "depth",
         "effect",
         "is_cached",
+        "is_cancelled",
         "releases",
         "returned",
         "started_at_s",
@@ -62,12 +62,12 @@ class Run:
         self.started_at_s = world.clock.now()
         self.attempt = 1
         self.is_cached = False
+        self.is_cancelled = False  # nobody waits for it any more
         self.releases: tuple[int, ...] = ()
         self.returned: str | None = None  # before its result was changed
         self.changes: tuple[Event, ...] = ()  # of its result
         self._call = call
         self._tell = tell
-        self._is_cancelled = False
 
     @property
     def function(self) -> Function:
@@ -80,7 +80,7 @@ class Run:
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def context(self) -> Context[Any] | None:
         """What the function is given of the agent call, if it takes that."""
@@ -93,7 +93,7 @@ class Run:
             depth=self.depth - 1,
             attempt=self.attempt,
             emit=self._emit,
-            is_cancelled=lambda: self._is_cancelled,
+            is_cancelled=lambda: self.is_cancelled,
             release=self._release,
         )
 
@@ -222,17 +222,25 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
         try:
             value = yield None
         except Exception as error:
-            if (
-                not isinstance(error, Retry)
-                and run.attempt < retries.attempts
-                and (retries.retry_if is None or retries.retry_if(error))
-            ):
-                jitter = 1 - retries.jitter * run.world.random()
-                yield min(retries.delay_s * 2 ** (run.attempt - 1), retries.max_delay_s) * jitter
-                run.attempt += 1
-                continue
+            if _is_worth_it(error, retries, run):
+                yield _delay_s(retries, run)
+                if not run.is_cancelled:
+                    run.attempt += 1
+                    continue
             return _raised(error, run)
         return _returned(value, run)
+
+
+def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
+    """Whether to run it again; not when nobody waits for it any more."""
+    if isinstance(error, Retry) or run.attempt >= retries.attempts:
+        return False
+    return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
+
+
+def _delay_s(retries: Retries, run: Run) -> float:
+    doubled = retries.delay_s * 2.0 ** min(run.attempt - 1, 1000)  # floats end at 2 ** 1023
+    return min(doubled, retries.max_delay_s) * (1 - retries.jitter * run.world.random())
 
 
 def _value(run: Run) -> Any:
