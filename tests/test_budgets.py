@@ -16,6 +16,7 @@ from fsm_agent.outcomes import Approved, Denied, Modified, Returned
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State, Tally
 from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.values import changed
 
 ANYTHING = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
@@ -354,6 +355,6 @@ class TestRules:
 
     def test_ready_skips_what_is_settled(self):
         calls = tuple([FunctionCall(name="login", arguments_json="{}", id=str(n)) for n in range(3)])
-        settled = calls[0]._change({"result": "ok"})
+        settled = changed(calls[0], result="ok")
         record = self.RECORD.changed(round=(settled, *calls[1:]))
         assert ready(record, self.PROMPT) == calls[1:]
