@@ -15,6 +15,7 @@ from typing import Any
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.perform import Clock, SystemClock
+from fsm_agent.reading import fingerprint
 from fsm_agent.running import current_run
 
 _CLOCK = SystemClock()
@@ -67,7 +68,7 @@ class Cache:
             raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
         self.ttl_s = ttl_s
         self.size = size
-        self._results: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
+        self._results: OrderedDict[str, tuple[float, Any]] = OrderedDict()
         self._lock = Lock()
 
     def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
@@ -80,26 +81,24 @@ class Cache:
         return self._keep(call, await following(call)) if value is _NOTHING else value
 
     def _kept(self, call: FunctionCall) -> Any:
+        mark = fingerprint(call)  # of what is to be run: what stands around may have changed the call
         with self._lock:
-            until_s, value = self._results.get(_mark(call), (0.0, _NOTHING))
+            until_s, value = self._results.get(mark, (0.0, _NOTHING))
             if value is _NOTHING or until_s <= _clock().now():
                 return _NOTHING
-            self._results.move_to_end(_mark(call))
+            self._results.move_to_end(mark)
         if run := current_run():
             run.is_cached = True
         return value
 
     def _keep(self, call: FunctionCall, value: Any) -> Any:
+        mark = fingerprint(call)
         with self._lock:
-            self._results[_mark(call)] = _clock().now() + self.ttl_s, value
-            self._results.move_to_end(_mark(call))
+            self._results[mark] = _clock().now() + self.ttl_s, value
+            self._results.move_to_end(mark)
             if len(self._results) > self.size:
                 self._results.popitem(last=False)
         return value
-
-
-def _mark(call: FunctionCall) -> tuple[str, str]:
-    return call.name, call.fingerprint or call.arguments_json
 
 
 def _clock() -> Clock:
