@@ -7,6 +7,7 @@ has one.  State lives in the middleware: two functions that share one share its 
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from threading import Lock
@@ -73,12 +74,18 @@ class Cache:
 
     def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
         value = self._kept(call)
-        return self._keep(call, following(call)) if value is _NOTHING else value
+        if value is not _NOTHING:
+            return value
+        value = following(call)
+        return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
         """`__call__` around a coroutine function."""
         value = self._kept(call)
-        return self._keep(call, await following(call)) if value is _NOTHING else value
+        return await self._awaited(call, following(call)) if value is _NOTHING else value
+
+    async def _awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
+        return self._keep(call, await value)
 
     def _kept(self, call: FunctionCall) -> Any:
         mark = fingerprint(call)  # of what is to be run: what stands around may have changed the call
