@@ -286,10 +286,10 @@ def test_what_an_approver_changes_is_still_what_the_model_asked_for():
 @pytest.mark.spec("1.8")
 def test_what_is_no_json_and_what_is_used_up_make_loops_too():
     once = Function(name="once", parameters={"type": "object"}, call=print, repeatable=True, max_calls=1)
-    for asked in (FunctionCall(name="tick", arguments_json='{"a": '), function_call("once", b=1, a=2)):
+    for again in (FunctionCall(name="tick", arguments_json='{"a": '), function_call("once", b=1, a=2)):
         call = begun(Limits(identical_rounds=3), PROMPT.extend(functions=(*PROMPT.functions, once)))
         while not call.record.ending:
-            say(call, asked)
+            say(call, again)
             if call.state is State.TOOL_INTERRUPT:
                 returned(call)
         assert (call.record.ending.reason, call.record.turn) == (Reason.LOOPED, 3)
