@@ -72,16 +72,22 @@ class Round:
         return max(0.0, min(waits)) if waits else None
 
     def overdue(self) -> tuple[Event, ...]:
-        """Let go of those whose time is up; if there is none, it is the whole call's that is."""
-        now, events = time.monotonic(), list[Event]()
+        """Let go of those whose time is up; if there is none, and no wait that ends before, the whole call's is."""
+        now, events, waits = time.monotonic(), list[Event](), list[float]()
         for key, (run, running, since) in list(self.running.items()):
-            if run.function.timeout_s and since + run.function.timeout_s <= now:
+            if not run.function.timeout_s:
+                continue
+            waits.append(since + run.function.timeout_s - now)
+            if waits[-1] <= 0:
                 run.cancel()
                 running.cancel()
                 if isinstance(running, asyncio.Task):
                     _leave(running)
                 events += self.ended(key, timed_out(run))
-        return tuple(events) or expire(self.call, self.world)
+        left_s = time_left(self.call, self.world)
+        if events or left_s is None or left_s > min(waits, default=left_s):
+            return tuple(events)
+        return expire(self.call, self.world)
 
     def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
         """Tell the call of it; nothing when it was let go of before."""
