@@ -21,7 +21,7 @@ from fsm_agent.effects import RunFunction
 from fsm_agent.events import Event, FunctionEnded, FunctionStarted
 from fsm_agent.outcomes import Returned
 from fsm_agent.perform import World
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, time_left
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, takes_thread, timed_out
 from fsm_agent.threads import Child
 
@@ -53,7 +53,9 @@ class Round:
         return self.call.record.ending is not None or not (self.waiting or self.running)
 
     def startable(self, effect: RunFunction, *, asynchronous: bool) -> bool:
-        """Whether there is a thread for it, if it needs one."""
+        """Whether there is time, and a thread for it if it needs one."""
+        if is_late(self.call, self.world):
+            return False
         if asynchronous and not takes_thread(effect.function):
             return True
         threads = [r for r, _, _ in self.running.values() if not asynchronous or takes_thread(r.function)]
