@@ -18,7 +18,7 @@ from typing import Any
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
-from fsm_agent.events import Event, FunctionEnded, FunctionStarted
+from fsm_agent.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.outcomes import Returned
 from fsm_agent.perform import World
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
@@ -127,7 +127,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
         while round.waiting and call.record.ending is None:
             yield from _run_here(round, round.waiting.pop(0))
         return
-    inbox: queue.SimpleQueue[Event | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[FunctionProgress | tuple[str, Future[Ended]]] = queue.SimpleQueue()
 
     def start(run: Run) -> Child[Ended]:
         child = Child[Ended](partial(run_function, run))
@@ -145,8 +145,9 @@ def run_functions(call: AgentCall, world: World) -> Events:
             except queue.Empty:
                 yield from round.overdue()
                 continue
-            if not isinstance(item, tuple):
-                yield item
+            if isinstance(item, FunctionProgress):
+                if f"run:{item.id}" in round.running:  # not when it was let go of
+                    yield item
             elif item[0] in round.running:
                 yield from round.ended(item[0], item[1].result())
     finally:
@@ -185,9 +186,9 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 
 
 async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Event | tuple[str, asyncio.Task[Ended]]]()
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[FunctionProgress | tuple[str, asyncio.Task[Ended]]]()
 
-    def tell(event: Event) -> None:
+    def tell(event: FunctionProgress) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
@@ -209,8 +210,9 @@ async def _arun_together(round: Round) -> AsyncEvents:
                 for event in round.overdue():
                     yield event
                 continue
-            if not isinstance(item, tuple):
-                yield item
+            if isinstance(item, FunctionProgress):
+                if f"run:{item.id}" in round.running:  # not when it was let go of
+                    yield item
             elif item[0] in round.running:
                 for event in round.ended(item[0], item[1].result()):
                     yield event

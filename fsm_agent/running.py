@@ -26,7 +26,7 @@ from fsm_agent.policies import Default, Retries
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 
-Tell: TypeAlias = Callable[[Event], object]
+Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
 
 
