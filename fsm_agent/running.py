@@ -178,7 +178,12 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
     if takes_thread(run.function):  # answered in the thread: no future can hold a StopIteration
-        return await asyncio.wrap_future(Child[Ended](partial(run_function, run)).future)
+        child = Child[Ended](partial(run_function, run))
+        try:
+            return await asyncio.wrap_future(child.future)
+        except asyncio.CancelledError:
+            child.cancel()  # what it waits for, if that can be cancelled
+            raise
     token = _run.set(run)
     try:
         if run.is_plain:
