@@ -272,8 +272,9 @@ async def _avalue(run: Run) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             running = Child[Any](lambda _: function.run(call.arguments_json, run.context()))
-            return await asyncio.wrap_future(running.future)
-        value = function.arun(call.arguments_json, run.context())
+            value = await asyncio.wrap_future(running.future)
+        else:
+            value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost
