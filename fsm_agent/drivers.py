@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -218,8 +218,11 @@ def _is_undecided(call: AgentCall, first: object) -> bool:
     return isinstance(first, AskApproval) and call.record.waits_for_approval
 
 
-def _asks(call: AgentCall) -> list[AskApproval]:
-    return [effect for effect in call.effects if isinstance(effect, AskApproval)]
+def _asks(call: AgentCall) -> Iterator[AskApproval]:
+    """One after another, as long as it is wanted: a denial may settle what depends on it."""
+    for ask in call.effects:
+        if isinstance(ask, AskApproval) and any(effect.key == ask.key for effect in call.effects):
+            yield ask
 
 
 def _ask_approval(call: AgentCall, world: World) -> Events:
