@@ -30,7 +30,7 @@ def world(script: Script, **changes: Any) -> World:
 
 def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     events: list[Any] = []
-    run(one, world(script, threads=0, **changes), events.append)
+    run(one, world(script, **{"threads": 0, **changes}), events.append)
     return events
 
 

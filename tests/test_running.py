@@ -559,6 +559,9 @@ def test_a_plain_function_may_give_what_has_to_be_awaited(way: Way):
     def wrapped() -> Any:
         return lookup()
 
-    for policy in ({}, {"retries": Retries()}):
+    async def around(call: FunctionCall, following: Any) -> Any:
+        return await following(call)
+
+    for policy in ({}, {"retries": Retries()}, {"middleware": [around]}):
         assert way(run_of(Function.of(wrapped, blocking=False, **policy))).text == "found"
         assert way(run_of(Function.of(wrapped, **policy))).text == "found"
