@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -20,7 +20,6 @@ from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestS
 from fsm_agent.outcomes import Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
-from fsm_agent.record import Reason
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_all, arun_functions, run_functions
@@ -208,13 +207,10 @@ def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> 
 
 def _looped(call: AgentCall) -> tuple[Event, ...]:
     r = call.record
-    if call.step.trigger != "functions_asked":
+    if call.step.trigger != "functions_asked" or not r.is_looping:
         return ()
-    if r.ending is not None and r.ending.reason is Reason.LOOPED:
-        return (LoopDetected(r.ending.function, r.identical_rounds + 1, r.limits.on_loop),)
-    if not r.is_looping:
-        return ()
-    return (LoopDetected(", ".join(f.name for f in r.round or r.newest_round), r.identical_rounds, r.limits.on_loop),)
+    asked = r.reply.message.function_calls if r.reply else ()
+    return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)
 
 
 def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:
@@ -231,8 +227,11 @@ def _is_undecided(call: AgentCall, first: object) -> bool:
     return isinstance(first, AskApproval) and call.record.waits_for_approval
 
 
-def _asks(call: AgentCall) -> list[AskApproval]:
-    return [effect for effect in call.effects if isinstance(effect, AskApproval)]
+def _asks(call: AgentCall) -> Iterator[AskApproval]:
+    """One after another, as long as it is wanted: a denial may settle what depends on it."""
+    for ask in call.effects:
+        if isinstance(ask, AskApproval) and any(effect.key == ask.key for effect in call.effects):
+            yield ask
 
 
 def _ask_approval(call: AgentCall, world: World) -> Events:

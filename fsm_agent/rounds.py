@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
-from fsm_agent.events import Event, FunctionEnded, FunctionStarted
+from fsm_agent.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.outcomes import Returned
 from fsm_agent.perform import World
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, time_left
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, timed_out
 from fsm_agent.threads import Child
 
@@ -57,7 +57,9 @@ class Round:
         return self.call.record.ending is not None or not (self.waiting or self.running)
 
     def startable(self, effect: RunFunction, *, asynchronous: bool) -> bool:
-        """Whether there is a thread for it, if it needs one."""
+        """Whether there is time, and a thread for it if it needs one."""
+        if is_late(self.call, self.world):
+            return False
         if asynchronous and not effect.function.takes_thread:
             return True
         threads = [r for r, _, _ in self.running.values() if not asynchronous or r.function.takes_thread]
@@ -78,21 +80,32 @@ class Round:
         return max(0.0, min(waits)) if waits else None
 
     def overdue(self) -> tuple[Event, ...]:
-        """Let go of those whose time is up; if there is none, it is the whole call's that is."""
-        now, events = time.monotonic(), list[Event]()
+        """Let go of those whose time is up; if there is none, and no wait that ends before, the whole call's is."""
+        now, events, waits = time.monotonic(), list[Event](), list[float]()
         for key, (run, running, since) in list(self.running.items()):
-            if run.function.timeout_s and since + run.function.timeout_s <= now:
+            if not run.function.timeout_s:
+                continue
+            waits.append(since + run.function.timeout_s - now)
+            if waits[-1] <= 0:
                 run.cancel()
                 running.cancel()
                 if isinstance(running, asyncio.Task):
                     _leave(running)
                 events += self.ended(key, timed_out(run))
-        return tuple(events) or expire(self.call, self.world)
+        left_s = time_left(self.call, self.world)
+        if events or left_s is None or left_s > min(waits, default=left_s):
+            return tuple(events)
+        return expire(self.call, self.world)
+
+    def happened(self, item: FunctionProgress | tuple[str, Any]) -> tuple[Event, ...]:
+        """What a function says, or what came of it; nothing when it was let go of before."""
+        if isinstance(item, FunctionProgress):
+            return (item,) if f"run:{item.id}" in self.running else ()
+        key, future = item
+        return self.ended(key, future.result()) if key in self.running else ()
 
     def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
-        """Tell the call of it; nothing when it was let go of before."""
-        if key not in self.running:
-            return ()
+        """Tell the call of it."""
         run, _, _ = self.running.pop(key)
         events = _ended(self.call, run, outcome)
         if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
@@ -125,7 +138,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
         while round.waiting and call.record.ending is None:
             yield from _run_here(round, round.waiting.pop(0))
         return
-    inbox: queue.SimpleQueue[Event | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[FunctionProgress | tuple[str, Future[Ended]]] = queue.SimpleQueue()
 
     def start(run: Run) -> Child[Ended]:
         child = Child[Ended](partial(run_function, run))
@@ -142,11 +155,8 @@ def run_functions(call: AgentCall, world: World) -> Events:
                 item = inbox.get(timeout=round.patience_s())
             except queue.Empty:
                 yield from round.overdue()
-                continue
-            if not isinstance(item, tuple):
-                yield item
-            elif item[0] in round.running:
-                yield from round.ended(item[0], item[1].result())
+            else:
+                yield from round.happened(item)
     finally:
         for _, child, _ in round.running.values():
             child.cancel()
@@ -183,9 +193,9 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 
 
 async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Event | tuple[str, asyncio.Task[Ended]]]()
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[FunctionProgress | tuple[str, asyncio.Task[Ended]]]()
 
-    def tell(event: Event) -> None:
+    def tell(event: FunctionProgress) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
@@ -201,14 +211,8 @@ async def _arun_together(round: Round) -> AsyncEvents:
                 yield _started(effect)
                 round.begin(effect, start, tell)
             item = await _next(inbox, round.patience_s())
-            if item is None:
-                for event in round.overdue():
-                    yield event
-            elif not isinstance(item, tuple):
-                yield item
-            elif item[0] in round.running:
-                for event in round.ended(item[0], item[1].result()):
-                    yield event
+            for event in round.overdue() if item is None else round.happened(item):
+                yield event
     finally:
         await _let_go(round)
 

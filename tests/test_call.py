@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from stepping import begun, fail, keys, request, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
 from fsm_agent.call import WATCHERS, AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import CallModel, Settings, Sleep
+from fsm_agent.effects import Settings, Sleep
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
-    ErrorReport,
     IllegalTrigger,
     OutcomeError,
     PromptError,
@@ -25,43 +24,11 @@ from fsm_agent.hosted_tools import WebSearch
 from fsm_agent.limits import Limits
 from fsm_agent.machine import LeanMachine
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, Replied, Returned, Slept
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
-
-
-def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:
-    call = AgentCall.seed(Dialog([Message.of("system", "You add.")]).put("17 + 25?"), prompt, limits=limits, **options)
-    call.advance("begin", Begun(at_s=100.0, id="c1"))
-    return call
-
-
-def say(call: AgentCall, *content, **facts) -> AgentCall:
-    reply = Reply.of(*content)
-    call.advance(call.effects[0].key, Replied(reply=dataclasses.replace(reply, **facts)))
-    return call
-
-
-def fail(call: AgentCall, *, retryable: bool = True, delay_s: float = 1.0, at_s: float = 100.0) -> AgentCall:
-    error = ErrorReport(kind="Overloaded", message="busy", status=529, retryable=retryable)
-    call.advance(call.effects[0].key, ModelFailed(error=error, delay_s=delay_s, at_s=at_s))
-    return call
-
-
-def keys(call: AgentCall) -> list[str]:
-    return [effect.key for effect in call.effects]
-
-
-def texts(messages) -> list[str]:
-    return [message.text for message in messages]
-
-
-def request(call: AgentCall):
-    (effect,) = call.effects
-    assert isinstance(effect, CallModel)
-    return effect.request
 
 
 def test_text_is_an_answer():

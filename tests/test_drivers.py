@@ -6,16 +6,15 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from driving import DRIVERS, Driver, anyhow, by_adrive, by_arun, by_drive, by_run, by_threads, everywhere, seed, world
 from walking import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.events import (
@@ -32,57 +31,13 @@ from fsm_agent.events import (
 )
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import Approved, Cancelled, Denied, Returned
+from fsm_agent.outcomes import Approved, Cancelled, Denied, Modified, Returned
 from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.running import current_depth
+from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import Delayed, Script, ScriptError, call
-
-TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-
-
-def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
-    return AgentCall.seed(TASK, prompt, **options)
-
-
-def world(script: Script, **changes: Any) -> World:
-    return World.of(script, **changes)
-
-
-def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, threads=0, **changes), events.append)
-    return events
-
-
-def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, **changes), events.append)
-    return events
-
-
-def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    return list(drive(one, world(script, **changes)))
-
-
-def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    asyncio.run(arun(one, world(script, **changes), events.append))
-    return events
-
-
-def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    async def main() -> list[Any]:
-        return [event async for event in adrive(one, world(script, **changes))]
-
-    return asyncio.run(main())
-
-
-DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]
-Driver = Callable[..., list[Any]]
-everywhere = pytest.mark.parametrize("driven", DRIVERS)
 
 
 def rich_script() -> Script:
@@ -676,6 +631,121 @@ def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
     events = driven(one, Script([call("erase", path=p) for p in "abc"]), approve=approve)
     assert asked == ["a", "b", "c"]
     assert events[-1] == Suspended(("ask:2.1",))
+
+
+@everywhere
+def test_nobody_is_asked_about_what_a_denial_before_has_settled(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> Any:
+        asked.append(f.name)
+        return Denied(reason="not today")
+
+    plan = Function(name="plan", call=lambda: "a plan", needs_approval=True)
+    edit = Function(name="edit", call=lambda: "edited", needs_approval=True, depends_on=("plan",))
+    one = seed(Prompt("x", functions=(plan, edit)))
+    driven(one, Script([call("plan"), call("edit")], "done"), approve=approve)
+    assert asked == ["plan"]
+    assert [f.error for f in one.record.function_calls] == [
+        "The call was not allowed: not today",
+        "edit requires plan to have succeeded first.",
+    ]
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_all_are_approved_before_any_is_run(driven: Driver):
+    log: list[str] = []
+
+    def approve(f: Any) -> Any:
+        log.append(f"approve {f.arguments['n']}")
+        return [True, Denied(reason="not this"), Modified('{"n": 20}'), Modified('{"n": "x"}')][f.arguments["n"]]
+
+    def work(n: int) -> str:
+        """Work."""
+        log.append(f"work {n}")
+        return f"worked {n}"
+
+    one = seed(Prompt("x", functions=(Function.of(work, needs_approval=True),)), limits=Limits(parallel=1))
+    driven(one, Script([call("work", n=n) for n in range(4)], "done"), approve=approve)
+    assert log == ["approve 0", "approve 1", "approve 2", "approve 3", "work 0", "work 20"]
+    told = [(m.parts[0].text.partition(":")[0], m.parts[0].is_error) for m in one.record.dialog[3:7]]
+    assert told == [
+        ("worked 0", False),
+        ("The call was not allowed", True),
+        ("worked 20", False),
+        ("The arguments of work are not valid", True),
+    ]
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: Driver):
+    ran: list[int] = []
+
+    def approve(f: Any) -> Any:
+        raise LookupError("no such user")
+
+    one = seed(Prompt("x", functions=(Function.of(ran.append, name="work", needs_approval=True),)))
+    with pytest.raises(LookupError, match="no such user"):
+        driven(one, Script(call("work", object=1)), approve=approve)
+    assert (ran, one.state) == ([], State.TOOL_INTERRUPT)
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_a_predicate_says_which_calls_need_approval(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool:
+        asked.append(f.arguments["path"])
+        return True
+
+    risky = Function(name="read", call=lambda path: path, needs_approval=lambda f: f.arguments["path"] == "/etc")
+    one = seed(Prompt("x", functions=(risky,)))
+    driven(one, Script([call("read", path="/tmp"), call("read", path="/etc")], "done"), approve=approve)
+    assert asked == ["/etc"]
+    assert [f.result for f in one.record.function_calls] == ["/tmp", "/etc"]
+
+
+@pytest.mark.spec("1.4", "1.30")
+@anyhow
+def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven: Driver):
+    functions = (
+        *PROMPT.functions,
+        Function(name="flaky", call=lambda: [][0], max_failures=2),
+        Function(name="once", call=lambda: "once", max_calls=1),
+    )
+    limits = Limits(rounds=3, parse_retries=1, recalls=1, identical_rounds=9)
+    prompt = Prompt("x", path="p", functions=functions, parser=parse)
+    script = Script(
+        Overloaded("busy", status=529),
+        [call("flaky"), call("once")],
+        "no number",
+        call("flaky"),
+        call("erase", path="x"),
+        "42",
+    )
+    one = seed(prompt, limits=limits)
+    driven(one, script, approve=lambda f: None)
+    before = one.record
+    assert (before.rounds, before.recalls, before.parse_errors, before.turn) == (2, 1, 1, 5)
+    again = restore(snapshot(one), prompt)
+    assert again.record == before
+    assert [e.key for e in again.effects] == ["ask:7.0"]
+    again.advance("ask:7.0", Approved())
+    driven(again, script)
+    assert again.result().output == 42
+    assert (again.record.rounds, again.record.recalls, again.record.parse_errors) == (3, 1, 1)
+    assert [[f.name for f in r.functions if f.name in ("flaky", "once")] for r in script.requests] == [
+        ["flaky", "once"],
+        ["flaky", "once"],
+        ["flaky"],
+        ["flaky"],
+        [],
+        [],
+    ]
+    assert script.requests[-1].functions == ()
 
 
 def test_the_deadline_ends_the_wait_for_an_approver():
