@@ -122,6 +122,17 @@ def test_an_agent_that_would_be_suspended_in_a_function_is_told_as_an_error():
     assert result.function_calls[0].error.startswith("CallSuspended: the agent call waits in ToolInterrupt")
 
 
+def test_an_agent_in_a_function_has_the_deps_of_the_call_that_asks():
+    @function
+    def who(context: Context[str]) -> str:
+        """Who asks?"""
+        return context.deps
+
+    inner = Agent(Script(call("who"), lambda request: request.messages[-1].text), name="inner", functions=[who])
+    result = Agent(Script(call("inner", task="go"), "ok"), functions=[inner.as_function()]).call("go", deps="Ada")
+    assert result.function_calls[0].result == "Ada"
+
+
 def test_what_a_hook_raises_ends_the_driver():
     class Broken:
         def on_stepped(self, event):
