@@ -155,6 +155,7 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
         "refused",
         "functions_asked [after_final]",
         "functions_asked [loop_must_stop]",
+        "functions_asked [fails_at_limit]",
         "paused [after_final]",
         "parse_failed [else]",
         "model_failed [else]",
