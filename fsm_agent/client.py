@@ -7,8 +7,8 @@ nobody anything: see `Exchange.may_resend`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Protocol, Self, TypeVar, cast
 
 import httpx
@@ -125,13 +125,30 @@ class HttpClient:
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
-        async with aclosing(self._aask(request, stream=False, timeout_s=timeout_s)) as items:
-            return _last([item async for item in items])
+        self._check_open()
+        exchange = await self._aexchange(request, Deadline(timeout_s), stream=False)
+        failure: ProviderError | None = None
+        response: httpx.Response | None = None
+        try:
+            async with asyncio.timeout(exchange.deadline.time_left()):
+                response = await self._asend(exchange)
+                answer = self._answer(exchange, response)
+                async for data in _apieces(response):
+                    answer.feed(data)
+        except (httpx.TransportError, TimeoutError) as error:
+            failure = exchange.failure(error, has_begun=response is not None)
+            failure.__cause__ = error
+            if response is None:
+                raise failure from error
+        finally:
+            if response is not None:
+                await response.aclose()
+        return answer.finish(failure)
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
         self._check_open()
-        return self._aask(request, stream=True, timeout_s=timeout_s)
+        return self._aask(request, timeout_s=timeout_s)
 
     def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> Generator[Delta | Reply]:
         self._check_open()
@@ -139,8 +156,7 @@ class HttpClient:
         exchange = self._exchange(request, self._access.locate(), deadline, stream=stream)
         failure: ProviderError | None = None
         with closing(self._send(exchange)) as response:
-            exchange.begin_body()
-            answer = Answer(exchange, response.status_code, _headers(response))
+            answer = self._answer(exchange, response)
             try:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
@@ -150,25 +166,35 @@ class HttpClient:
                 failure.__cause__ = error
         yield answer.finish(failure)
 
-    async def _aask(self, request: Request, *, stream: bool, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
+    async def _aask(self, request: Request, *, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        deadline = Deadline(timeout_s)
-        starts_server = self._access.starts_server
-        endpoint = await asyncio.to_thread(self._access.locate) if starts_server else self._access.locate()
-        exchange = self._exchange(request, endpoint, deadline, stream=stream)
+        exchange = await self._aexchange(request, Deadline(timeout_s), stream=True)
         failure: ProviderError | None = None
-        async with aclosing(await self._asend(exchange)) as response:
-            exchange.begin_body()
-            answer = Answer(exchange, response.status_code, _headers(response))
-            try:
-                async with aclosing(_apieces(response)) as pieces:
-                    while data := await _in_time(deadline, anext(pieces, b"")):
-                        for delta in answer.feed(data):
-                            yield delta
-            except (httpx.TransportError, TimeoutError) as error:
-                failure = exchange.failure(error, has_begun=True)
-                failure.__cause__ = error
+        try:
+            response = await _in_time(exchange.deadline, self._asend(exchange))
+        except (httpx.TransportError, TimeoutError) as error:
+            raise exchange.failure(error, has_begun=False) from error
+        try:
+            answer = self._answer(exchange, response)
+            pieces = aiter(_apieces(response))
+            while data := await _in_time(exchange.deadline, anext(pieces, b"")):
+                for delta in answer.feed(data):
+                    yield delta
+        except (httpx.TransportError, TimeoutError) as error:
+            failure = exchange.failure(error, has_begun=True)
+            failure.__cause__ = error
+        finally:
+            await response.aclose()
         yield answer.finish(failure)
+
+    async def _aexchange(self, request: Request, deadline: Deadline, *, stream: bool) -> Exchange:
+        access = self._access
+        endpoint = await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
+        return self._exchange(request, endpoint, deadline, stream=stream)
+
+    def _answer(self, exchange: Exchange, response: httpx.Response) -> Answer:
+        exchange.begin_body()
+        return Answer(exchange, response.status_code, _headers(response))
 
     def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, stream: bool) -> Exchange:
         return Exchange.of(endpoint, request, stream=stream, network=self._network, deadline=deadline)
@@ -177,7 +203,7 @@ class HttpClient:
         while True:
             pool = self._pools.sync_client(exchange.url)
             try:
-                return pool.send(exchange.attempt(pool), stream=True)
+                return pool.send(exchange.attempt(is_async=False), stream=True)
             except httpx.TransportError as error:
                 if not exchange.may_resend(error):
                     raise exchange.failure(error, has_begun=False) from error
@@ -187,12 +213,12 @@ class HttpClient:
 
     async def _asend(self, exchange: Exchange) -> httpx.Response:
         while True:
-            pool = await self._pools.async_client(exchange.url)
+            send = await self._pools.sender(exchange.url)
             try:
-                return await _in_time(exchange.deadline, pool.send(exchange.attempt(pool), stream=True))
-            except (httpx.TransportError, TimeoutError) as error:
+                return await send(exchange.attempt(is_async=True))
+            except httpx.TransportError as error:
                 if not exchange.may_resend(error):
-                    raise exchange.failure(error, has_begun=False) from error
+                    raise
             except RuntimeError:
                 self._check_open()
                 raise
@@ -249,7 +275,10 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    headers = dict(response.headers)
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.headers.raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     if response.is_stream_consumed:  # as the mock transport makes them: decompressed already
         headers.pop("content-encoding", None)
     return headers
@@ -262,15 +291,19 @@ def _pieces(response: httpx.Response) -> Generator[bytes]:
         yield from response.iter_raw()
 
 
-async def _apieces(response: httpx.Response) -> AsyncGenerator[bytes]:
+async def _the_whole(response: httpx.Response) -> AsyncGenerator[bytes]:
+    yield response.content
+
+
+def _apieces(response: httpx.Response) -> AsyncIterable[bytes]:
+    """The pieces of the body as they come, for one reader that closes the response."""
     if response.is_stream_consumed:
-        yield response.content
-        return
-    async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
-        async for data in pieces:
-            yield data
+        return _the_whole(response)
+    return cast("httpx.AsyncByteStream", response.stream)
 
 
 async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:
+    if deadline.timeout_s is None:
+        return await awaitable
     async with asyncio.timeout(deadline.time_left()):
         return await awaitable

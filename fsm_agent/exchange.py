@@ -22,7 +22,6 @@ from fsm_agent.pools import Network
 from fsm_agent.providers.wire import Codec
 
 MAX_SHOWN_CHARS = 200  # of what others said
-MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
 
 
@@ -57,7 +56,7 @@ class Exchange:
 
     codec: Codec
     url: httpx.URL
-    headers: Mapping[str, str]
+    headers: httpx.Headers
     content: bytes
     is_stream: bool
     network: Network
@@ -78,26 +77,18 @@ class Exchange:
             UsageError: The request cannot be said on this wire or to this model.
             TimedOut: It is too late already.
         """
-        provider, model = endpoint.provider, endpoint.model
-        body = provider.codec.encode(request, model=model, profile=provider.profile_of(model), stream=stream)
-        headers = {
-            "user-agent": "fsm-agent",
-            "content-type": "application/json",
-            "accept": "text/event-stream" if stream else "application/json",
-            "accept-encoding": "identity" if stream else "gzip",
-            **endpoint.headers,
-        }
-        if stream and provider.closes_after_stream:
-            headers["connection"] = "close"
+        codec = endpoint.provider.codec
+        body = codec.encode(request, model=endpoint.model, profile=endpoint.profile, stream=stream)
+        url, headers = endpoint.head(stream=stream)
         exchange = cls(
-            codec=provider.codec,
-            url=endpoint.url(provider.codec.path(model, stream=stream)),
+            codec=codec,
+            url=url,
             headers=headers,
             content=_json(body),
             is_stream=stream,
             network=network,
             deadline=deadline,
-            secrets=frozenset([secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET_CHARS]),
+            secrets=endpoint.secrets | network.secrets,
         )
         if deadline.is_over:
             raise exchange.late()
@@ -108,8 +99,8 @@ class Exchange:
         """Where the request goes, as messages show it."""
         return str(self.url.copy_with(query=None))
 
-    def attempt(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request, to be sent by ``client``."""
+    def attempt(self, *, is_async: bool) -> httpx.Request:
+        """The request, to be sent once; its timeouts are in force from now on."""
         network = self.network
         self._limits = {
             "connect": network.connect_s,
@@ -117,19 +108,17 @@ class Exchange:
             "write": network.write_s,
             "pool": network.pool_s,
         }
-        self._timeouts = {}
+        self._timeouts = dict(self._limits)
         self._bound()
         self._seen.clear()
-        extensions = {
-            "timeout": self._timeouts,
-            "trace": self._atrace if isinstance(client, httpx.AsyncClient) else self._trace,
-        }
-        return client.build_request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
+        extensions = {"timeout": self._timeouts, "trace": self._atrace if is_async else self._trace}
+        return httpx.Request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
 
     def _bound(self) -> None:
         """Set this moment's timeouts: the transport looks at them when a step begins."""
-        for step, limit_s in self._limits.items():
-            self._timeouts[step] = self.deadline.within(limit_s)
+        if self.deadline.timeout_s is not None:
+            for step, limit_s in self._limits.items():
+                self._timeouts[step] = self.deadline.within(limit_s)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         self._seen.add(event.partition(".")[2])
@@ -154,7 +143,7 @@ class Exchange:
     def begin_body(self) -> None:
         """The response's head is there: from now on the body's timeouts count."""
         if self.is_stream:
-            self._limits["read"] = self.network.idle_s
+            self._limits["read"] = self._timeouts["read"] = self.network.idle_s
         self._bound()
 
     def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
