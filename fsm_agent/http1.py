@@ -17,6 +17,10 @@ MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is n
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
+def _too_long() -> httpx.RemoteProtocolError:
+    return httpx.RemoteProtocolError(f"more than {MAX_HEAD_BYTES} bytes that belong to no body")
+
+
 class Wire(Protocol):
     """Attributes: what has come of the response to the last request.
 
@@ -50,15 +54,16 @@ class H11Wire:
         self.head: tuple[int, Headers] | None = None
         self.parts: list[bytes] = []
         self.is_complete = self.is_reusable = False
+        self._head_bytes = 0
 
     def begin(self, request: httpx.Request) -> bytes:
         self._begin()
-        events: Iterable[Any] = (
-            h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw),
-            h11.Data(data=request.content),
-            h11.EndOfMessage(),
-        )
         try:
+            events: Iterable[Any] = (
+                h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw),
+                h11.Data(data=request.content),
+                h11.EndOfMessage(),
+            )
             return b"".join([self._state.send(event) or b"" for event in events])
         except h11.LocalProtocolError as error:
             raise httpx.LocalProtocolError(str(error)) from error
@@ -67,6 +72,8 @@ class H11Wire:
         if self.is_complete:
             self.is_reusable = False  # nobody asked for more
             return
+        if self.head is None:
+            self._head_bytes += len(data)  # h11 bounds one head, but not how many interim ones there are
         try:
             self._state.receive_data(data)
             while not self.is_complete:
@@ -80,9 +87,11 @@ class H11Wire:
                     case h11.InformationalResponse():
                         continue
                     case _:
-                        return
+                        break
         except h11.RemoteProtocolError as error:
             raise httpx.RemoteProtocolError(str(error)) from error
+        if self.head is None and self._head_bytes > MAX_HEAD_BYTES:
+            raise _too_long()
 
     def _complete(self) -> None:
         self.is_complete = True
@@ -93,6 +102,7 @@ class H11Wire:
 
     def end(self) -> None:
         self.feed(b"")
+        self.is_reusable = False
 
 
 class HttptoolsWire:
@@ -131,7 +141,7 @@ class HttptoolsWire:
         except (self._tools.HttpParserError, self._tools.HttpParserUpgrade) as error:
             raise httpx.RemoteProtocolError(str(error)[:200] or type(error).__name__) from error
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise httpx.RemoteProtocolError(f"more than {MAX_HEAD_BYTES} bytes that belong to no body")
+            raise _too_long()
 
     def end(self) -> None:
         if self.head is None or not (self.is_complete or self._ends_with_connection):

@@ -29,7 +29,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, wire: Wire, origin: Origin) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
-        self.is_closed = False
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -39,6 +38,11 @@ class Connection(asyncio.Protocol):
         self._is_writable = True
         self._is_paused = False
         self._n_unread_bytes = 0  # about: framing counts
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether either side has hung up."""
+        return self._transport.is_closing()
 
     async def send(self, request: httpx.Request, timeouts: Mapping[str, float | None]) -> tuple[int, Headers]:
         """Send a request; gives the status and the headers of its response.
@@ -102,7 +106,6 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Hang up."""
-        self.is_closed = True
         self._transport.abort()
 
     # What the event loop calls
@@ -127,7 +130,6 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_closed = True
         if self._error is None and not self._wire.is_complete:
             if exc is not None:
                 self._error = httpx.ReadError(str(exc))

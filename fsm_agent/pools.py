@@ -101,12 +101,13 @@ def _has(module: str) -> bool:
 
 
 def _check_proxy(url: str) -> None:
-    scheme, _, rest = url.partition("://")
-    host = rest.rpartition("@")[2]
-    if scheme not in ("http", "https", "socks5", "socks5h") or not host:
-        raise ConfigError(f"the proxy {scheme + '://' + host!r} is none: one like 'http://host:3128' would be right")
+    scheme, colon, rest = url.partition("://")
+    shown = rest.rpartition("@")[2]
+    if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown:
+        here = f" for {shown!r}" if shown else ""
+        raise ConfigError(f"the URL of the proxy{here} is none: one like 'http://host:3128' would be right")
     if scheme.startswith("socks") and not _has("socksio"):
-        raise ConfigError(f"the proxy {scheme + '://' + host!r} needs socksio: pip install 'httpx[socks]'")
+        raise ConfigError(f"the proxy '{scheme}://{shown}' needs socksio: pip install 'httpx[socks]'")
 
 
 def is_loopback(url: httpx.URL) -> bool:
