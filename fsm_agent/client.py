@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Protocol, Self, TypeVar, cast
-
-import httpx
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
 
 from fsm_agent.answer import Answer
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Access, Endpoint
 from fsm_agent.errors import ProviderError, UsageError
@@ -23,6 +22,11 @@ from fsm_agent.pools import Network, Pools
 from fsm_agent.providers import catalog
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.replies import Reply
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
 

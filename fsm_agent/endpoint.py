@@ -6,12 +6,17 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import httpx
-
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.providers.wire import Profile
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = re.compile(r"[\w.:-]+")

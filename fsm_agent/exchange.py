@@ -11,15 +11,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
-
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.pools import Network
 from fsm_agent.providers.wire import Codec
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else

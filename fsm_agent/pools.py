@@ -18,14 +18,19 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
-from urllib.request import getproxies
 
-import httpx
-
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    import urllib.request as urllib_request
+
+    import httpx
+
     from fsm_agent.http_pool import AsyncPool
+else:
+    httpx = deferred("httpx")
+    urllib_request = deferred("urllib.request")
 
 KEPT_S = 30.0  # how long a connection that nobody uses stays open
 
@@ -186,7 +191,7 @@ class Pools:
     def _async_pool(self, url: httpx.URL) -> httpx.AsyncClient | AsyncPool:
         network, options = self._network, self._options(url)
         kind = network.async_transport or ("fast" if _has("httptools") else "stock")
-        has_proxy = bool(network.proxy or (options["trust_env"] and getproxies()))
+        has_proxy = bool(network.proxy or (options["trust_env"] and urllib_request.getproxies()))
         if kind not in ("fast", "stock"):
             given = None if kind == "httpx" else network.async_transport
             return httpx.AsyncClient(transport=cast("httpx.AsyncBaseTransport | None", given), **options)

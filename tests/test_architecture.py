@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "errors vector messages replies events functions templates parsing prompts dialogs effects outcomes",
+    "deferred errors vector messages replies events functions templates parsing prompts dialogs effects outcomes",
     # 1: the machine
     "limits record reading table machine results call",
     # 2: codecs, pure
