@@ -27,6 +27,7 @@ else:
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Deadline:
@@ -202,7 +203,7 @@ class Exchange:
 
 def _json(body: Mapping[str, Any]) -> bytes:
     try:
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(body)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
     return text.encode("utf-8", "replace")  # half a surrogate pair becomes "?"; nothing else can fail
