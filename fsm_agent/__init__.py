@@ -45,6 +45,7 @@ _MODULES = {
     "messages": ("FunctionCall", "Image", "Message"),
     "outcomes": ("Approved", "Cancelled", "Denied"),
     "perform": ("World",),
+    "pools": ("Network",),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
     "rate_limit": ("RateLimit",),
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from fsm_agent.outcomes import Cancelled as Cancelled
     from fsm_agent.outcomes import Denied as Denied
     from fsm_agent.perform import World as World
+    from fsm_agent.pools import Network as Network
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt

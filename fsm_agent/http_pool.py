@@ -50,6 +50,8 @@ class Connection(asyncio.Protocol):
         Raises:
             httpx.TransportError: There is none.
         """
+        if self.is_closed:
+            raise httpx.WriteError("the connection is closed")
         wire = self._wire
         self._is_busy = True
         self._transport.write(wire.begin(request))

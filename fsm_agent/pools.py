@@ -217,7 +217,7 @@ class Pools:
             "limits": limits,
             "http2": network.http2,
             "proxy": network.proxy,
-            "trust_env": network.proxy is None and not is_loopback(url),
+            "trust_env": not is_loopback(url),
         }
 
     def close(self) -> None:

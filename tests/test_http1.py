@@ -61,6 +61,7 @@ def test_the_cuts_do_not_matter(wire_of: Any, response: bytes, cuts: list[int]) 
     (status, headers), body, is_complete, is_reusable = fed(begun(wire_of), response, tuple(cuts))
     assert (status, body, is_complete, is_reusable) == (200, b"hello", True, True)
     assert [value for name, value in headers if name == b"x-a"] == [b"1", b"2"]
+    assert b"x-trailer" not in dict(headers)
 
 
 @each_wire

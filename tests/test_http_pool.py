@@ -111,7 +111,6 @@ def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
 def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> None:
     async def main(pool: AsyncPool) -> None:
         holder = await pool.handle_async_request(httpx.Request("POST", f"{server.base_url}/x", content=b"0"))
-        await holder.aread()
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
         await asyncio.sleep(0)
         await holder.aclose()  # gives the first its turn, before it can see it
@@ -140,6 +139,17 @@ def test_a_place_goes_to_whoever_waits_for_another_server() -> None:
 
     with FaultServer(WHOLE) as here, FaultServer(WHOLE) as there:
         run(main, max_connections=1)
+        assert (len(here.requests), len(there.requests)) == (1, 1)
+
+
+def test_one_whose_server_wants_it_closed_is_not_used_again() -> None:
+    async def main(pool: AsyncPool) -> None:
+        for _ in range(2):
+            await post(pool, server)
+        assert server.n_connections == 2
+
+    with FaultServer([http("{}", connection="close")]) as server:
+        run(main)
 
 
 def test_one_that_failed_gives_its_place_back() -> None:
@@ -231,6 +241,19 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 413 Too big\r\ncontent-length: 0\r\n\r\n")
         assert (await sending)[0] == 413
+
+    asyncio.run(main())
+
+
+def test_nothing_is_sent_over_one_that_is_closed() -> None:
+    async def main() -> None:
+        transport: Any = Wiretap()
+        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection.connection_made(transport)
+        connection.abort()
+        with pytest.raises(httpx.NetworkError):
+            await connection.send(httpx.Request("POST", "http://h/", content=b"x"), {})
+        assert transport.done == ["abort"]
 
     asyncio.run(main())
 
