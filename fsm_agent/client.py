@@ -205,9 +205,9 @@ class HttpClient:
 
     def _send(self, exchange: Exchange) -> httpx.Response:
         while True:
-            pool = self._pools.sync_client(exchange.url)
+            send = self._pools.sync_sender(exchange.url)
             try:
-                return pool.send(exchange.attempt(is_async=False), stream=True)
+                return send(exchange.attempt(is_async=False))
             except httpx.TransportError as error:
                 if not exchange.may_resend(error):
                     raise exchange.failure(error, has_begun=False) from error

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import httpx
 
     from fsm_agent.http_pool import AsyncPool
+    from fsm_agent.thread_pool import ThreadPool
 else:
     httpx = deferred("httpx")
     urllib_request = deferred("urllib.request")
@@ -151,7 +152,7 @@ class Pools:
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._sync: httpx.Client | None = None
+        self._sync: httpx.Client | ThreadPool | None = None
         self._keepers = dict[asyncio.AbstractEventLoop, tuple[Send, AsyncGenerator[None]]]()
 
     def _enter_process(self) -> None:
@@ -161,14 +162,27 @@ class Pools:
             if inherited is not None:
                 inherited.close()
 
-    def sync_client(self, url: httpx.URL) -> httpx.Client:
-        """The pool of all threads; ``url`` is where the requests will go."""
+    def sync_sender(self, url: httpx.URL) -> Callable[[httpx.Request], httpx.Response]:
+        """What sends the requests of all threads; ``url`` is where they will go."""
         self._enter_process()
         with self._lock:
             if self._sync is None:
-                self._sync = httpx.Client(transport=self._network.transport, **self._options(url))
+                self._sync = self._sync_pool(url)
                 weakref.finalize(self, self._sync.close)
-            return self._sync
+            pool = self._sync
+        return partial(pool.send, stream=True) if isinstance(pool, httpx.Client) else pool.handle_request
+
+    def _sync_pool(self, url: httpx.URL) -> httpx.Client | ThreadPool:
+        network, options = self._network, self._options(url)
+        if network.transport is not None or network.http2 or self._has_proxy(url):
+            return httpx.Client(transport=network.transport, **options)
+        from fsm_agent.thread_pool import ThreadPool
+
+        context = partial(_context, network, "https")
+        return ThreadPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
+
+    def _has_proxy(self, url: httpx.URL) -> bool:
+        return bool(self._network.proxy or (not is_loopback(url) and urllib_request.getproxies()))
 
     async def sender(self, url: httpx.URL) -> Send:
         """What sends the requests of the running loop; ``url`` is where they will go."""
@@ -191,11 +205,10 @@ class Pools:
     def _async_pool(self, url: httpx.URL) -> httpx.AsyncClient | AsyncPool:
         network, options = self._network, self._options(url)
         kind = network.async_transport or ("fast" if _has("httptools") else "stock")
-        has_proxy = bool(network.proxy or (options["trust_env"] and urllib_request.getproxies()))
         if kind not in ("fast", "stock"):
             given = None if kind == "httpx" else network.async_transport
             return httpx.AsyncClient(transport=cast("httpx.AsyncBaseTransport | None", given), **options)
-        if has_proxy or network.http2:
+        if network.http2 or self._has_proxy(url):
             return httpx.AsyncClient(**options)
         from fsm_agent.http1 import H11Wire, HttptoolsWire
         from fsm_agent.http_pool import AsyncPool

@@ -26,8 +26,8 @@ FLOORS = [
     " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local http1 http_pool pools endpoint exchange answer client scrubbing cassette"
-    " threads perform fallback rate_limit limited_client progress rounds drivers",
+    "local_child local_model local http1 http_pool thread_pool pools endpoint exchange answer client scrubbing"
+    " cassette threads perform fallback rate_limit limited_client progress rounds drivers",
     # 4: surfaces
     "agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",
