@@ -53,6 +53,7 @@ _MODULES = {
     "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
     "perform": ("World",),
     "policies": ("Default", "Retries"),
+    "pools": ("Network",),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
     "rate_limit": ("RateLimit",),
@@ -134,6 +135,7 @@ if TYPE_CHECKING:
     from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries
+    from fsm_agent.pools import Network as Network
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt

@@ -8,16 +8,21 @@ from contextlib import suppress
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, SupportsIndex, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
-from json_repair import repair_json
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import UNDESCRIBABLE
+
+if TYPE_CHECKING:
+    import json_repair
+else:
+    json_repair = deferred("json_repair")
 
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
@@ -288,6 +293,6 @@ def _repaired(document: str, looks: list[int]) -> str:
     it fails in ways of its own.
     """
     try:
-        return str(repair_json(_Metered.of(document, looks), skip_json_loads=True))
+        return str(json_repair.repair_json(_Metered.of(document, looks), skip_json_loads=True))
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return ""

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "errors values key_patterns vector messages replies events contexts policies json_schemas signatures functions"
-    " versions toolsets templates parsing prompts dialogs hosted_tools effects outcomes",
+    "deferred errors values key_patterns vector messages replies events contexts policies json_schemas signatures"
+    " functions versions toolsets templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets reading stopping table machine results call",
     # 2: codecs, pure
@@ -30,8 +30,8 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint scrubbing exchange answer client cassette threads"
-    " result_pipeline result_cache perform running"
+    "local_child local_model local http1 http_pool thread_pool pools endpoint scrubbing exchange answer client cassette"
+    " threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces

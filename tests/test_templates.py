@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.errors import PromptError
-from fsm_agent.templates import render, variables
+from fsm_agent.templates import _compiled, _pieces, render, variables
 
 
 class User:
@@ -50,6 +50,39 @@ def test_json_and_single_braces_need_no_escaping(text):
 @given(st.text() | st.text(alphabet="{}%#x _'\"\n"))
 def test_a_value_is_never_a_template(value):
     assert render("<{{ value }}>", {"value": value}) == f"<{value}>"
+
+
+PIECES = (
+    "{{ a }}",
+    "{{b}}",
+    "{{  long_name1  }}",
+    "{",
+    "}",
+    "{{",
+    "}}",
+    "#",
+    "%",
+    "-",
+    "\n",
+    "\r\n",
+    "x",
+    "{{ a",
+    "b }}",
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
+def test_what_is_filled_in_without_jinja_is_what_jinja_makes_of_it(template):
+    if _pieces(template) is not None:
+        values = dict.fromkeys(variables(template), "{{ a }}")
+        assert render(template, values) == _compiled(template).render(values)
+
+
+@pytest.mark.parametrize("name", ["true", "none", "None", "range", "self", "loop", "not", "for"])
+def test_names_that_mean_something_else_are_left_to_jinja(name):
+    assert _pieces("{{ " + name + " }}") is None
+    assert _pieces("{{ " + name + 's }} and JSON {"a": {}}') is not None
 
 
 def test_variables():

@@ -92,8 +92,10 @@ class ReplyInParts:
         choices = document.get("choices")
         if document.get("error") or (choices is None and _is_flat_error(document)):
             raise reported(document, self._headers)
-        self._model = self._model or _text(document.get("model"))
-        self._response_id = self._response_id or _text(document.get("id"))
+        if self._model is None:
+            self._model = _text(document.get("model"))
+        if self._response_id is None:
+            self._response_id = _text(document.get("id"))
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if document.get("usage") or "x_groq" in document:
             self._take_usage(document)
@@ -168,6 +170,12 @@ class ReplyInParts:
             self._logprobs += token_logprobs(logprobs.get("content"))
 
     def _take_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+        if len(delta) == 1 and type(content := delta.get("content")) is str and content:  # as nearly all are
+            self._say(Text, content)
+        else:
+            self._take_rich_delta(delta, is_whole)
+
+    def _take_rich_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
         details = delta.get(REASONING_DETAILS)
         if thought or details:

@@ -146,7 +146,12 @@ class EventStream:
         lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         for line in lines:
-            self._end_line(line, events)
+            if line.startswith(b"data: ") and not self._line:  # as nearly all are
+                self._check(self._data_bytes + len(line))
+                self._data.append(line[6:])
+                self._data_bytes += len(line) - 5
+            else:
+                self._end_line(line, events)
         if rest:
             self._check(self._data_bytes + self._line_bytes + len(rest))
             self._line.append(rest)
