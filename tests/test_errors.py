@@ -36,6 +36,7 @@ PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed,
 FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": False, "retry_after_s": 2.5}
 
 
+@pytest.mark.spec("1.35")
 def test_the_tree():
     every = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(issubclass(error, FsmAgentError) for error in every)
@@ -47,6 +48,7 @@ def test_the_tree():
 
 
 class TestProviderError:
+    @pytest.mark.spec("1.35")
     @pytest.mark.parametrize(
         ("error", "status", "is_retryable"),
         [
@@ -81,6 +83,7 @@ class TestProviderError:
         assert type(same) is error
         assert vars(same) == vars(error("x", **FACTS))
 
+    @pytest.mark.spec("3.10")
     @pytest.mark.parametrize("error", PROVIDER_ERRORS)
     def test_as_data_and_back(self, error):
         report = error("x", **FACTS).report()
@@ -102,6 +105,7 @@ class TestProviderError:
 
 
 class TestCallErrors:
+    @pytest.mark.spec("4.20")
     def test_what_failed_can_be_looked_at(self):
         record = SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"])
         call = SimpleNamespace(record=record, outcome="what came of it")

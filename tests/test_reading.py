@@ -17,6 +17,7 @@ CALL = FunctionCall(name="add", arguments_json="{}", id="2.0", needs_approval=Tr
 RECORD = seeded().record
 
 
+@pytest.mark.spec("0.9", "1.39")
 @pytest.mark.parametrize(
     ("reply", "trigger"),
     [
@@ -75,6 +76,7 @@ def test_calls_get_our_ids_and_everything_else_of_the_message_stays():
     assert [f.id for f in answer.calls] == ["2.0", "2.1"]
 
 
+@pytest.mark.spec("1.8", "3.18")
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [

@@ -40,6 +40,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.spec("2.29", "3.24", "3.27")
 def test_a_subclass_registers_itself_and_is_built(script):
     weather()
     one = script("Rain, later sun.", "Mixed.")
@@ -48,6 +49,7 @@ def test_a_subclass_registers_itself_and_is_built(script):
     assert [r.messages[0].text for r in one.requests] == ["You forecast.", "Shorten: Rain, later sun."]
 
 
+@pytest.mark.spec("0.6", "3.25")
 def test_the_configuration_reaches_the_sub_agents():
     weather()
     agents = build_agent(CONFIG).agents
@@ -63,6 +65,7 @@ def test_a_configuration_is_not_changed():
     assert repr(CONFIG) == before
 
 
+@pytest.mark.spec("3.24")
 def test_an_agent_without_a_group_is_its_own_sub_agent(script):
     class Echo(AgentBase):
         agent_type = "echo"
@@ -86,6 +89,7 @@ def test_a_kind_may_be_an_enum_member(script):
     assert build_agent({"model": "x:y"}, Kind.ECHO)("hi") == "hi"
 
 
+@pytest.mark.spec("3.24")
 def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     first = weather()
     second = weather()
@@ -99,6 +103,7 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
             def call(self, task, **kwargs): ...
 
 
+@pytest.mark.spec("3.24")
 def test_abstract_bases_stay_out():
     before = registered_agents()
 
@@ -120,6 +125,7 @@ def test_what_is_registered_in_a_scope_is_forgotten():
     assert "weather" not in registered_agents()
 
 
+@pytest.mark.spec("3.25")
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -149,6 +155,7 @@ def test_a_group_that_is_one_string_is_a_mistake():
             agent_group = "editor"
 
 
+@pytest.mark.spec("3.26")
 def test_async_agents(script):
     class Weather(AsyncAgentBase):
         agent_type = "aweather"

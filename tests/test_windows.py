@@ -18,14 +18,14 @@ MORE = Message.of("user", "More.")
 
 
 class TestKeepLastN:
-    @pytest.mark.spec("0.11")
+    @pytest.mark.spec("0.11", "4.8")
     def test_three_of_ten(self):
         dialog = Vector(CHAT)
         assert len(dialog) == 10
         assert list(KeepLastN(3)(dialog)) == [SYSTEM, TASK, *CHAT[-3:]]
         assert list(dialog) == CHAT
 
-    @pytest.mark.spec("0.11")
+    @pytest.mark.spec("0.11", "4.8")
     def test_a_round_is_sent_whole_or_not_at_all(self):
         messages = [SYSTEM, TASK, *rounds("a", "b", "c", "d")]
         assert list(KeepLastN(3)(messages)) == [SYSTEM, TASK, *messages[-2:]]
@@ -113,7 +113,7 @@ def mask(messages):
 WINDOWS = st.one_of(st.builds(KeepLastN, st.integers(1, 12)), st.builds(TokenWindow, st.integers(1, 3000)))
 
 
-@pytest.mark.spec("0.11", "1.17")
+@pytest.mark.spec("0.11", "1.17", "3.31", "4.8")
 @given(dialogs(), st.lists(st.one_of(WINDOWS, st.just(mask)), max_size=3))
 def test_no_view_tears_a_round(messages, processors):
     before = list(messages)
@@ -123,7 +123,7 @@ def test_no_view_tears_a_round(messages, processors):
     assert bool(view) is bool(messages)
 
 
-@pytest.mark.spec("0.11")
+@pytest.mark.spec("0.11", "4.8")
 @given(dialogs(), WINDOWS)
 def test_a_view_is_a_part_in_the_same_order(messages, window):
     numbered = [Message(role=m.role, parts=m.parts) for m in messages]  # no two are one object
@@ -139,6 +139,7 @@ def test_a_view_is_a_part_in_the_same_order(messages, window):
 
 
 class TestProcessorsOfTheUser:
+    @pytest.mark.spec("4.7")
     def test_they_are_applied_in_order(self):
         drop = lambda messages: [m for m in messages if m.role != "system"]  # noqa: E731
         assert list(applied([drop, KeepLastN(1)], CHAT)) == [TASK, CHAT[-1]]
