@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import gc
+from contextlib import suppress
 from typing import Literal
 
 import pytest
@@ -24,6 +25,7 @@ from fsm_agent import (
     Prompt,
     Reason,
     Settings,
+    State,
     UsageError,
     function,
     snapshot,
@@ -187,6 +189,42 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     with pytest.raises(UsageError, match=says):
         Agent(one).call(task, **values)
     assert one.requests == []
+
+
+@pytest.mark.spec("0.10")
+def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
+    once = [
+        function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
+    ]
+    one = script(call("first"), call("second"), "done")
+    assert Agent(one, functions=once).call("go").output == "done"
+    assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
+    assert "give your final answer" in one.requests[2].messages[-1].text
+
+
+class States:
+    """A hook that notes where the call stands at each step."""
+
+    def __init__(self):
+        self.call = None
+        self.seen = []
+
+    def on_stepped(self, event):
+        assert event.to == self.call.state == self.call.record.state
+        self.seen.append((str(event.to), self.call.record.ending is None))
+
+
+@pytest.mark.spec("0.7")
+@pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
+def test_the_state_says_idle_busy_done_or_failed(script, said, end):
+    hook = States()
+    agent = Agent(script(call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
+    hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
+    assert hook.call.state is State.SEEDED
+    with suppress(CallFailed):
+        agent.run(hook.call)
+    busy = ["Calling", "ToolInterrupt", "Calling", "ParseException"]
+    assert hook.seen == [*[(state, True) for state in busy], (end, False)]
 
 
 @pytest.mark.spec("4.20")

@@ -24,7 +24,19 @@ from fsm_agent.functions import function
 from fsm_agent.limits import Limits
 from fsm_agent.machine import LeanMachine
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    Injected,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
@@ -85,6 +97,24 @@ def test_a_round_of_functions_then_an_answer():
     result = say(call, "10").result()
     assert [(f.name, f.result) for f in result.function_calls] == [("add", "3"), ("add", "7")]
     assert result.iterations == 2
+
+
+@pytest.mark.spec("4.3", "4.15")
+def test_each_step_adds_what_it_stands_for():
+    def roles() -> str:
+        return " ".join(message.role for message in call.record.dialog)
+
+    call = begun()
+    assert roles() == "system user"
+    say(call, function_call("tick"), function_call("add", a=1, b=2))
+    assert roles() == "system user assistant"
+    call.advance("run:2.1", Returned(text="3"))
+    assert roles() == "system user assistant"
+    call.advance("run:2.0", Returned(text="now"))
+    assert roles() == "system user assistant tool tool"
+    say(call, "42")
+    assert roles() == "system user assistant tool tool assistant"
+    assert call.effects == ()
 
 
 @pytest.mark.spec("0.9", "0.14")
@@ -265,6 +295,18 @@ def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     assert_sendable(call.record.dialog)
 
 
+@pytest.mark.spec("1.2", "4.2")
+@pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
+def test_at_the_round_limit_the_call_may_end(on_limit, state):
+    call = begun(Limits(rounds=2, on_limit=on_limit))
+    for n in range(2):
+        say(call, "so far", function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text=str(n)))
+    assert (call.effects, call.state, call.record.ending.reason) == ((), state, Reason.ROUND_LIMIT)
+    assert (call.outcome.iterations, call.outcome.text) == (2, "so far")
+    assert_sendable(call.record.dialog)
+
+
 @pytest.mark.spec("3.13")
 def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     call = begun(Limits(rounds=None))
@@ -296,6 +338,19 @@ def test_a_denial_of_the_only_call_closes_the_round():
     call.advance("ask:2.0", Denied())
     assert call.state is State.CALLING
     assert_sendable(request(call).messages)
+
+
+@pytest.mark.spec("1.4")
+def test_an_approver_may_give_other_arguments_and_they_are_checked():
+    call = say(begun(), function_call("erase", path="/"), function_call("erase", path="x"))
+    call.advance("ask:2.0", Modified('{"path": "tmp"}'))
+    call.advance("ask:2.1", Modified('{"file": "tmp"}'))
+    (wanted,) = call.effects
+    assert (wanted.key, wanted.call.arguments) == ("run:2.0", {"path": "tmp"})
+    call.advance("run:2.0", Returned(text="erased tmp"))
+    erased, refused = texts(call.record.dialog)[-2:]
+    assert erased == "erased tmp"
+    assert "path: Field required" in refused
 
 
 @pytest.mark.spec("4.30")
@@ -357,6 +412,20 @@ def test_another_round_between_resets_the_count():
     assert call.state is State.CALLING
 
 
+@pytest.mark.spec("1.11")
+def test_a_model_in_a_loop_is_told_behind_every_third_round():
+    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="tell"))
+    for n in range(7):
+        say(call, function_call("tick"))
+        call.advance(call.effects[0].key, Returned(text=f"{n}"))
+    said = texts(call.record.dialog)[2:]
+    warnings = [place for place, text in enumerate(said) if "identical arguments" in text]
+    assert [said[place - 1] for place in warnings] == ["2", "5"], "behind the results of rounds 3 and 6"
+    assert [said[place].partition(".")[0] for place in warnings] == [
+        f"You have called tick with identical arguments {n} times" for n in (3, 6)
+    ]
+
+
 @pytest.mark.spec("1.21")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
 def test_nesting_is_bounded(depth, limit, ends):
@@ -411,6 +480,17 @@ def test_a_call_that_has_ended_takes_nothing_more():
         with pytest.raises((IllegalTrigger, OutcomeError), match="it has ended"):
             call.advance(key, outcome)
     assert call.result().output == 42
+
+
+@pytest.mark.spec("1.30")
+def test_what_is_injected_between_two_steps_stands_behind_the_results():
+    call = say(begun(), function_call("tick"))
+    with pytest.raises(IllegalTrigger, match="'injected' is not possible in ToolInterrupt"):
+        call.advance("", Injected((Message.of("user", "Hurry."),)))
+    call.advance("run:2.0", Returned(text="now"))
+    call.advance("", Injected((Message.of("user", "Hurry."),)))
+    assert texts(request(call).messages)[-2:] == ["now", "Hurry."]
+    assert say(call, "42").result().output == 42
 
 
 def test_a_bug_in_the_parser_goes_through_and_changes_nothing():

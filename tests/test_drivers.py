@@ -130,6 +130,45 @@ def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     assert [e for e in events if isinstance(e, Stepped)] == list(one.record.trace)
 
 
+@everywhere
+@pytest.mark.spec("1.22", "1.23", "1.25")
+def test_deltas_and_steps_come_in_one_order(driven: Driver):
+    script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
+    events = driven(seed(), script)
+    assert "".join(e.text for e in events if isinstance(e, ArgumentsDelta)) == '{"a": 17, "b": 25}'
+    shown = []
+    for event in events:
+        match event:
+            case Stepped():
+                shown.append(f"{event.source} {event.trigger} {event.to}")
+            case TextDelta():
+                shown.append(event.text)
+            case FunctionStarted() | FunctionEnded():
+                shown.append(f"{type(event).__name__} {event.id} {event.name} {getattr(event, 'text', '')}".strip())
+            case _:
+                shown.append(type(event).__name__)
+    assert shown == [
+        "Seeded begun Calling",
+        "Let",
+        " me",
+        "FunctionCallStarted",
+        "ArgumentsDelta",
+        "ReplyCompleted",
+        "Calling functions_asked ToolInterrupt",
+        "FunctionStarted 2.0 add",
+        "FunctionEnded 2.0 add 42",
+        "ToolInterrupt returned Calling",
+        "forty",
+        " two",
+        "ReplyCompleted",
+        "Calling parse_failed ParseException",
+        "42",
+        "ReplyCompleted",
+        "ParseException answered Completed",
+        "Done",
+    ]
+
+
 def test_run_with_and_without_a_sink_give_equal_records():
     one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
     run(one, world(rich_script(), approve=lambda f: True))

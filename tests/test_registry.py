@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel
 
-from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Settings, build_agent
+from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
 from fsm_agent.registry import registered_agents, scoped_registry
 
 
@@ -169,6 +172,35 @@ def test_async_agents(script):
             return await agent("Berlin?")
 
     assert asyncio.run(main()) == "Sun."
+
+
+class Next(BaseModel):
+    """What an agent hands on, and to whom."""
+
+    to: Literal["critic", "writer", "End"]
+    communicate: str
+
+
+@pytest.mark.spec("0.18", "0.19")
+def test_agents_hand_on_to_each_other_until_one_says_end(script):
+    class Office(AgentBase):
+        agent_type = "office"
+        agent_group = ("writer", "critic")
+
+        def call(self, task, **kwargs):
+            at = Next(to="writer", communicate=task)
+            while at.to != "End":
+                at = self.agents[at.to].call(Prompt("{{ text }}", output=Next), text=at.communicate).output
+            return at.communicate
+
+    def said(to: str, text: str) -> str:
+        return json.dumps({"to": to, "communicate": text})
+
+    one = script(said("critic", "Rain."), said("lawyer", "Mixed?"), said("writer", "Mixed?"), said("End", "Mixed."))
+    assert build_agent({"model": "x:y"}, "office", client=one)("Berlin?") == "Mixed."
+    asked = [request.messages[-1].text for request in one.requests]
+    assert (asked[0], asked[1], asked[3]) == ("Berlin?", "Rain.", "Mixed?")
+    assert "to: Input should be 'critic', 'writer' or 'End' (given: 'lawyer')" in asked[2]
 
 
 def test_a_checked_configuration_is_taken_as_it_is():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +98,15 @@ class TestTokenWindow:
     )
     def test_how_large_a_message_is(self, message, tokens):
         assert message_tokens(message) == tokens
+
+
+@pytest.mark.spec("4.18")
+def test_a_long_dialog_is_shortened_in_no_time():
+    messages = Vector([SYSTEM, TASK, *rounds(*["x" * 4000] * 5000)])
+    began_s = time.process_time()
+    view = applied([mask, KeepLastN(50), TokenWindow(10_000)], messages)
+    assert time.process_time() - began_s < 1.0
+    assert 2 < len(view) < 60
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "3", 2.5])
