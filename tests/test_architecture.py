@@ -15,9 +15,9 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 FLOORS = [
     # 0: words
     "errors values vector messages replies events contexts policies json_schemas signatures functions versions toolsets"
-    " templates parsing prompts dialogs effects outcomes",
+    " prices templates parsing prompts dialogs effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets reading stopping table machine results call",
+    "limits masking windows record views budgets reading stopping table machine transcripts results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.failures providers.schemas providers.attachments"
     " providers.openai_parts providers.citations"
@@ -34,7 +34,7 @@ FLOORS = [
     " result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers",
     # 4: surfaces
-    "hooks agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
+    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",
     # 5: the public list
     "__init__",
