@@ -202,6 +202,30 @@ def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     assert "give your final answer" in one.requests[2].messages[-1].text
 
 
+@pytest.mark.spec("4.25", "4.37")
+def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
+    edited = []
+
+    def plan(steps: str) -> str:
+        """Say what you will do."""
+        return steps
+
+    @function(depends_on=("plan",))
+    def edit(path: str) -> str:
+        """Edit a file."""
+        edited.append(path)
+        return f"edited {path}"
+
+    one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
+    result = Agent(one, functions=[plan, edit]).call("go")
+    assert edited == ["b"]
+    assert [f.error or f.result for f in result.function_calls] == [
+        "edit requires plan to have succeeded first.",
+        "edited b",
+        "all",
+    ]
+
+
 class States:
     """A hook that notes where the call stands at each step."""
 
