@@ -42,9 +42,12 @@ _MODULES = {
     ),
     "fallback": ("FallbackClient",),
     "functions": ("Function", "function"),
+    "hosted_tools": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
     "limited_client": ("RateLimitedClient",),
     "limits": ("Limits",),
-    "masking": ("Masking",),
+    "masking": ("Masking", "context_release"),
+    "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
+    "mcp.config": ("mcp_servers",),
     "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
     "metrics": ("Metrics",),
     "middleware": ("Cache", "Throttle"),
@@ -105,9 +108,19 @@ if TYPE_CHECKING:
     from fsm_agent.fallback import FallbackClient as FallbackClient
     from fsm_agent.functions import Function as Function
     from fsm_agent.functions import function as function
+    from fsm_agent.hosted_tools import CodeExecution as CodeExecution
+    from fsm_agent.hosted_tools import ComputerUse as ComputerUse
+    from fsm_agent.hosted_tools import HostedMCP as HostedMCP
+    from fsm_agent.hosted_tools import UserLocation as UserLocation
+    from fsm_agent.hosted_tools import WebSearch as WebSearch
     from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.limits import Limits as Limits
     from fsm_agent.masking import Masking as Masking
+    from fsm_agent.masking import context_release as context_release
+    from fsm_agent.mcp.client import MCPServer as MCPServer
+    from fsm_agent.mcp.client import MCPServerError as MCPServerError
+    from fsm_agent.mcp.client import MCPToolError as MCPToolError
+    from fsm_agent.mcp.config import mcp_servers as mcp_servers
     from fsm_agent.messages import Citation as Citation
     from fsm_agent.messages import Document as Document
     from fsm_agent.messages import FunctionCall as FunctionCall

@@ -24,12 +24,14 @@ from fsm_agent.messages import Message
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
+from fsm_agent.record import CallRecord
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.results import CallResult
 from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
 from fsm_agent.toolsets import Functions, Toolset, functions_of
+from fsm_agent.vector import Vector
 from fsm_agent.views import View
 from fsm_agent.windows import Processor
 
@@ -83,7 +85,8 @@ class Agent:
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
     def __post_init__(self) -> None:
-        given = tuple(self.functions)
+        alone: Any = self.functions
+        given: tuple[Any, ...] = (alone,) if hasattr(type(alone), "functions") else tuple(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in given)
         functions = functions_of(given) if is_fixed else given
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
@@ -139,30 +142,33 @@ class Agent:
         """
         if values and not isinstance(task, Prompt):
             raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt, not for {task!r:.60}")
-        dialog, prompt = self._asked(task, values)
+        messages, prompt = self._asked(task, values)
+        if not (self._is_fixed and prompt is self.prompt):
+            prompt = self._governed(prompt, self._offered(deps))
+        if parser_args:
+            prompt = self._parsed(prompt, parser_args)
+        record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
+        return AgentCall(record, prompt, **self._kept(args, deps))
+
+    def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
+        """The messages that wait for an answer, and the prompt that governs it."""
+        if isinstance(task, str) and not isinstance(self.system, Prompt):
+            return Vector([*self._opening, Message.of("user", task)]), self.prompt
+        match task:
+            case str():
+                return self.init_dialog().put(task).messages, self.prompt
+            case Prompt():
+                return self.init_dialog().put(task, **values).messages, task
+            case Message():
+                dialog, prompt = self.init_dialog().append(task), self.prompt
+            case Dialog():
+                dialog, prompt = task, task.top_prompt or self.prompt
+            case _:
+                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
-        return AgentCall.seed(
-            dialog,
-            self._parsed(self._governed(prompt, self._offered(deps)), parser_args),
-            limits=self.limits,
-            depth=current_depth(),
-            **self._kept(args, deps),
-        )
-
-    def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Dialog, Prompt]:
-        """The dialog that waits for an answer, and the prompt that governs it."""
-        if isinstance(task, str):
-            return self.init_dialog().put(task), self.prompt
-        match task:
-            case Prompt():
-                return self.init_dialog().put(task, **values), task
-            case Dialog():
-                return task, task.top_prompt or self.prompt
-            case Message():
-                return self.init_dialog().append(task), self.prompt
-        raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+        return dialog.messages, prompt
 
     def _kept(self, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
         """What a call has of the agent, and no record keeps."""

@@ -75,6 +75,11 @@ class Answer:
         id = request_id(self._headers)
         return kind(message, status=self._status, request_id=id and self._shown(id), retryable=retryable)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the provider said that nothing more comes, though its connection may stay open."""
+        return self._decoder is not None and self._decoder.is_done
+
     def feed(self, data: bytes) -> list[Delta]:
         """What the next bytes add to a stream; [] when the reply is not one.
 
@@ -117,8 +122,9 @@ class Answer:
         try:
             with self._exchange.masking():
                 if self._decoder is not None:
-                    return self._decoder.finish()
-                return self._exchange.codec.decode(self._status, self._headers, bytes(self._body))
+                    return self._exchange.completed(self._decoder.finish())
+                reply = self._exchange.codec.decode(self._status, self._headers, bytes(self._body))
+                return self._exchange.completed(reply)
         except ProviderError:
             if failure is None or not self._succeeded:
                 raise

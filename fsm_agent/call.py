@@ -35,18 +35,20 @@ from fsm_agent.outcomes import (
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import CallRecord, Reason, State
+from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.views import View
 
-_ANSWERS: dict[str, tuple[type, ...]] = {  # what may be said under a key that begins so
-    "begin": (Begun,),
-    "model": (Replied, ModelFailed),
-    "sleep": (Slept,),
-    "ask": (Approved, Modified, Denied),
-    "run": (Returned, FunctionFailed),
-    "": (Cancelled, Expired, Injected),
+_ANSWERS: dict[type[Effect], tuple[type, ...]] = {
+    Begin: (Begun,),
+    CallModel: (Replied, ModelFailed),
+    Sleep: (Slept,),
+    AskApproval: (Approved, Modified, Denied),
+    RunFunction: (Returned, FunctionFailed),
 }
+_KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval, "run": RunFunction}  # by key
 
+NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
@@ -77,6 +79,7 @@ class AgentCall:
         "record",
         "settings",
         "state",
+        "step",
         "stop_when",
         "view",
     )
@@ -101,6 +104,7 @@ class AgentCall:
         self.deps = deps
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
+        self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
@@ -142,7 +146,7 @@ class AgentCall:
         """
         r = self.record
         call = self._subject(key, outcome)
-        if isinstance(outcome, Replied):
+        if type(outcome) is Replied:
             trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
         else:
             trigger, answer = read(r, call, outcome, self.prompt)
@@ -165,30 +169,35 @@ class AgentCall:
         before, after = self.record, self.after
         if after is before:  # the row left it as it was
             after = before.changed()
-        changes: dict[str, Any] = {"state": self.state}
-        usage, served_by, detail = None, None, after.ending.detail if after.ending else ""
-        if isinstance(outcome, Replied):
-            reply = outcome.reply
+        changes = after.__dict__  # of a record that nobody has seen yet
+        usage = served_by = left = None
+        detail = after.ending.detail if after.ending is not None else _problem(answer)
+        kind = type(outcome)
+        if kind is Replied:
+            reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
-            if isinstance(answer, Spoken):
-                detail, self._output = answer.problem or detail, answer.output
+            changes["turn"] = before.turn + 1
+            changes["usage"] = before.usage + usage
+            changes["reply"] = reply
+            self._output = answer.output if type(answer) is Spoken else _UNPARSED
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
-            changes |= {"turn": before.turn + 1, "usage": before.usage + usage, "reply": reply}
-        elif isinstance(outcome, Returned):
-            if outcome.releases:
-                changes["released"] = (*before.released, *outcome.releases)
-        elif isinstance(outcome, ModelFailed):
+        elif kind is Returned:
+            if releases := outcome.releases:  # type: ignore[union-attr]
+                changes["released"] = (*before.released, *releases)
+            if self.state is before.state:
+                left = self._left(key)
+        elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
-        if isinstance(answer, ModelFailed):
-            detail = answer.error.message
-        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
+        state = changes["state"] = self.state
+        step = Stepped(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
-        changes["trace"] = before.trace.append(step)
-        after.finish(changes)
+        changes["trace"] = before.trace.push(step)
+        self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
+        self._effects = left
 
     @property
     def outcome(self) -> CallResult:
@@ -236,11 +245,19 @@ class AgentCall:
             return (Begin("begin"),)
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
 
+    def _left(self, key: str) -> tuple[Effect, ...] | None:
+        """What is wanted of a round beside ``key``; None: that has to be found anew, as others may begin now."""
+        if self.prompt.depended_on or self.record.limits.parallel is not None:
+            return None
+        return tuple([effect for effect in self.effects if effect.key != key])
+
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings
         functions: tuple[Function, ...] = ()
         if is_final(r, prompt):
             prompt = prompt.exception_handler if r.branch else prompt.final_handler
+            if settings.hosted_tools:
+                settings = settings.override({"hosted_tools": ()})
         else:
             prompt = prompt.exception_handler if r.branch else prompt
             if settings.tool_choice != "none":
@@ -258,21 +275,31 @@ class AgentCall:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
         if key == "" and isinstance(outcome, Cancelled | Expired | Injected):
             return None
-        wanted = next((effect for effect in self.effects if effect.key == key), None)
-        kind = key.partition(":")[0]
-        if type(outcome) not in _ANSWERS.get(kind, ()):
-            right = " or ".join(t.__name__ for t in _ANSWERS.get(kind, ())) or "the key of an effect"
-            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
-        if wanted is None:
-            keys = ", ".join(repr(effect.key) for effect in self.effects) or "nothing: it has ended"
-            raise OutcomeError(f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}")
-        if isinstance(outcome, Returned) and not isinstance(outcome.text, str):
-            raise OutcomeError(f"Returned.text for {key!r} is {outcome.text!r:.80}: a string would be right")
-        return wanted.call if isinstance(wanted, AskApproval | RunFunction) else None
+        for wanted in self._effects or self.effects:
+            if wanted.key == key:
+                if type(outcome) in _ANSWERS[type(wanted)]:
+                    if type(outcome) is Returned and not isinstance(outcome.text, str):
+                        what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
+                        raise OutcomeError(f"{what}: a string would be right")
+                    return wanted.call if isinstance(wanted, RunFunction | AskApproval) else None
+                break
+        raise OutcomeError(self._unwanted(key, outcome))
+
+    def _unwanted(self, key: str, outcome: Outcome) -> str:
+        """What is wrong with an outcome that nothing waits for."""
+        kinds = {effect.key: type(effect) for effect in self.effects}
+        kind = kinds.get(key) or _KINDS.get(key.partition(":")[0])
+        if kind is None or type(outcome) not in _ANSWERS[kind]:
+            right = " or ".join(t.__name__ for t in _ANSWERS[kind]) if kind else "the key of an effect"
+            return f"{type(outcome).__name__} answers no {key!r}: {right} would"
+        keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
+        return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
 
     def _succeeded(self) -> set[str]:
         """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""
         calls = self.record.function_calls
+        if self._folded == len(calls) and self.view is None:
+            return self._seen
         while self._folded < len(calls):
             f = calls[self._folded]
             self._folded += 1
@@ -281,3 +308,10 @@ class AgentCall:
         if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
             return self._seen - {f.fingerprint for f in calls if f.id in hidden}
         return self._seen
+
+
+def _problem(answer: Answer) -> str:
+    """What was wrong, when the call goes on all the same."""
+    if type(answer) is Spoken:
+        return answer.problem
+    return answer.error.message if type(answer) is ModelFailed else ""

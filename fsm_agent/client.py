@@ -7,9 +7,11 @@ nobody anything: see `Exchange.may_resend`.
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
-from typing import Protocol, Self, TypeVar, cast
+from contextlib import aclosing, closing, suppress
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import httpx
 
@@ -138,6 +140,7 @@ class HttpClient:
         deadline = Deadline(timeout_s)
         exchange = self._exchange(request, self._access.locate(), deadline, stream=stream)
         failure: ProviderError | None = None
+        hang_up: threading.Timer | None = None
         with closing(self._send(exchange)) as response:
             exchange.begin_body()
             answer = Answer(exchange, response.status_code, _headers(response))
@@ -145,9 +148,14 @@ class HttpClient:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
                         yield from answer.feed(data)
+                        if answer.is_done and hang_up is None:
+                            hang_up = _hang_up_soon(response, self._network.linger_s)
             except httpx.TransportError as error:
                 failure = exchange.failure(error, has_begun=True)
                 failure.__cause__ = error
+            finally:
+                if hang_up is not None:
+                    hang_up.cancel()
         yield answer.finish(failure)
 
     async def _aask(self, request: Request, *, stream: bool, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
@@ -157,6 +165,7 @@ class HttpClient:
         endpoint = await asyncio.to_thread(self._access.locate) if starts_server else self._access.locate()
         exchange = self._exchange(request, endpoint, deadline, stream=stream)
         failure: ProviderError | None = None
+        lingers = False
         async with aclosing(await self._asend(exchange)) as response:
             exchange.begin_body()
             answer = Answer(exchange, response.status_code, _headers(response))
@@ -165,6 +174,8 @@ class HttpClient:
                     while data := await _in_time(deadline, anext(pieces, b"")):
                         for delta in answer.feed(data):
                             yield delta
+                        if answer.is_done and not lingers:
+                            lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
             except (httpx.TransportError, TimeoutError) as error:
                 failure = exchange.failure(error, has_begun=True)
                 failure.__cause__ = error
@@ -269,6 +280,19 @@ async def _apieces(response: httpx.Response) -> AsyncGenerator[bytes]:
     async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
         async for data in pieces:
             yield data
+
+
+def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
+    """End the reading of a connection that stays open though all is said; a blocked `recv` knows no other way."""
+    timer = threading.Timer(linger_s, _shut_down, (response.extensions.get("network_stream"),))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _shut_down(stream: Any) -> None:
+    with suppress(OSError, AttributeError):  # closed already, or no socket at all
+        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)  # not TLS's own, which unwraps
 
 
 async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:

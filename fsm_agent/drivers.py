@@ -16,10 +16,11 @@ from typing import Any
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import Done, Event, ReplyCompleted, Suspended
+from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
 from fsm_agent.outcomes import Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
+from fsm_agent.record import Reason
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_all, arun_functions, run_functions
@@ -44,9 +45,9 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     """`run` for asyncio."""
     if sink is None:  # an asynchronous generator costs more than a step
         while effects := call.effects:
-            before = call.record
-            await _astep(call, effects[0], world)
-            if call.record is before or _is_undecided(call, effects[0]):
+            before, first = call.record, effects[0]
+            await _astep(call, first, world)
+            if call.record is before or _is_undecided(call, first):
                 break
         return call
     async with aclosing(adrive(call, world)) as events:
@@ -64,7 +65,7 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
             continue
         match first:
             case CallModel():
-                yield from _masked(call)
+                yield from _asking(call, first)
                 if streaming:
                     yield from _stream_model(call, first, world)
                 else:
@@ -90,7 +91,7 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         events: AsyncEvents | None = None
         if not is_late(call, world):
             if isinstance(first, CallModel):
-                for event in _masked(call):
+                for event in _asking(call, first):
                     yield event
                 events = _astream_model(call, first, world) if streaming else None
             elif isinstance(first, RunFunction):
@@ -143,10 +144,11 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 # The model
 
 
-def _masked(call: AgentCall) -> tuple[Event, ...]:
-    """What the request that is wanted does not show any more."""
-    news = call.view.news() if call.view else None
-    return (news,) if news else ()
+def _asking(call: AgentCall, effect: CallModel) -> tuple[Event, ...]:
+    """That the model is asked, and what the request does not show any more."""
+    started = RequestStarted(call.record.turn + 1, len(effect.request.messages))
+    masked = call.view.news() if call.view else None
+    return (masked, started) if masked else (started,)
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
@@ -200,7 +202,19 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
 
 
 def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
-    return (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
+    events = (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
+    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call))
+
+
+def _looped(call: AgentCall) -> tuple[Event, ...]:
+    r = call.record
+    if call.step.trigger != "functions_asked":
+        return ()
+    if r.ending is not None and r.ending.reason is Reason.LOOPED:
+        return (LoopDetected(r.ending.function, r.identical_rounds + 1, r.limits.on_loop),)
+    if not r.is_looping:
+        return ()
+    return (LoopDetected(", ".join(f.name for f in r.round or r.newest_round), r.identical_rounds, r.limits.on_loop),)
 
 
 def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
+from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.parsing import Output
 from fsm_agent.values import quick
@@ -40,13 +41,15 @@ class Settings:
     reasoning_effort: str | None = None
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
     cache: Literal["5m", "1h"] | None = None
-    extra_body: Mapping[str, Any] = field(default_factory=dict)  # into the request as it is
+    hosted_tools: tuple[HostedTool, ...] = ()  # that the provider runs itself
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
 
     def __post_init__(self) -> None:
         if self.cache not in (None, "5m", "1h"):
             raise UsageError(f"settings.cache is {self.cache!r}: '5m', '1h' or None would be right")
         if isinstance(self.stop, str):
             raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
+        check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
         """These settings with ``changes``.

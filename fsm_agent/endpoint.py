@@ -14,6 +14,7 @@ from fsm_agent.providers.catalog import Provider
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = re.compile(r"[\w.:-]+")
+_VERSION = re.compile(r"/v\d+[a-z0-9]*$")
 _SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
@@ -143,7 +144,9 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
         raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
     if url.userinfo:
         raise ConfigError(f"{source} {shown!r} holds a user's name or password: give it as api_key or in headers")
-    path = url.path.rstrip("/") or provider.base_path
+    path = url.path.rstrip("/")
+    if not path or (provider.base_path_always and not _VERSION.search(path)):
+        path += provider.base_path
     return url.copy_with(path=path or "/", fragment=None)
 
 

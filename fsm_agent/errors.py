@@ -13,7 +13,8 @@ FsmAgentError
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
 ├── CallFailed                 an agent call ended without an output
 ├── CallSuspended              an agent call waits for somebody who is not here
-└── SnapshotError              a snapshot that cannot be read
+├── SnapshotError              a snapshot that cannot be read
+└── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
 ```
 """
 

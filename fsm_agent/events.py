@@ -52,6 +52,14 @@ class ArgumentsDelta:
 Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta
 
 
+@dataclass(frozen=True, slots=True)
+class RequestStarted:
+    """The model is being asked: for the how many-th time in this call, and with how many messages."""
+
+    number: int  # from 1; attempts at one request count
+    messages: int
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class ReplyCompleted:
@@ -99,6 +107,15 @@ class FunctionStarted:
     id: str
     name: str
     arguments_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The model asks for just the same again and again; see `Limits.on_loop` for what comes of it."""
+
+    names: str  # of the functions, joined with ", "
+    count: int  # rounds in a row
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +194,10 @@ class Done:
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
 Event: TypeAlias = (
-    Delta
+    RequestStarted
+    | Delta
     | ReplyCompleted
+    | LoopDetected
     | Stepped
     | FunctionStarted
     | FunctionProgress

@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -18,8 +18,12 @@ import httpx
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
+from fsm_agent.hosted_tools import secrets_of
+from fsm_agent.messages import Message, Opaque
 from fsm_agent.pools import Network
 from fsm_agent.providers.wire import Codec
+from fsm_agent.replies import Reply
+from fsm_agent.scrubbing import SECRETS
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
@@ -63,6 +67,8 @@ class Exchange:
     network: Network
     deadline: Deadline
     secrets: frozenset[str]
+    provider: str = ""  # its name
+    adapted: tuple[str, ...] = ()  # what of the request is said otherwise
     _limits: dict[str, float] = field(init=False, default_factory=dict)
     _timeouts: dict[str, float] = field(init=False, default_factory=dict)
     _seen: set[str] = field(init=False, default_factory=set)  # what the transport has reported of this attempt
@@ -79,7 +85,9 @@ class Exchange:
             TimedOut: It is too late already.
         """
         provider, model = endpoint.provider, endpoint.model
-        body = provider.codec.encode(request, model=model, profile=provider.profile_of(model), stream=stream)
+        profile = provider.profile_of(model)
+        request = _without_foreign(request, provider.name)
+        body = provider.codec.encode(request, model=model, profile=profile, stream=stream)
         headers = {
             "user-agent": "fsm-agent",
             "content-type": "application/json",
@@ -87,8 +95,11 @@ class Exchange:
             "accept-encoding": "identity" if stream else "gzip",
             **endpoint.headers,
         }
+        for name, value in provider.codec.request_headers(request, profile).items():
+            headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
         if stream and provider.closes_after_stream:
             headers["connection"] = "close"
+        secrets = endpoint.secrets | secrets_of(request.settings.hosted_tools)
         exchange = cls(
             codec=provider.codec,
             url=endpoint.url(provider.codec.path(model, stream=stream)),
@@ -97,7 +108,9 @@ class Exchange:
             is_stream=stream,
             network=network,
             deadline=deadline,
-            secrets=frozenset([secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET_CHARS]),
+            secrets=frozenset([secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]),
+            provider=provider.name,
+            adapted=provider.codec.adapted(request, profile),
         )
         if deadline.is_over:
             raise exchange.late()
@@ -123,6 +136,7 @@ class Exchange:
         extensions = {
             "timeout": self._timeouts,
             "trace": self._atrace if isinstance(client, httpx.AsyncClient) else self._trace,
+            SECRETS: self.secrets,
         }
         return client.build_request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
 
@@ -184,6 +198,12 @@ class Exchange:
                 return BadReply(f"{self.place!r} gave no HTTP reply: {reason}")
         return ProviderError(f"no request could be sent to {self.place!r}: {type(error).__name__}", retryable=False)
 
+    def completed(self, reply: Reply) -> Reply:
+        """The reply with what only the exchange knows: what was adapted, and whose the opaque parts are."""
+        message = reply.message
+        parts = tuple([replace(p, provider=self.provider) if isinstance(p, Opaque) else p for p in message.parts])
+        return replace(reply, message=replace(message, parts=parts), adapted=self.adapted)
+
     def late(self) -> TimedOut:
         """That the time is up."""
         return TimedOut(f"no whole reply of {self.place!r} in {self.deadline.timeout_s:g} s")
@@ -205,6 +225,21 @@ class Exchange:
             error.code = error.code and self.mask(error.code)
             error.request_id = error.request_id and self.mask(error.request_id)
             raise
+
+
+def _without_foreign(request: Request, provider: str) -> Request:
+    """The request without opaque parts of other providers, which may speak the same wire."""
+    if not any(_is_foreign(part, provider) for message in request.messages for part in message.parts):
+        return request
+    messages = [
+        Message(role=message.role, parts=tuple([part for part in message.parts if not _is_foreign(part, provider)]))
+        for message in request.messages
+    ]
+    return replace(request, messages=messages)
+
+
+def _is_foreign(part: Any, provider: str) -> bool:
+    return isinstance(part, Opaque) and part.provider is not None and part.provider != provider
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

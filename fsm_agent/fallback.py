@@ -16,7 +16,7 @@ from fsm_agent.client import Client, client_for
 from fsm_agent.effects import Request
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.events import Delta
-from fsm_agent.providers.failures import STATUS_OF
+from fsm_agent.providers.error_codes import status_of
 from fsm_agent.replies import Reply
 
 MAX_SHOWN_CHARS = 200  # of what each of the others said
@@ -36,7 +36,7 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
     """
     if error.retryable or type(error) is not ProviderError:  # a kind of its own says more than its status
         return True
-    meant = STATUS_OF.get((error.code or "").lower(), error.status) if error.status == 200 else error.status
+    meant = (status_of([error.code or ""]) or 200) if error.status == 200 else error.status
     return meant not in _REQUEST_IS_WRONG
 
 

@@ -45,6 +45,8 @@ class Function(Policy):
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
+    is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
+    takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
     _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,10 @@ class Function(Policy):
         validator = self.validator or schema_validator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
+        awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
         object.__setattr__(self, "is_plain", not governed)
+        object.__setattr__(self, "is_awaited", awaited)
+        object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
 
     @classmethod
     def of(
@@ -153,17 +158,18 @@ class Function(Policy):
             return self._validate(arguments_json or "{}")
         except ValidationError as error:
             raise ParseError(described_errors(error)) from error
-        except UsageError:
-            raise
         except _ODD as error:
             raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
 
     def refusal(self, arguments_json: str) -> str | None:
         """Why these arguments cannot be taken, in words for the model; None when they can."""
         try:
-            self.bind(arguments_json)
-        except ParseError as error:
-            return str(error)
+            self._validate(arguments_json or "{}")
+        except (ValidationError, *_ODD):
+            try:
+                self.bind(arguments_json)
+            except ParseError as error:
+                return str(error)
         return None
 
     def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
@@ -217,10 +223,17 @@ def described_errors(error: ValidationError) -> str:
     lines = []
     for item in items[:_MAX_ERRORS]:
         place = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
-        lines.append(f"{place}: {item['msg'][:1000]} (given: {_SHORT.repr(item['input'])[:200]})")
+        lines.append(f"{place}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
     if len(items) > _MAX_ERRORS:
         lines.append(f"… and {len(items) - _MAX_ERRORS} more")
     return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)[:200]
+    except ValueError:  # a number of more digits than Python writes out
+        return f"a huge {type(value).__name__}"
 
 
 def result_text(value: Any) -> str:

@@ -10,6 +10,7 @@ in the arguments, whatever refers to whatever.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ _MAX_NODES = 5_000  # of a schema are read
 _MAX_OPEN = 2  # times a reference is followed inside of itself
 _ANY = core_schema.any_schema()
 _NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
+_WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _TEXT = {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
 _BAD = (SchemaError, ValueError, TypeError, OverflowError)  # what pydantic_core says of constraints
@@ -147,11 +149,13 @@ def _scalar(schema: Mapping[str, Any], kind: str) -> CoreSchema:
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> CoreSchema:
     """With its bounds where pydantic takes them: not with a pattern that looks around, say."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
-    if bounds:
-        try:
+    try:
+        if plain["type"] == "int":  # pydantic takes whole bounds only
+            bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
+        if bounds:
             SchemaValidator(cast("CoreSchema", plain | bounds))
-        except _BAD:
-            return cast("CoreSchema", plain)
+    except _BAD:
+        bounds = {}
     return cast("CoreSchema", plain | bounds)
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
+from fsm_agent.contexts import Context
 from fsm_agent.errors import UsageError
 from fsm_agent.events import ObservationsMasked
+from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Message, Part
 
 PLACEHOLDER = (
@@ -29,6 +32,17 @@ NOTHING_MASKED = ObservationsMasked(count=0, tokens_saved=0)
 def estimated_tokens(text: str) -> int:
     """About how many tokens a text has: one for every four characters, rounded up."""
     return -(-len(text) // 4)
+
+
+@cache
+def context_release() -> Function:
+    """A function with which the model itself says which results it no longer needs; see `Masking`."""
+
+    def release(context: Context, rounds: list[int]) -> str:
+        context.release(rounds)
+        return "Released."
+
+    return Function.of(release, name="context_release", description=CONTEXT_RELEASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ class Opaque:
 
     wire: str  # the codec's name
     data: Any = field(repr=False, hash=False)  # JSON
+    provider: str | None = field(default=None, repr=False, compare=False)  # who said it; None: any may have it
     kind: Literal["opaque"] = field(default="opaque", repr=False)
 
 

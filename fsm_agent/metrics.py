@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import Any
 
-from fsm_agent.events import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped
+from fsm_agent.events import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, RequestStarted, Stepped
 from fsm_agent.prices import Price
 from fsm_agent.replies import UNUSED, Reply, Usage
 
@@ -44,6 +44,7 @@ class Metrics:
         calls: That ended.
         endings: So many, by `Reason`.
         steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` are answers that could not be used.
+        requests: To models, those that failed included.
         replies: Of models, those that were pruned included.
         usage: Their tokens.
         cost_pico_usd: What they cost, in millionths of a millionth of a dollar.
@@ -56,6 +57,7 @@ class Metrics:
     calls: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
     replies: int = 0
     usage: Usage = UNUSED
     cost_pico_usd: int = 0
@@ -72,6 +74,8 @@ class Metrics:
         """Take note of an event."""
         with _LOCK:
             match event:
+                case RequestStarted():
+                    self.requests += 1
                 case ReplyCompleted():
                     self._add_reply(event.reply)
                 case Stepped():
@@ -109,6 +113,7 @@ class Metrics:
                 calls=self.calls + other.calls,
                 endings=self.endings + other.endings,
                 steps=self.steps + other.steps,
+                requests=self.requests + other.requests,
                 replies=self.replies + other.replies,
                 usage=self.usage + other.usage,
                 cost_pico_usd=self.cost_pico_usd + other.cost_pico_usd,
@@ -124,6 +129,7 @@ class Metrics:
                 "calls": self.calls,
                 "endings": dict(self.endings),
                 "steps": dict(self.steps),
+                "requests": self.requests,
                 "replies": self.replies,
                 "usage": asdict(self.usage),
                 "cost_micro_usd": self.cost_micro_usd,

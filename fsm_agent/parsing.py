@@ -85,7 +85,16 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return text
-        problem: ValidationError | None = None
+        try:
+            return self._validated(text)
+        except ValidationError as error:
+            problem = _of_sound_json(error)
+        if problem is not None and _OPENER.match(text):  # it is the answer, and all of it
+            raise self._refused(problem) from problem
+        return self._found(text, problem, is_cut=is_cut)
+
+    def _found(self, text: str, problem: ValidationError | None, *, is_cut: bool) -> Any:
+        """The value that stands somewhere in the text."""
         for document in _documents(text):
             try:
                 return self._validated(document)
@@ -102,7 +111,10 @@ class Output:
                 problem = problem or _of_sound_json(error)
         if problem is None:
             raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
-        raise ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}") from problem
+        raise self._refused(problem) from problem
+
+    def _refused(self, problem: ValidationError) -> ParseError:
+        return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
 
     def _validated(self, document: str) -> Any:
         """The document as a value of the type, bare or as ``{"value": …}``."""
@@ -157,7 +169,7 @@ def extract_json(text: str) -> Any:
     Raises:
         ParseError: There is none.
     """
-    for document in _documents(text):
+    for document in (text, *_documents(text)):
         with suppress(*_NO_JSON):
             return from_json(document)
     raise ParseError("there is no JSON in the answer")
@@ -165,7 +177,6 @@ def extract_json(text: str) -> Any:
 
 def _documents(text: str) -> Iterator[str]:
     """Pieces of the text that may be the answer's JSON, the likeliest first."""
-    yield text
     yield from _FENCED.findall(text)
     for start, end in islice(_pieces(text), _MAX_PIECES):
         if end is not None:

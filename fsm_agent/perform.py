@@ -42,11 +42,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, delay_s: float) -> None:
-        time.sleep(delay_s)
+    now = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
 
     async def asleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)

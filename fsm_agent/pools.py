@@ -31,6 +31,7 @@ class Network:
         write_s: Between the pieces of a request.
         pool_s: Until one of `max_connections` is free.
         idle_s: Between the pieces of a stream; comments that keep it alive count.
+        linger_s: After a stream said that it is done, for its end: only who reads that can use the connection again.
         max_reply_bytes: Of one reply, decompressed.
         max_connections: At once, of each pool.
         transport: Instead of a pool of ours; closed with the client.
@@ -42,6 +43,7 @@ class Network:
     write_s: float = 60.0
     pool_s: float = 600.0
     idle_s: float = 300.0
+    linger_s: float = 1.0
     max_reply_bytes: int = 64_000_000
     max_connections: int = 1000
     transport: httpx.BaseTransport | None = None

@@ -19,12 +19,14 @@ def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
     if call.record.ending is not None:
         return ()
     call.advance(key, outcome)
-    return (call.record.trace[-1],)
+    return (call.step,)
 
 
 def time_left(call: AgentCall, world: World) -> float | None:
-    deadline_s = call.record.deadline_s
-    return None if deadline_s is None else max(0.0, deadline_s - world.clock.now())
+    r = call.record
+    if r.limits.deadline_s is None or r.deadline_s is None:
+        return None
+    return max(0.0, r.deadline_s - world.clock.now())
 
 
 def is_late(call: AgentCall, world: World) -> bool:

@@ -6,7 +6,6 @@ here, once, and are pure by contract.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Container
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
@@ -174,10 +173,7 @@ class _Screen:
     """Looks at the calls of one reply, in order."""
 
     def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], *, is_cut: bool) -> None:
-        self.r = r
-        self.prompt = prompt
-        self.seen = seen
-        self.is_cut = is_cut
+        self.r, self.prompt, self.seen, self.is_cut = r, prompt, seen, is_cut
         self.asked: set[str] = set()  # fingerprints of what will be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
@@ -197,8 +193,8 @@ class _Screen:
             call = changed(call, id=id)
             return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
         self.asked.add(mark)
-        needs = function.needs_approval
-        if not isinstance(needs, bool):
+        needs: Any = function.needs_approval
+        if needs is not False and needs is not True:
             needs = bool(needs(call))
         call = changed(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
         return call, call
@@ -222,10 +218,19 @@ def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) ->
     return f"The arguments of {call.name} are not valid:\n{problem}{cut}"
 
 
-_canonical = json.JSONEncoder(sort_keys=True).encode
-
-
 def fingerprint(call: FunctionCall) -> str:
     """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    canonical = call.name + _canonical(from_json(call.arguments_json or "{}"))
-    return canonical if len(canonical) <= 64 else blake2b(canonical.encode(), digest_size=16).hexdigest()
+    canonical = call.name + repr(_sorted(from_json(call.arguments_json or "{}")))
+    if len(canonical) <= 64:
+        return canonical
+    return blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _sorted(value: Any) -> Any:
+    """The same JSON with the keys of its objects in order."""
+    if isinstance(value, dict):
+        names = sorted(value)
+        if names == list(value) and not any(isinstance(item, dict | list) for item in value.values()):
+            return value
+        return {name: _sorted(value[name]) for name in names}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

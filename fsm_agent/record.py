@@ -125,10 +125,6 @@ class CallRecord:
             raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
         return new
 
-    def finish(self, changes: dict[str, Any]) -> None:
-        """Change in place a record that nobody has seen yet."""
-        self.__dict__.update(changes)
-
     @property
     def deadline_s(self) -> float | None:
         """Unix time at which the call expires; None: never, or not begun."""

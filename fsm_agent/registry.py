@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fsm_agent.agents import Agent
 from fsm_agent.effects import Settings
@@ -199,7 +199,16 @@ def _made(type_: Any, key: str, name: str, values: Mapping[str, Any]) -> Any:
     if unknown := sorted(values.keys() - known.keys()):
         hints = "; ".join(f"{key}.{word} is unknown{_meant(word, known)}" for word in unknown)
         raise ConfigError(f"{hints} (sub-agent {name!r}); known: {_listed(known)}")
-    return type_(**values)
+    try:
+        return TypeAdapter(type_).validate_python(dict(values))
+    except ValidationError as error:  # no cause, and nothing that was given: a hosted tool may hold a key
+        raise ConfigError("\n".join(_wrong(item, key) for item in error.errors(include_url=False))) from None
+
+
+def _wrong(item: Mapping[str, Any], key: str) -> str:
+    if item["type"] == "value_error":  # the type's own words
+        return str(item["ctx"]["error"])
+    return f"{'.'.join([key, *map(str, item['loc'])])}: {item['msg']}"
 
 
 def _explained(error: ValidationError) -> str:

@@ -34,12 +34,13 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         if self is UNUSED:
             return other
+        cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
         return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
-            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
-            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
+            cache_write_tokens=self.cache_write_tokens if written is None else _sum(self.cache_write_tokens, written),
+            reasoning_tokens=self.reasoning_tokens if reasoning is None else _sum(self.reasoning_tokens, reasoning),
         )
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
@@ -22,8 +22,10 @@ from fsm_agent.events import Event, FunctionEnded, FunctionStarted
 from fsm_agent.outcomes import Returned
 from fsm_agent.perform import World
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, time_left
-from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, takes_thread, timed_out
+from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, timed_out
 from fsm_agent.threads import Child
+
+T = TypeVar("T")
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -39,6 +41,7 @@ class Round:
         self.running: dict[str, tuple[Run, Any, float]] = {}  # by key; its thread or task; since when, monotonic
         self.known: set[str] = set()
         self.waiting: list[RunFunction] = []
+        self.is_timed = False  # some functions are
         self.look()
 
     def look(self) -> None:
@@ -46,6 +49,7 @@ class Round:
         for effect in self.call.effects:
             if isinstance(effect, RunFunction) and effect.function.call is not None and effect.key not in self.known:
                 self.known.add(effect.key)
+                self.is_timed = self.is_timed or effect.function.timeout_s is not None
                 self.waiting.append(effect)
 
     @property
@@ -54,9 +58,9 @@ class Round:
 
     def startable(self, effect: RunFunction, *, asynchronous: bool) -> bool:
         """Whether there is a thread for it, if it needs one."""
-        if asynchronous and not takes_thread(effect.function):
+        if asynchronous and not effect.function.takes_thread:
             return True
-        threads = [r for r, _, _ in self.running.values() if not asynchronous or takes_thread(r.function)]
+        threads = [r for r, _, _ in self.running.values() if not asynchronous or r.function.takes_thread]
         return len(threads) < max(1, self.world.threads)
 
     def begin(self, effect: RunFunction, start: Callable[[Run], Any], tell: Tell) -> None:
@@ -65,6 +69,8 @@ class Round:
 
     def patience_s(self) -> float | None:
         """How long to wait for the next thing to happen; None: for ever."""
+        if not self.is_timed and self.call.record.limits.deadline_s is None:
+            return None
         now = time.monotonic()
         waits = [since + r.function.timeout_s - now for r, _, since in self.running.values() if r.function.timeout_s]
         if (left_s := time_left(self.call, self.world)) is not None:
@@ -107,8 +113,9 @@ def _ended(call: AgentCall, run: Run, outcome: Ended) -> tuple[Event, ...]:
 
 def _is_simple(effects: list[RunFunction], call: AgentCall) -> bool:
     """Whether nothing can happen while these run, so that they may as well run here, one after another."""
-    policies = [effect.function for effect in effects]
-    return call.record.deadline_s is None and not any(f.timeout_s or f.takes_context for f in policies)
+    if call.record.limits.deadline_s is not None:
+        return False
+    return not [e for e in effects if e.function.timeout_s is not None or e.function.takes_context]
 
 
 def run_functions(call: AgentCall, world: World) -> Events:
@@ -160,11 +167,11 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
 
 async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
     """`arun_functions` for whoever does not listen meanwhile."""
-    round = Round(call, world)
-    if len(round.waiting) == 1 and _is_simple(round.waiting, call):
-        run = Run(round.waiting[0], call, world)
-        return _ended(call, run, await arun_function(run))
-    async with aclosing(_arun_together(round)) as events:
+    effects = call.effects
+    if len(effects) == 1 and isinstance(only := effects[0], RunFunction) and _is_simple([only], call):
+        run = Run(only, call, world)
+        return _ended(call, run, await arun_function(run)) if only.function.call is not None else ()
+    async with aclosing(_arun_together(Round(call, world))) as events:
         return tuple([event async for event in events])
 
 
@@ -193,20 +200,28 @@ async def _arun_together(round: Round) -> AsyncEvents:
                 effect = round.waiting.pop(0)
                 yield _started(effect)
                 round.begin(effect, start, tell)
-            try:
-                async with asyncio.timeout(round.patience_s()):
-                    item = await inbox.get()
-            except TimeoutError:
+            item = await _next(inbox, round.patience_s())
+            if item is None:
                 for event in round.overdue():
                     yield event
-                continue
-            if not isinstance(item, tuple):
+            elif not isinstance(item, tuple):
                 yield item
             elif item[0] in round.running:
                 for event in round.ended(item[0], item[1].result()):
                     yield event
     finally:
         await _let_go(round)
+
+
+async def _next(inbox: asyncio.Queue[T], patience_s: float | None) -> T | None:
+    """What comes first; None: nothing did in time."""
+    if patience_s is None:
+        return await inbox.get()
+    try:
+        async with asyncio.timeout(patience_s):
+            return await inbox.get()
+    except TimeoutError:
+        return None
 
 
 async def _let_go(round: Round) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
 from fsm_agent.effects import RunFunction
-from fsm_agent.errors import Retry
+from fsm_agent.errors import Retry, UsageError
 from fsm_agent.events import Event, FunctionProgress
 from fsm_agent.functions import Function, result_text
 from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
@@ -40,43 +40,22 @@ class Run:
         tell: Takes the events that happen meanwhile, from any thread.
     """
 
-    __slots__ = (
-        "_call",
-        "_is_cancelled",
-        "_tell",
-        "attempt",
-        "changes",
-        "depth",
-        "effect",
-        "is_cached",
-        "releases",
-        "returned",
-        "started_at_s",
-        "world",
-    )
+    attempt = 1
+    is_cached = False
+    releases: tuple[int, ...] = ()
+    returned: str | None = None  # before its result was changed
+    changes: tuple[Event, ...] = ()  # of its result
+    _is_cancelled = False
 
     def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
         self.effect = effect
+        self.function: Function = effect.function
         self.world = world
+        self.is_plain = self.function.is_plain and world.results is None  # there is nothing to it but the function
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
-        self.attempt = 1
-        self.is_cached = False
-        self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # before its result was changed
-        self.changes: tuple[Event, ...] = ()  # of its result
         self._call = call
         self._tell = tell
-        self._is_cancelled = False
-
-    @property
-    def function(self) -> Function:
-        return self.effect.function
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing to it but the function."""
-        return self.function.is_plain and self.world.results is None
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more."""
@@ -112,7 +91,10 @@ class Run:
         return self._call.record.dialog
 
     def _release(self, rounds: Iterable[int]) -> None:
-        self.releases = (*self.releases, *rounds)
+        given, newest = tuple(rounds), self._call.record.rounds + 1
+        if wrong := [n for n in given if not 1 <= n <= newest]:
+            raise UsageError(f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1")
+        self.releases = (*self.releases, *given)
 
 
 _run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
@@ -127,16 +109,6 @@ def current_depth() -> int:
     """How many agent calls the running code is inside of."""
     run = _run.get()
     return run.depth if run else 0
-
-
-def is_async(function: Function) -> bool:
-    """Whether running it has to be awaited: so it is itself, or one of its middleware."""
-    return function.is_async or any(inspect.iscoroutinefunction(use) for use in function.middleware)
-
-
-def takes_thread(function: Function) -> bool:
-    """Whether it could hold up an event loop."""
-    return function.blocking and function.acall is None and not is_async(function)
 
 
 def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
@@ -159,7 +131,7 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
                     delay_s = steps.send(None)
                     continue
                 try:
-                    value = wait(_avalue(run)) if is_async(run.function) else _value(run)
+                    value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
                     if inspect.isawaitable(value):
                         value = wait(_awaited(value))
                 except Exception as error:
@@ -177,16 +149,12 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
-    if takes_thread(run.function):  # answered in the thread: no future can hold a StopIteration
+    if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
         return await asyncio.wrap_future(Child[Ended](partial(run_function, run)).future)
     token = _run.set(run)
     try:
         if run.is_plain:
-            try:
-                value = run.function.arun(run.effect.call.arguments_json)
-                return _returned(await _awaited(value) if inspect.isawaitable(value) else value, run)
-            except Exception as error:
-                return _raised(error, run)
+            return await _aplain(run)
         steps = _attempts(run)
         delay_s = next(steps)
         try:
@@ -208,6 +176,18 @@ async def arun_function(run: Run) -> Ended:
         return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
     finally:
         _run.reset(token)
+
+
+async def _aplain(run: Run) -> Ended:
+    try:
+        value = run.function.arun(run.effect.call.arguments_json)
+        if inspect.isawaitable(value):
+            value = await value
+        return _returned(value, run)
+    except asyncio.CancelledError as error:
+        return _raised(_cancelled(error), run)
+    except Exception as error:
+        return _raised(error, run)
 
 
 def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
@@ -279,13 +259,18 @@ async def _awaited(value: Awaitable[Any]) -> Any:
     try:
         return await value
     except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) and task.cancelling():
-            raise
-        raise RuntimeError("what the function waited for was cancelled") from error
+        raise _cancelled(error) from error
+
+
+def _cancelled(error: asyncio.CancelledError) -> Exception:
+    """What it means that the function was cancelled; raises what is meant for this task."""
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise error
+    return RuntimeError("what the function waited for was cancelled")
 
 
 def _returned(value: Any, run: Run) -> Returned:
-    if isinstance(value, str | int) and run.is_plain:
+    if run.is_plain and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     text, attachments = _said(value, run)
     return Returned(

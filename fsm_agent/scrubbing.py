@@ -10,37 +10,33 @@ import re
 
 import httpx
 
+from fsm_agent.key_patterns import KEY_LIKE
+
 SCRUBBED = "***"
+SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
 
 _SECRET_HEADERS = re.compile(r"auth|key|token|secret|cookie|organi[sz]ation|project|account", re.IGNORECASE)
 _SECRET_QUERY = re.compile(r"key|token|sig|secret|auth|credential|password", re.IGNORECASE)
 _MIN_SECRET_CHARS = 8  # shorter ones are placeholders, and words of any text
-# A word begins here, also behind an escape inside of JSON: "\\nsk-…".
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
-_KEY_LIKE = re.compile(
-    _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"
-    r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9._-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
-    r"|eyJ[A-Za-z0-9_-]{10,500}\.[A-Za-z0-9._-]{10,}|[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
-    r"|(?:org|proj|acct)[-_](?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{12,}|accounts/[0-9a-f]{32}|projects/[0-9]{6,})"
-)
 
 
 def secrets_of(request: httpx.Request) -> list[str]:
     """The keys and accounts that ``request`` names, as they are and as JSON writes them, the longest first."""
     queried = [value for name, value in request.url.params.multi_items() if _SECRET_QUERY.search(name)]
-    return _words(*_named(request.headers), *queried)
+    return secret_words(*_named(request.headers), *queried, *request.extensions.get(SECRETS, ()))
 
 
 def secrets_between(request: httpx.Request, response: httpx.Response) -> list[str]:
     """Those of ``request`` and those that the answer adds: a cookie, the account's own name."""
-    return _words(*secrets_of(request), *_named(response.headers))
+    return secret_words(*secrets_of(request), *_named(response.headers))
 
 
 def _named(headers: httpx.Headers) -> list[str]:
     return [value for name, value in headers.multi_items() if _SECRET_HEADERS.search(name)]
 
 
-def _words(*values: str) -> list[str]:
+def secret_words(*values: str) -> list[str]:
+    """What of these values must not be seen, as it is and as JSON writes it, the longest first; placeholders may."""
     words = {word for value in values for word in (value, *value.split()) if len(word) >= _MIN_SECRET_CHARS}
     return sorted(words | {json.dumps(word)[1:-1] for word in words}, key=len, reverse=True)
 
@@ -57,4 +53,4 @@ def scrubbed(text: str, secrets: list[str]) -> str:
     """``text`` without ``secrets``, and without what looks like a key or an account."""
     for secret in secrets:
         text = text.replace(secret, SCRUBBED)
-    return _KEY_LIKE.sub(SCRUBBED, text)
+    return KEY_LIKE.sub(SCRUBBED, text)

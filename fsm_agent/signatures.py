@@ -94,7 +94,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     signature = _signature(call, name)
     given = call.keywords if isinstance(call, partial) else {}
     context = _context(name, signature, _hints(call, target, signature, name, {}), given)
-    kept = [p for p in signature.parameters.values() if p.name != context]
+    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in given]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
@@ -140,8 +140,7 @@ def _hints(
     """The annotations of the parameters, resolved; not that of what is returned, which no model sees."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
     module = sys.modules.get(getattr(call, "__module__", None) or "")
-    scope = None if inspect.isclass(call) else getattr(inspect.unwrap(target), "__globals__", None)
-    scope = scope if scope is not None else vars(module or SimpleNamespace())
+    scope = getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
     for key in [key for key in signature.parameters if key in annotations][:1]:
         head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
         if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):

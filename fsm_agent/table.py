@@ -65,7 +65,7 @@ def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
 
 
 def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
-    return all(f.is_settled for f in answer.calls)
+    return not [f for f in answer.calls if f.result is None and f.error is None]
 
 
 def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
@@ -93,7 +93,8 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
 def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
     if len(r.round) == 1:
         return True
-    return all(f.is_settled for f in _answered(r, answer, prompt))
+    calls = _answered(r, answer, prompt) if prompt.depended_on else r.round
+    return not [f for f in calls if f.result is None and f.error is None and f.id != answer.id]
 
 
 # Actions: what becomes of the record
@@ -109,7 +110,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.append(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
+    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
 
 
 def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
@@ -135,7 +136,7 @@ def keep_pause(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.append(answer.message), rounds=r.rounds + 1)
+    return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
 
 
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
@@ -254,7 +255,7 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
 def _opened(r: CallRecord, answer: Asked) -> CallRecord:
     """The assistant's message in the dialog, its calls as the round."""
     same = _identical_rounds(r, answer)
-    return _pruned(r, dialog=r.dialog.append(answer.message), round=answer.calls, identical_rounds=same)
+    return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
 
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:

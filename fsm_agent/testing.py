@@ -111,6 +111,7 @@ class Script:
             "clock": self.clock,
             "backoff": wait_exponential(multiplier=1, max=60),
             "new_id": lambda: f"call-{next(numbers)}",
+            "random": lambda: 0.0,
         }
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,9 +32,12 @@ def functions_of(given: Functions) -> tuple[Function, ...]:
     """The functions of a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: It is no such list.
+        UsageError: It is no such list, or holds a toolset that decides anew for each agent call.
     """
-    return tuple([entry.function for entry in _entries_of(given)[0]])
+    found: list[Function] = []
+    for item in _flat(given):
+        found += item if isinstance(item, Toolset) else [item]
+    return tuple(found)
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
@@ -82,20 +86,19 @@ class Toolset:
         PromptError: Two have one name and version, or their dependencies can never be met.
     """
 
-    functions: tuple[Function, ...]  # what is offered when nobody asks who it is for
+    functions: tuple[Function, ...]  # what may be offered: of each name, the highest version that is for anybody
     name: str
     _entries: tuple[_Entry, ...]
 
     def __init__(self, functions: Functions = (), *, name: str = "") -> None:
-        entries, its_name = _entries_of(functions)
-        self._settle(entries, name or its_name)
+        self._settle(_entries_of(functions), name or getattr(functions, "name", ""))
 
     def _settle(self, entries: Iterable[_Entry], name: str) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "_entries", tuple(entries))
-        references = [entry.reference for entry in self._entries]
-        if repeated := {reference for reference in references if references.count(reference) > 1}:
-            named = ", ".join(reference.removesuffix("@") for reference in sorted(repeated))
+        counts = Counter([entry.reference for entry in self._entries])
+        if repeated := [reference for reference, count in counts.items() if count > 1]:
+            named = ", ".join([reference.removesuffix("@") for reference in repeated])
             raise PromptError(f"two functions of toolset {name!r} have one name and version: {named}")
         offered = [_highest(versions).function for versions in self._by_name().values()]
         check_dependencies(offered, f"toolset {name!r}")
@@ -106,7 +109,19 @@ class Toolset:
         made._settle(entries, self.name if name is None else name)
         return made
 
+    @property
+    def decides_per_call(self) -> bool:
+        """Whether `for_call` offers one agent call what it does not offer another: it has filters or shares."""
+        return any(entry.conditions or entry.choose for entry in self._entries)
+
     def __iter__(self) -> Iterator[Function]:
+        """What is offered.
+
+        Raises:
+            UsageError: That differs from call to call.  A list would offer to everybody what is kept from some.
+        """
+        if self.decides_per_call:
+            raise UsageError(f"toolset {self.name!r} decides anew for each agent call: ask its for_call(deps)")
         return iter(self.functions)
 
     def __len__(self) -> int:
@@ -120,8 +135,8 @@ class Toolset:
 
     def __add__(self, other: FunctionSource) -> Toolset:
         """Both; the functions of each keep their filters and shares."""
-        entries, its_name = _entries_of(other)
-        return self._with([*self._entries, *entries], "+".join([name for name in (self.name, its_name) if name]))
+        names = [name for name in (self.name, getattr(other, "name", "")) if name]
+        return self._with([*self._entries, *_entries_of(other)], "+".join(names))
 
     def __repr__(self) -> str:
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
@@ -253,19 +268,25 @@ class Toolset:
         return found
 
 
-def _entries_of(given: Any) -> tuple[tuple[_Entry, ...], str]:
-    """The entries of a list or a source, and the name of a toolset."""
-    if isinstance(given, Toolset):
-        return given._entries, given.name
-    if isinstance(given, Function | str) or callable(given):
+def _flat(given: Any) -> Iterator[Function | Toolset]:
+    """The functions of a list or a source; toolsets as they are."""
+    items = getattr(given, "functions", given)
+    if isinstance(given, Function | str) or callable(given) or not isinstance(items, Iterable):
         raise UsageError(f"the functions are {given!r}: a list of functions would be right")
-    entries: list[_Entry] = []
-    for item in getattr(given, "functions", given):
-        if isinstance(item, Function) or not hasattr(item, "functions"):
-            entries.append(_Entry(Function.of(item)))
+    for item in (given,) if isinstance(given, Toolset) else items:
+        if isinstance(item, Toolset):
+            yield item
+        elif isinstance(item, Function) or not hasattr(item, "functions"):
+            yield Function.of(item)
         else:
-            entries += _entries_of(item)[0]
-    return tuple(entries), ""
+            yield from _flat(item)
+
+
+def _entries_of(given: Any) -> list[_Entry]:
+    entries: list[_Entry] = []
+    for item in _flat(given):
+        entries += item._entries if isinstance(item, Toolset) else [_Entry(item)]
+    return entries
 
 
 def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:

@@ -11,6 +11,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 T = TypeVar("T")
+_new = object.__new__
 
 
 class Vector(Sequence[T]):
@@ -35,14 +36,24 @@ class Vector(Sequence[T]):
         shared, start = self._items, self._length
         if len(shared) == start:
             shared.extend(items)
-            if len(items) == 1:
-                if shared[start] is not items[0]:  # another thread was first
-                    shared = [*shared[:start], *items]
-            elif not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
+            if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
                 shared = [*shared[:start], *items]
         else:
             shared = [*shared[:start], *items]
         return self._view(shared, start + len(items))
+
+    def push(self, item: T) -> Vector[T]:
+        """This vector with one item more; `append` for what is done all the time."""
+        shared, start = self._items, self._length
+        if len(shared) == start:
+            shared.append(item)
+            if shared[start] is not item:
+                shared = [*shared[:start], item]
+        else:
+            shared = [*shared[:start], item]
+        view: Vector[T] = _new(Vector)
+        view._items, view._length = shared, start + 1
+        return view
 
     def head(self, length: int) -> Vector[T]:
         """The first ``length`` items, sharing them with this vector."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -12,10 +13,12 @@ from pydantic import WithJsonSchema
 
 from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.functions import Function
+from fsm_agent.hosted_tools import CodeExecution, HostedTool, WebSearch
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
 from fsm_agent.providers.gemini import GeminiProfile
 from fsm_agent.providers.gemini_contents import UNSIGNED
+from fsm_agent.providers.model_families import GOOGLE_TOOLS
 
 Body = dict[str, Any]
 _OURS = {
@@ -26,6 +29,7 @@ _OURS = {
     "seed": "seed",
 }
 _FREE = {"args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema"}
+_HOSTED: dict[str, Callable[[], HostedTool]] = {"googleSearch": WebSearch, "codeExecution": CodeExecution}
 _SCHEMAS = ("responseJsonSchema", "responseSchema")
 _WORD = re.compile(r"_([a-z])")
 
@@ -61,7 +65,9 @@ def built(recorded: Body) -> tuple[Request, GeminiProfile]:
     thinking = config.get("thinkingConfig", {})
     if thinking.keys() == {"thinkingLevel", "includeThoughts"} and thinking["includeThoughts"]:
         settings["reasoning_effort"] = config.pop("thinkingConfig")["thinkingLevel"].lower()
-    more_tools = [tool for tool in tools if "functionDeclarations" not in tool]
+    more_tools = [tool for tool in tools if "functionDeclarations" not in tool and not tool.keys() & _HOSTED.keys()]
+    hosted = tuple([_HOSTED[name]() for tool in tools for name in tool if name in _HOSTED])
+    announced = functions and hosted and tool_config.pop("includeServerSideToolInvocations", False)
     nested = {
         "generationConfig": config,
         "tools": more_tools,
@@ -72,9 +78,17 @@ def built(recorded: Body) -> tuple[Request, GeminiProfile]:
         functions=functions,
         tool_choice=choice,
         output=TEXT if schema is None else Output(Annotated[Any, WithJsonSchema(_lowered(schema))]),
-        settings=Settings(**settings, extra_body={**body, **{key: value for key, value in nested.items() if value}}),
+        settings=Settings(
+            **settings,
+            hosted_tools=hosted,
+            extra_body={**body, **{key: value for key, value in nested.items() if value}},
+        ),
     )
-    return request, GeminiProfile(strict_functions=calling.get("mode") == "VALIDATED")
+    return request, GeminiProfile(
+        strict_functions=calling.get("mode") == "VALIDATED",
+        hosted_tools=GOOGLE_TOOLS,
+        hosted_with_functions="announced" if announced else "plain",
+    )
 
 
 def _choice(calling: Body, functions: tuple[Function, ...]) -> tuple[str, Body]:

@@ -136,9 +136,8 @@ def test_function_that_cannot_be_named_is_offered_alone() -> None:
 
 @pytest.mark.parametrize("choice", ["required", "add"])
 def test_model_that_cannot_be_made_to_call_is_not(choice: str) -> None:
-    profile = AnthropicProfile(forced_functions=False)
-    with pytest.raises(UsageError, match=f"'m1' cannot be made to call a function, and tool_choice is {choice!r}"):
-        encoded(functions=(ADD,), tool_choice=choice, profile=profile)
+    profile = AnthropicProfile(required_tool_choice=False, named_tool_choice=False)
+    assert encoded(functions=(ADD,), tool_choice=choice, profile=profile)["tool_choice"] == {"type": "auto"}
     assert encoded(functions=(ADD,), tool_choice="none", profile=profile)["tool_choice"] == {"type": "none"}
 
 

@@ -117,6 +117,25 @@ def test_no_more_breakpoints_than_the_service_takes(count: int) -> None:
     assert len(marks(top)) == min(count + 4, max(MOST, count + 1))
 
 
+@pytest.mark.parametrize(
+    ("extra", "places"),
+    [
+        ({"cache_control": MARK}, {"", ".messages[0].content[0]", ".system[0]", ".tools[0]"}),
+        ({"tools": [{"name": "f"}]}, {".messages[0].content[0]", ".system[0]"}),
+        ({"tools": [{"cache_control": HOUR}] * 3}, {".messages[0].content[0]", *[f".tools[{n}]" for n in range(3)]}),
+        (
+            {"messages": [{"role": "user", "content": [{"cache_control": HOUR}] * 3}]},
+            {".system[0]", *[f".messages[0].content[{n}]" for n in range(3)]},
+        ),
+        ({"metadata": {"user_id": "u"}, "system": "Be brief."}, {".messages[0].content[0]", ".tools[0]"}),
+    ],
+)
+def test_an_extra_body_stays_as_it_is_and_its_breakpoints_count(extra: dict[str, Any], places: set[str]) -> None:
+    body = encoded(SYSTEM, USER, functions=(ADD,), extra_body=extra)
+    assert {key: body[key] for key in extra} == extra
+    assert set(marks(body)) == places
+
+
 def test_breakpoint_that_is_there_is_not_set_again() -> None:
     body = encoded(Message.of("user", "hi", *cached(1)), cache="1h")
     assert body["messages"][0]["content"][1]["cache_control"] == MARK

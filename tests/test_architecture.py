@@ -14,25 +14,26 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "errors values vector messages replies events contexts policies json_schemas signatures functions versions toolsets"
-    " prices templates parsing prompts dialogs effects outcomes",
+    "errors values key_patterns vector messages replies events contexts policies json_schemas signatures functions"
+    " versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets reading stopping table machine transcripts results call",
     # 2: codecs, pure
-    "snapshots providers providers.wire providers.failures providers.schemas providers.attachments"
-    " providers.openai_parts providers.citations"
+    "snapshots providers providers.wire providers.error_codes providers.failures providers.adaptations"
+    " providers.hosting providers.schemas providers.attachments providers.openai_parts providers.citations"
     " providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
     " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic_cache"
-    " providers.anthropic"
-    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema"
+    " providers.anthropic_tools providers.anthropic"
+    " providers.gemini_arguments providers.gemini_reply providers.gemini_schema providers.gemini_tools"
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local pools endpoint exchange answer client scrubbing cassette threads"
+    "local_child local_model local pools endpoint scrubbing exchange answer client cassette threads"
     " result_pipeline result_cache perform running"
-    " fallback rate_limit limited_client middleware progress rounds drivers",
+    " fallback rate_limit limited_client middleware progress rounds drivers"
+    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",

@@ -21,6 +21,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.functions import function
+from fsm_agent.hosted_tools import WebSearch
 from fsm_agent.limits import Limits
 from fsm_agent.machine import LeanMachine
 from fsm_agent.messages import FunctionCall, Message
@@ -280,6 +281,14 @@ def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
     assert request(call).messages[-1].role == "user"
     say(call, "42")
     assert call.result().output == 42
+
+
+def test_tools_of_the_provider_are_withdrawn_with_the_functions():
+    call = begun(Limits(rounds=1), settings=Settings(temperature=0, hosted_tools=(WebSearch(),)))
+    assert request(call).settings.hosted_tools == (WebSearch(),)
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert request(call).settings == Settings(temperature=0)
 
 
 @pytest.mark.spec("1.2", "3.13", "4.2")

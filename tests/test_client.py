@@ -8,6 +8,7 @@ import importlib.util
 import json
 import socket
 import ssl
+import threading
 import time
 import tracemalloc
 import zlib
@@ -38,6 +39,7 @@ from asking import (
     text,
 )
 from fault_server import (
+    BARRIER,
     CLOSE,
     DRIP,
     END_OF_CHUNKS,
@@ -280,6 +282,27 @@ COMPLETE_BUT: dict[str, list[Step]] = {
 def test_a_stream_that_is_complete_is_a_reply_however_it_ends(oddity: str, way: str) -> None:
     with FaultServer(COMPLETE_BUT[oddity]) as server, client_of(server, IMPATIENT) as client:
         assert text(ask(client, way)[-1]) == "hello"
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_stream_ends_at_its_done_though_the_connection_stays_open(way: str) -> None:
+    network = Network(linger_s=0.05)
+    with FaultServer(COMPLETE_BUT["kept open"]) as server, client_of(server, network) as client:
+        started_s = time.monotonic()
+        assert text(ask(client, way, timeout_s=60)[-1]) == "hello"
+        assert 0.05 <= time.monotonic() - started_s < 5
+        assert server.wait_until_all_closed()
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_connection_that_ends_its_stream_is_used_again(way: str) -> None:
+    late_end: list[Step] = [SSE_HEAD, chunk(PIECES), BARRIER, END_OF_CHUNKS]
+    with FaultServer(late_end, STREAM) as server, client_of(server, Network(linger_s=60)) as client:
+        assert [text(reply) for reply in outcomes(client, way, None, None)] == ["hello", "hello"]
+        assert server.n_connections == 1
+        for thread in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
+            thread.join(5)
+            assert not thread.is_alive(), "what would end the connection is still there"
 
 
 @pytest.mark.parametrize("way", WAYS)

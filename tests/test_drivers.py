@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from walking import PROMPT, assert_sendable, parse
+from walking import PROMPT, add, assert_sendable, parse, tick
 
+from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
@@ -23,6 +24,8 @@ from fsm_agent.events import (
     FunctionCallStarted,
     FunctionEnded,
     FunctionStarted,
+    LoopDetected,
+    RequestStarted,
     Stepped,
     Suspended,
     TextDelta,
@@ -149,6 +152,7 @@ def test_deltas_and_steps_come_in_one_order(driven: Driver):
                 shown.append(type(event).__name__)
     assert shown == [
         "Seeded begun Calling",
+        "RequestStarted",
         "Let",
         " me",
         "FunctionCallStarted",
@@ -158,10 +162,12 @@ def test_deltas_and_steps_come_in_one_order(driven: Driver):
         "FunctionStarted 2.0 add",
         "FunctionEnded 2.0 add 42",
         "ToolInterrupt returned Calling",
+        "RequestStarted",
         "forty",
         " two",
         "ReplyCompleted",
         "Calling parse_failed ParseException",
+        "RequestStarted",
         "42",
         "ReplyCompleted",
         "ParseException answered Completed",
@@ -764,3 +770,27 @@ def test_asyncio_takes_no_more_threads_than_allowed():
     asyncio.run(arun(one, world(Script([call("work", n=n) for n in range(20)], "done"), threads=3)))
     assert len(one.record.function_calls) == 20
     assert 1 <= most <= 3
+
+
+@pytest.mark.spec("1.23")
+def test_every_request_is_announced_with_its_number_and_size():
+    script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
+    events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
+    started = [event for event in events if isinstance(event, RequestStarted)]
+    assert started == [RequestStarted(1, 2), RequestStarted(2, 4), RequestStarted(3, 4)]
+    assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
+
+
+@pytest.mark.spec("1.8", "1.9", "1.10", "1.23")
+@pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("tell", [3, 6]), ("stop", [3])])
+def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
+    script = Script(*[call("tick")] * 7, "done")
+    limits = Limits(rounds=None, identical_rounds=3, on_loop=action)
+    seen = []
+    agent = Agent(script, functions=[Function.of(tick, repeatable=True)], limits=limits)
+    with suppress(CallFailed):
+        agent.run(agent.seed("What time?"), seen.append)
+    found = [event for event in seen if isinstance(event, LoopDetected)]
+    assert found == [LoopDetected("tick", count, action) for count in told]
+    ran = sum(isinstance(event, FunctionEnded) for event in seen)
+    assert ran == (2 if action == "stop" else 7)

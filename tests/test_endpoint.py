@@ -135,6 +135,25 @@ class TestBaseUrls:
         assert server.requests[0].path == "/v1/chat/completions"
         assert "authorization" not in server.requests[0].headers
 
+    @pytest.mark.parametrize(
+        ("given", "path"),
+        [("", "/v1/messages"), ("/", "/v1/messages"), ("/v1", "/v1/messages"),
+         ("/api/anthropic", "/api/anthropic/v1/messages"),
+         ("/api/anthropic/", "/api/anthropic/v1/messages"), ("/api/anthropic/v1/", "/api/anthropic/v1/messages"),
+         ("/x/v1beta", "/x/v1beta/messages"), ("/v1/proxy", "/v1/proxy/v1/messages")],
+    )  # fmt: skip
+    def test_anthropics_needs_no_version_as_its_own_tools_have_it(
+        self, given: str, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}
+        with FaultServer([http(said)]) as server:
+            address = server.base_url.removesuffix("/v1") + given
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
+            for base_url in (None, address):
+                with client_for("anthropic:m", api_key=KEY, base_url=base_url) as client:
+                    client.complete(REQUEST)
+        assert [request.path for request in server.requests] == [path, path]
+
     def test_a_missing_one_is_missed_at_first_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
         client = client_for("azure:m", api_key=KEY)

@@ -27,9 +27,11 @@ from fsm_agent.errors import (
     PromptError,
     ProviderError,
     RateLimited,
+    Retry,
     SnapshotError,
     TimedOut,
     UsageError,
+    hint,
 )
 
 PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply]
@@ -45,6 +47,25 @@ def test_the_tree():
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
     values = {UsageError, *usage, ParseError, SnapshotError}
     assert {error for error in every if issubclass(error, ValueError)} == values
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("lok", ["login", "look"], ": did you mean 'look'?"),
+        ("zzz", ["login", "look"], "; there are: login, look"),
+        ("zzz", iter(["look"]), "; there are: look"),
+        ("zzz", [], "; there are: none"),
+    ],
+)
+def test_what_was_probably_meant(word, known, said):
+    assert hint(word, known) == said
+
+
+def test_what_a_function_tells_the_model_is_its_text():
+    assert str(Retry("Give the country too.")) == "Give the country too."
+    assert str(pickle.loads(pickle.dumps(Retry("x")))) == "x"
+    assert not isinstance(Retry("x"), ValueError)
 
 
 class TestProviderError:

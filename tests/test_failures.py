@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,9 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
+from fsm_agent.providers.error_codes import CODES
 from fsm_agent.providers.failures import MAX_MESSAGE, RULES, failure, reported, unreadable
+from fsm_agent.providers.openai_responses import OpenAIResponses
 
 
 def failed(status: int, body: Any = b"", headers: dict[str, str] | None = None) -> ProviderError:
@@ -248,10 +250,73 @@ def test_unreadable_shows_how_the_body_begins() -> None:
     assert error.retryable
 
 
+# The codes of a response that failed, as OpenAI's SDK lists them in `ResponseError`.
+OF_RESPONSES: dict[str, tuple[type, bool]] = {
+    "server_error": (Overloaded, True),
+    "rate_limit_exceeded": (RateLimited, True),
+    "vector_store_timeout": (TimedOut, True),
+    **dict.fromkeys(
+        (
+            *("invalid_prompt", "invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url"),
+            *("image_too_large", "image_too_small", "image_parse_error", "image_content_policy_violation"),
+            *("invalid_image_mode", "image_file_too_large", "unsupported_image_media_type", "empty_image_file"),
+            *("failed_to_download_image", "image_file_not_found"),
+            *("data_residency_mismatch", "bio_policy", "misalignment_policy_violation"),
+        ),
+        (ProviderError, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("code", OF_RESPONSES)
+def test_a_response_that_failed_is_judged_by_its_code(code: str) -> None:
+    response = {"status": "failed", "error": {"code": code, "message": "x"}, "output": []}
+    events = [{"type": "response.failed", "response": response}, {"type": "error", "code": code, "message": "x"}]
+    errors = []
+    for event in events:
+        with pytest.raises(ProviderError) as caught:
+            OpenAIResponses().decoder({}).feed(f"data: {json.dumps(event)}\n\n".encode())
+        errors.append(caught.value)
+    with pytest.raises(ProviderError) as caught:
+        OpenAIResponses().decode(200, {}, json.dumps(response).encode())
+    for error in (*errors, caught.value):
+        assert (type(error), error.retryable, error.code) == (*OF_RESPONSES[code], code)
+
+
+def test_all_codes_of_the_sdk_are_known() -> None:
+    responses = pytest.importorskip("openai.types.responses.response_error", reason="the SDK is not installed")
+    codes = set(get_args(responses.ResponseError.model_fields["code"].annotation))
+    assert codes == set(OF_RESPONSES)
+    assert codes <= CODES.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retryable"),
+    [
+        ("overloaded_error", Overloaded, True),
+        ("api_error", Overloaded, True),
+        ("INTERNAL", Overloaded, True),
+        ("UNAVAILABLE", Overloaded, True),
+        ("DEADLINE_EXCEEDED", Overloaded, True),
+        ("timeout_error", TimedOut, True),
+        ("insufficient_quota", RateLimited, False),
+        ("billing_error", RateLimited, False),
+        ("PERMISSION_DENIED", AuthFailed, False),
+        ("model_not_found", ProviderError, False),
+        ("FAILED_PRECONDITION", ProviderError, False),
+        ("request_too_large", ContextTooLong, False),
+        ("never heard of it", Overloaded, True),
+    ],
+)
+def test_error_in_a_stream_is_judged_by_its_code(code: str, kind: type, retryable: bool) -> None:
+    error = reported({"error": {"type": code, "message": "x"}}, {})
+    assert (type(error), error.retryable, error.status) == (kind, retryable, 200)
+
+
 def test_no_rule_is_empty() -> None:
     for rule in RULES:
-        assert rule.statuses or rule.codes or rule.words
-        assert all(code == code.lower() for code in rule.codes)
+        assert rule.statuses or rule.words
+    assert all(code == code.lower() for code in CODES)
 
 
 JSON = st.recursive(

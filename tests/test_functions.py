@@ -9,26 +9,26 @@ import decimal
 import enum
 import functools
 import json
-import typing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Optional, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from growing import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from fsm_agent.errors import UsageError
+from fsm_agent.agents import Agent
+from fsm_agent.contexts import Context
+from fsm_agent.effects import Request
+from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Function, described_errors, function, result_text
-
-if typing.TYPE_CHECKING:
-    from nowhere import Unknown
-
-T = TypeVar("T")
-CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "bfcl.jsonl"
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.wire import Profile
+from fsm_agent.testing import Script, call
 
 
 class Color(enum.Enum):
@@ -60,498 +60,6 @@ class Opaque:
     """Nothing that pydantic knows."""
 
 
-def properties(call: Any, **options: Any) -> dict[str, Any]:
-    return dict(Function.of(call, **options).parameters["properties"])
-
-
-def schema(**properties: Any) -> dict[str, Any]:
-    """Of an object with these properties, all of them required."""
-    return {
-        "type": "object",
-        "properties": {name: {"title": name.title(), **given} for name, given in properties.items()},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-class TestSchema:
-    def test_a_typical_function(self):
-        def weather(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
-            """Tell the weather.
-
-            It is a forecast.
-
-            Args:
-                city: Where, with
-                    its country.
-                days: How many.
-            """
-
-        made = Function.of(weather)
-        assert made.name == "weather"
-        assert made.description == "Tell the weather.\n\nIt is a forecast."
-        assert made.parameters == {
-            "type": "object",
-            "properties": {
-                "city": {"title": "City", "type": "string", "description": "Where, with\nits country."},
-                "days": {"title": "Days", "type": "integer", "description": "How many.", "default": 3},
-                "unit": {"title": "Unit", "type": "string", "enum": ["C", "F"], "default": "C"},
-            },
-            "required": ["city"],
-            "additionalProperties": False,
-        }
-        assert (made.is_async, made.blocking, made.needs_approval, made.repeatable) == (False, True, False, False)
-
-    def test_without_parameters(self):
-        def now() -> str:
-            return "noon"
-
-        assert Function.of(now).parameters == {"type": "object", "properties": {}, "additionalProperties": False}
-        assert Function.of(now).run("") == "noon"
-        assert Function.of(now).description == ""
-
-    def test_every_kind_of_annotation(self):
-        def f(
-            plain,
-            anything: Any,
-            text: str,
-            number: Annotated[float, Field(ge=0, description="Not negative.")],
-            kind: Literal["a", 1, None],
-            color: Color,
-            either: int | str,
-            perhaps: Optional[int],  # noqa: UP045
-            point: Point,
-            box: Box,
-            query: Query,
-            pair: Pair,
-            points: list[Point],
-            table: dict[str, int],
-            day: datetime.date,
-            free: T,
-        ): ...
-
-        made = Function.of(f).parameters
-        assert made["properties"] == {
-            "plain": {"title": "Plain"},
-            "anything": {"title": "Anything"},
-            "text": {"title": "Text", "type": "string"},
-            "number": {"title": "Number", "type": "number", "minimum": 0, "description": "Not negative."},
-            "kind": {"title": "Kind", "enum": ["a", 1, None]},
-            "color": {"$ref": "#/$defs/Color"},
-            "either": {"title": "Either", "anyOf": [{"type": "integer"}, {"type": "string"}]},
-            "perhaps": {"title": "Perhaps", "anyOf": [{"type": "integer"}, {"type": "null"}]},
-            "point": {"$ref": "#/$defs/Point"},
-            "box": {"$ref": "#/$defs/Box"},
-            "query": {"$ref": "#/$defs/Query"},
-            "pair": {"$ref": "#/$defs/Pair"},
-            "points": {"title": "Points", "type": "array", "items": {"$ref": "#/$defs/Point"}},
-            "table": {"title": "Table", "type": "object", "additionalProperties": {"type": "integer"}},
-            "day": {"title": "Day", "type": "string", "format": "date"},
-            "free": {"title": "Free"},
-        }
-        assert set(made["$defs"]) == {"Color", "Point", "Box", "Query", "Pair"}
-        assert made["required"] == list(made["properties"])
-
-    def test_values_arrive_as_annotated(self):
-        def f(color: Color, point: Point, box: Box, query: Query, pair: Pair, day: datetime.date) -> Any:
-            return color, point, box, query, pair, day
-
-        arguments = {
-            "color": "red",
-            "point": {"x": 1},
-            "box": {"at": {"x": 2, "y": 3}},
-            "query": {"text": "q"},
-            "pair": [1],
-            "day": "2026-01-02",
-        }
-        assert Function.of(f).run(json.dumps(arguments)) == (
-            Color.RED,
-            Point(x=1),
-            Box(Point(x=2, y=3)),
-            {"text": "q"},
-            Pair(1),
-            datetime.date(2026, 1, 2),
-        )
-
-    def test_defaults(self):
-        def f(
-            a=None,
-            b: int = 2,
-            c: Color = Color.BLUE,
-            d: Point = Point(x=1),  # noqa: B008
-            e: set[int] = frozenset({1}),
-            f: Path = Path("a"),
-            unsayable: Any = object(),  # noqa: B008
-            infinite: float = float("inf"),
-            undefined: float = float("nan"),
-            raw: bytes = b"\xff",
-            broken: str = "\ud800",
-        ):
-            return locals()
-
-        made = Function.of(f)
-        said = {key: value["default"] for key, value in made.parameters["properties"].items() if "default" in value}
-        assert said == {"b": 2, "c": "blue", "d": {"x": 1, "y": 0}, "e": [1], "f": "a"}
-        assert "required" not in made.parameters
-        json.dumps(made.parameters, allow_nan=False)
-        assert made.run("{}") == f()
-
-    def test_a_default_that_compares_oddly(self):
-        class Array:
-            def __eq__(self, other):
-                raise ValueError("the truth value of an array is ambiguous")
-
-            __hash__ = None
-
-        array = Array()
-        assert "default" not in properties(lambda a=array: a, name="f")["a"]
-
-    def test_a_default_that_is_a_pydantic_field(self):
-        def f(
-            a: int = Field(default=5, ge=0, description="From the field."),
-            b: str = Field(min_length=1),
-            c: list[int] = Field(default_factory=list),  # noqa: B008
-            *,
-            d: int = Field(default=1, alias="the-d"),
-        ):
-            """Do.
-
-            Args:
-                a: From the docstring.
-            """
-            return a, b, c, d
-
-        made = Function.of(f)
-        assert made.parameters["required"] == ["b"]
-        expected = {"title": "A", "type": "integer", "minimum": 0, "description": "From the field.", "default": 5}
-        assert made.parameters["properties"]["a"] == expected
-        assert made.run('{"b": "x"}') == (5, "x", [], 1)
-        assert made.run('{"b": "x", "the-d": 7, "c": ["1"]}') == (5, "x", [1], 7)
-        assert made.refusal('{"a": -1, "b": ""}') == (
-            "a: Input should be greater than or equal to 0 (given: -1)\n"
-            "b: String should have at least 1 character (given: '')"
-        )
-
-    def test_an_alias_in_the_annotation(self):
-        def f(plain: Annotated[int, Field(alias="the-number")] = 3):
-            return plain
-
-        made = Function.of(f)
-        assert list(made.parameters["properties"]) == ["the-number"]
-        assert made.run('{"the-number": 4}') == 4
-        assert made.run("{}") == 3
-
-    def test_what_an_annotation_says_goes_over_the_docstring(self):
-        def f(a: Annotated[int, Field(description="annotated")], b: Annotated[int, Field(gt=1)]):
-            """Do.
-
-            Args:
-                a: documented
-                b: documented
-            """
-
-        assert properties(f)["a"]["description"] == "annotated"
-        assert properties(f)["b"] == {
-            "title": "B",
-            "type": "integer",
-            "exclusiveMinimum": 1,
-            "description": "documented",
-        }
-
-    @pytest.mark.parametrize(
-        "docstring",
-        [
-            "Do it.\n\nArgs:\n    a (int): First.\n    b: Second:\n        of two.\n\nReturns:\n    No.\n",
-            "Do it.\n\nParameters\n----------\na : int\n    First.\nb\n    Second:\n    of two.\n\nReturns\n-------\n",
-            "Do it.\n\n:param int a: First.\n:param b: Second:\n    of two.\n:returns: No.\n",
-        ],
-        ids=["Google", "NumPy", "Sphinx"],
-    )
-    def test_docstrings(self, docstring):
-        def f(a, b): ...
-
-        f.__doc__ = docstring
-        made = Function.of(f)
-        assert made.description == "Do it."
-        assert made.parameters["properties"]["a"]["description"] == "First."
-        assert made.parameters["properties"]["b"]["description"] == "Second:\nof two."
-
-    def test_one_description_for_several_parameters(self):
-        def f(a, b):
-            """Do.
-
-            Parameters
-            ----------
-            a, b : int
-                Both.
-            """
-
-        assert [given["description"] for given in properties(f).values()] == ["Both.", "Both."]
-
-    @pytest.mark.parametrize(
-        "docstring", ["Args:", ":param", "Args:\nx: y", "{{ a }} :", "\0", "x\n---", "Raises:\n x"]
-    )
-    def test_odd_docstrings_do_no_harm(self, docstring):
-        def f(a): ...
-
-        f.__doc__ = docstring
-        assert Function.of(f).name == "f"
-
-    @pytest.mark.parametrize(
-        "name", ["self", "cls", "call", "args", "kwargs", "name", "model_config", "schema", "json"]
-    )
-    def test_any_parameter_name_will_do(self, name):
-        scope: dict[str, Any] = {}
-        exec(f"def f({name}: int): return {name}", scope)
-        made = Function.of(scope["f"])
-        assert list(made.parameters["properties"]) == [name]
-        assert made.run(json.dumps({name: 5})) == 5
-        assert made(**{name: 6}) == 6
-
-    def test_a_parameter_type_called_like_the_function(self):
-        def Point(p: Point) -> Any:
-            return p
-
-        made = Function.of(Point, namespace={})
-        assert made.run('{"p": {"x": 1}}').x == 1
-
-
-class TestKinds:
-    def test_keyword_only_and_positional_only(self):
-        def f(a, b=2, c=3, /, d=4, *, e, g=6):
-            return a, b, c, d, e, g
-
-        made = Function.of(f)
-        assert made.parameters["required"] == ["a", "e"]
-        assert made.run('{"a": 1, "e": 5}') == (1, 2, 3, 4, 5, 6)
-        assert made.run('{"c": 30, "e": 50, "a": 10}') == (10, 2, 30, 4, 50, 6)
-        assert made.run('{"a": 1, "b": 0, "c": 0, "d": 0, "e": 0, "g": 0}') == (1, 0, 0, 0, 0, 0)
-
-    def test_any_further_keywords(self):
-        def f(a: int, **rest: Any):
-            return a, rest
-
-        made = Function.of(f)
-        assert made.parameters["additionalProperties"] is True
-        assert made.run('{"a": "1", "b": [2], "self": 3}') == (1, {"b": [2], "self": 3})
-
-    def test_any_further_positions_are_refused(self):
-        def f(a, *rest): ...
-
-        with pytest.raises(UsageError, match=r"function 'f' takes '\*rest': a model can only give arguments by name"):
-            Function.of(f)
-
-    def test_methods(self):
-        class Shop:
-            """A shop."""
-
-            def buy(self, item: str) -> Any:
-                """Buy it."""
-                return self, item
-
-            @classmethod
-            def found(cls, name: str) -> Any:
-                return cls, name
-
-            @staticmethod
-            def price(item: str) -> Any:
-                return item
-
-        shop = Shop()
-        for call, name, expected in [
-            (shop.buy, "item", (shop, "x")),
-            (Shop.found, "name", (Shop, "x")),
-            (shop.found, "name", (Shop, "x")),
-            (Shop.price, "item", "x"),
-            (Shop.__dict__["price"], "item", "x"),
-        ]:
-            made = Function.of(call)
-            assert made.parameters == schema(**{name: {"type": "string"}})
-            assert made.run(json.dumps({name: "x"})) == expected
-        assert Function.of(shop.buy).name == "buy"
-        assert Function.of(shop.buy).description == "Buy it."
-
-    def test_a_callable_object(self):
-        class Adder:
-            """Adds."""
-
-            def __call__(self, a: int) -> int:
-                return a + 1
-
-        class Documented(Adder):
-            async def __call__(self, a: int) -> int:
-                """Add later."""
-                return a + 1
-
-        made = Function.of(Adder())
-        assert (made.name, made.description, made.is_async) == ("Adder", "Adds.", False)
-        assert made.parameters == schema(a={"type": "integer"})
-        assert made.run('{"a": 1}') == 2
-        made = Function.of(Documented())
-        assert (made.name, made.description, made.is_async) == ("Documented", "Add later.", True)
-
-    def test_a_class(self):
-        made = Function.of(Box)
-        assert made.name == "Box"
-        assert made.parameters["required"] == ["at"]
-        assert made.run('{"at": {"x": 1}}') == Box(Point(x=1))
-        made = Function.of(Point)
-        assert made.description == ""
-        assert made.run('{"x": "1"}') == Point(x=1)
-
-    def test_a_partial(self):
-        def f(a: int, b: int, c: int = 3, *, d: int = 4) -> Any:
-            """Do."""
-            return a, b, c, d
-
-        made = Function.of(functools.partial(f, 1, c=30))
-        assert (made.name, made.description) == ("f", "Do.")
-        assert list(made.parameters["properties"]) == ["b", "d"]
-        assert made.parameters["required"] == ["b"]
-        assert made.run('{"b": 2}') == (1, 2, 30, 4)
-        assert "c: Extra inputs are not permitted" in made.refusal('{"b": 2, "c": 3}')
-
-    def test_what_a_partial_gives_is_out_of_reach(self):
-        def search(query: str, user: str, **filters: Any) -> Any:
-            return query, user, filters
-
-        made = Function.of(functools.partial(search, user="me"))
-        assert list(made.parameters["properties"]) == ["query"]
-        assert made.run('{"query": "q", "x": 1}') == ("q", "me", {"x": 1})
-        assert made.refusal('{"query": "q", "user": "you"}') == (
-            "user: Value error, it is given already (given: 'you')"
-        )
-        with pytest.raises(ValidationError):
-            made.run('{"query": "q", "user": "you"}')
-
-    def test_a_partial_of_a_method_and_of_an_object(self):
-        class Adder:
-            """Adds."""
-
-            async def __call__(self, a: int, b: int) -> int:
-                return a + b
-
-            def add(self, a: int, b: int) -> int:
-                return a + b
-
-        assert Function.of(functools.partial(Adder().add, b=2)).run('{"a": 1}') == 3
-        made = Function.of(functools.partial(Adder(), b=2))
-        assert (made.name, made.is_async) == ("Adder", True)
-
-    def test_wrappers(self):
-        def logged(call):
-            @functools.wraps(call)
-            def wrapper(*args, **kwargs):
-                return call(*args, **kwargs)
-
-            return wrapper
-
-        @logged
-        def f(a: int, *, b: Color) -> Any:
-            """Do."""
-            return a, b
-
-        assert Function.of(f).description == "Do."
-        assert Function.of(f).run('{"a": 1, "b": "red"}') == (1, Color.RED)
-        assert Function.of(functools.lru_cache(f)).run('{"a": 1, "b": "red"}') == (1, Color.RED)
-
-    def test_async(self):
-        async def f(a: int) -> int:
-            return a
-
-        made = Function.of(f)
-        assert made.is_async
-        assert asyncio.run(made.run('{"a": "1"}')) == 1
-        assert Function.of(functools.partial(f, a=1)).is_async
-
-    def test_a_builtin_with_a_signature(self):
-        assert Function.of(len).run('{"obj": [1, 2]}') == 2
-
-    @pytest.mark.parametrize("call", [getattr, min, int, range, type])
-    def test_a_builtin_without_one(self, call):
-        with pytest.raises(UsageError, match=rf"function '{call.__name__}' does not tell its parameters"):
-            Function.of(call)
-
-    @pytest.mark.parametrize("call", [5, None, "f", classmethod(lambda cls: cls)])
-    def test_what_cannot_be_called(self, call):
-        with pytest.raises(UsageError, match="cannot be called"):
-            Function.of(call)
-
-    def test_a_lambda_needs_a_name(self):
-        with pytest.raises(UsageError, match="'<lambda>' will be refused by providers"):
-            Function.of(lambda a: a)
-        assert Function.of(lambda a: a, name="identity").run('{"a": 1}') == 1
-
-
-class TestAnnotations:
-    def test_types_defined_beside_the_function(self):
-        class Local(BaseModel):
-            a: int
-
-        @function
-        def f(x: Local) -> Local:
-            return x
-
-        assert f.run('{"x": {"a": 1}}') == Local(a=1)
-
-        def g(x: Local): ...
-
-        assert Function.of(g, namespace=locals()).parameters["$defs"].keys() == {"Local"}
-        assert function(g).parameters["$defs"].keys() == {"Local"}
-        assert function(needs_approval=True)(g).needs_approval
-
-    def test_names_of_another_module_are_its_own(self):
-        scope: dict[str, Any] = {"Point": int}
-        exec("def f(p: 'Point'): return p", scope)
-        Point = str  # noqa: F841
-        assert function(scope["f"]).parameters == schema(p={"type": "integer"})
-
-    def test_a_name_that_is_nowhere(self):
-        def f(a: Unknown): ...
-
-        with pytest.raises(UsageError, match="an annotation of function 'f' cannot be resolved: name 'Unknown'"):
-            Function.of(f)
-
-    def test_what_is_returned_need_not_be_known(self):
-        def f(a: int) -> Unknown: ...
-
-        assert Function.of(f).parameters == schema(a={"type": "integer"})
-
-    @pytest.mark.parametrize("annotation", ["a b", "typing.Nothing", "len(5)", "1 +"])
-    def test_nonsense(self, annotation):
-        def f(a): ...
-
-        f.__annotations__["a"] = annotation
-        with pytest.raises(UsageError, match="an annotation of function 'f' cannot be resolved"):
-            Function.of(f)
-
-    @pytest.mark.parametrize(
-        "annotation",
-        [
-            Opaque,
-            Callable[[int], int],
-            5,
-            typing.Never,
-            Annotated[str, Field(pattern="(")],
-            Annotated[int, Field(gt="x")],
-        ],
-        ids=str,
-    )
-    def test_types_without_schema(self, annotation):
-        def f(a): ...
-
-        f.__annotations__["a"] = annotation
-        with pytest.raises(UsageError, match="the parameters of function 'f' have no JSON schema"):
-            Function.of(f)
-
-    def test_a_signature_that_is_no_signature(self):
-        def f(a): ...
-
-        f.__signature__ = 5
-        with pytest.raises(UsageError, match="does not tell its parameters"):
-            Function.of(f)
-
-
 class TestDefinition:
     @pytest.mark.parametrize("name", ["f", "get_weather-2", "A" * 64])
     def test_a_good_name(self, name):
@@ -562,6 +70,17 @@ class TestDefinition:
     def test_a_name_that_providers_refuse(self, name):
         with pytest.raises(UsageError, match="will be refused by providers: use letters, digits"):
             Function(name=name)
+
+    @pytest.mark.parametrize("call", [5, None, "f"])
+    def test_what_cannot_be_called(self, call):
+        with pytest.raises(UsageError, match="cannot be called: a function, method, partial or object"):
+            Function.of(call)
+
+    def test_what_is_deprecated_says_so_once(self):
+        made = Function.of(len, description="Count.", deprecated="use size")
+        assert made.description == "Count.\n\nDeprecated: use size"
+        assert Function.of(made, max_calls=3).description == made.description
+        assert Function.of(made, deprecated="").description == "Count."
 
     def test_of_a_function_is_itself(self):
         made = Function.of(len)
@@ -589,8 +108,8 @@ class TestDefinition:
         )
         assert f() == 4
         assert function(len, needs_approval=True).needs_approval
-        with pytest.raises(TypeError, match="aproval"):
-            function(aproval=True)(len)
+        with pytest.raises(UsageError, match=r"no policy 'aproval' of functions: did you mean 'needs_approval'\?"):
+            function(aproval=True)
 
     def test_without_a_callable(self):
         made = Function(name="ask", parameters={"type": "object", "properties": {"q": {"type": "string"}}})
@@ -618,6 +137,284 @@ def add(a: int, b: int = 2, c: list[int] | None = None) -> int:
 ADD = Function.of(add)
 OPEN = Function.of(lambda **given: given, name="open")
 DEEP = "[" * 10_000 + "]" * 10_000
+
+
+class TestBinding:
+    def test_validated_once_and_run_with_that(self):
+        def f(a: int, b: list[int], /, c: Color = Color.RED) -> Any:
+            b.append(a)
+            return a, b, c
+
+        made = Function.of(f)
+        arguments = made.bind('{"a": "1", "b": [2], "c": "blue"}')
+        assert arguments == {"a": 1, "b": [2], "c": Color.BLUE}
+        assert made.run(arguments) == (1, [2, 1], Color.BLUE)
+        assert list(arguments) == ["a", "b", "c"]
+
+    def test_each_run_has_its_own(self):
+        given = '{"a": 1, "c": [5]}'
+        first, second = ADD.bind(given), ADD.bind(given)
+        first["c"].append(6)
+        assert second == {"a": 1, "c": [5]}
+        assert ADD.bind(given) == second
+
+    def test_what_cannot_be_taken_is_the_models_fault(self):
+        with pytest.raises(ParseError, match="a: Field required") as caught:
+            ADD.bind("{}")
+        assert str(caught.value) == ADD.refusal("{}")
+
+    @pytest.mark.parametrize("raised", [KeyError("x"), ZeroDivisionError(), TypeError("no"), RecursionError("deep")])
+    def test_what_a_validator_of_the_user_raises_is_told(self, raised):
+        def check(value: str) -> str:
+            raise raised
+
+        def f(a: Annotated[str, AfterValidator(check)]): ...
+
+        refusal = Function.of(f, namespace=locals()).refusal('{"a": "x"}')
+        assert refusal == f"input: {type(raised).__name__}: {raised}"
+
+    def test_what_the_caller_did_wrong_is_not_told_to_the_model(self):
+        def f(a: Annotated[str, BeforeValidator(misused)]): ...
+
+        with pytest.raises(PermissionError, match="no table"):
+            Function.of(f).refusal('{"a": "x"}')
+
+
+def misused(value: Any) -> Any:
+    raise PermissionError("no table")
+
+
+class TestTwins:
+    def test_under_asyncio_the_twin_is_called(self):
+        def f(a: int) -> str:
+            return f"plain {a}"
+
+        async def twin(a: int) -> str:
+            return f"awaited {a}"
+
+        made = Function.of(f, acall=twin)
+        assert made.run('{"a": "1"}') == "plain 1"
+        assert asyncio.run(made.arun('{"a": "1"}')) == "awaited 1"
+        assert made(2) == "plain 2"
+        assert made.is_async is False
+
+    def test_without_one_it_is_the_function_itself(self):
+        assert ADD.arun('{"a": 1}') == 3
+        assert ADD.arun({"a": 1, "b": 5}) == 6
+
+    def test_who_takes_a_context_is_not_run_without(self):
+        def f(ctx: Context, a: int) -> Any: ...
+
+        for run in (Function.of(f).run, Function.of(f).arun):
+            with pytest.raises(UsageError, match="function 'f' takes a Context"):
+                run('{"a": 1}')
+
+    def test_the_twin_is_given_the_context_too(self):
+        def f(ctx: Context, a: int) -> Any: ...
+
+        async def twin(ctx: Context, a: int) -> Any:
+            return ctx, a
+
+        context = Context(deps=None)
+        made = function(acall=twin)(f)
+        assert asyncio.run(made.arun('{"a": 1}', context)) == (context, 1)
+
+    def test_a_twin_of_nothing(self):
+        with pytest.raises(UsageError, match="function 'f' has acall without call"):
+            Function(name="f", acall=len)
+
+
+class TestLinking:
+    BARE = Function(
+        name="ask",
+        description="Ask.",
+        parameters={
+            "type": "object",
+            "properties": {"q": {"type": "string"}, "n": {"type": "integer"}},
+            "required": ["q"],
+        },
+        needs_approval=True,
+    )
+
+    @pytest.mark.spec("3.16")
+    def test_a_bound_copy(self):
+        linked = self.BARE.link(lambda q, n=1: q * (n or 1))
+        assert linked.run('{"q": "a", "n": 3}') == "aaa"
+        assert linked.run('{"q": "a", "n": null}') == "a"
+        assert linked("b", n=2) == "bb"
+        assert (linked.name, linked.description, linked.needs_approval) == ("ask", "Ask.", True)
+        assert linked.parameters is self.BARE.parameters
+        assert self.BARE.call is None
+        with pytest.raises(UsageError, match="function 'ask' has no callable"):
+            self.BARE.run('{"q": "a"}')
+        assert linked.refusal('{"n": 1}') == self.BARE.refusal('{"n": 1}') == "q: Field required (given: {'n': 1})"
+
+    def test_another_one_later(self):
+        first = self.BARE.link(lambda **given: 1)
+        second = first.link(lambda **given: 2)
+        assert (first.run('{"q": "a"}'), second.run('{"q": "a"}')) == (1, 2)
+
+    def test_by_position_and_with_a_twin(self):
+        def f(q, n=7, /):
+            return q, n
+
+        async def twin(q, n=8, /):
+            return q, n
+
+        linked = self.BARE.link(f, twin)
+        assert linked.run('{"q": "a"}') == ("a", 7)
+        assert asyncio.run(linked.arun('{"q": "a", "n": 9}')) == ("a", 9)
+        assert self.BARE.link(twin).is_async
+
+    def test_a_decorated_function_is_taken_for_its_callable(self):
+        @function
+        def f(q: str, n: int = 0) -> str:
+            return q
+
+        assert self.BARE.link(f).call is f.call
+
+    @pytest.mark.parametrize(
+        ("call", "problem"),
+        [
+            (lambda q: q, "does not take 'n', which the schema offers"),
+            (lambda question, n: n, "does not take 'q', which the schema offers"),
+            (functools.partial(lambda q, n: n, n=1), "does not take 'n', which the schema offers"),
+            (lambda q, n: n, "needs 'n', which the schema does not require"),
+            (lambda q, user, n=1: n, "needs 'user', which the schema does not require"),
+            (5, "5 cannot be linked to function 'ask': it cannot be called"),
+            (getattr, "function 'ask' does not tell its parameters"),
+        ],
+    )
+    def test_what_does_not_fit(self, call, problem):
+        with pytest.raises(UsageError, match=problem):
+            self.BARE.link(call)
+
+    def test_what_is_no_function_at_all(self):
+        with pytest.raises(UsageError, match="call of function 'f' is 5, which cannot be called"):
+            Function(name="f", call=5)
+        with pytest.raises(UsageError, match=r"parameters of function 'f' is \[\]: a JSON Schema is right"):
+            Function(name="f", parameters=[])
+
+
+class TestOffered:
+    """What becomes of functions on the wires and in an agent call."""
+
+    @pytest.mark.spec("0.4")
+    @pytest.mark.parametrize("name", ["openai-chat", "openai", "anthropic", "google"])
+    def test_without_functions_no_request_has_a_key_for_them(self, name):
+        bare, provider = Request(messages=[Message.of("user", "hi")]), PROVIDERS[name]
+        body = provider.codec.encode(bare, model="m", profile=provider.profile, stream=False)
+        assert not {"tools", "tool_choice", "toolConfig"} & set(body)
+
+    @pytest.mark.spec("0.4")
+    def test_with_functions_each_is_there_with_its_schema(self):
+        asked = Request(messages=[Message.of("user", "hi")], functions=(ADD,))
+        body = OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
+        assert body["tools"] == [{"type": "function", "function": {"name": "add", "parameters": ADD.parameters}}]
+
+    @pytest.mark.spec("1.28")
+    def test_what_the_model_did_wrong_is_told_and_the_call_goes_on(self):
+        script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
+        result = Agent(script, functions=[ADD]).call("1 + 2?")
+        assert result.output == "3"
+        told = [message.text for message in result.dialog.messages if message.role == "tool"]
+        assert told == [
+            "There is no function 'ad'. There are: add.",
+            "The arguments of add are not valid:\n"
+            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')",
+            "3",
+        ]
+
+
+class TestTold:
+    CALL = FunctionCall(name="add", arguments_json='{"a": 1}', id="3.0")
+
+    @pytest.mark.spec("3.17")
+    def test_what_the_format_says(self):
+        made = Function.of(add, format=lambda value, call: f"{call.name}({call.arguments['a']}) = {value}")
+        assert made.told(3, self.CALL) == "add(1) = 3"
+        assert ADD.told({"a": 3}, self.CALL) == '{"a":3}'
+        assert Function.of(add, format=lambda value, call: "half \ud800").told(3, self.CALL) == "half ?"
+
+    @pytest.mark.spec("3.17")
+    def test_a_format_that_gives_no_text(self):
+        with pytest.raises(UsageError, match="format of function 'add' returned 3: a text would be right"):
+            Function.of(add, format=lambda value, call: value).told(3, self.CALL)
+
+
+class Filter(BaseModel):
+    field: Annotated[str, Field(max_length=10)]
+    below: list[Filter] = []
+
+
+def everything(
+    count: Annotated[int, Field(ge=0, multiple_of=3)] = 0,
+    price: decimal.Decimal = decimal.Decimal(0),
+    day: datetime.date | None = None,
+    at: datetime.datetime | None = None,
+    span: datetime.timedelta | None = None,
+    names: set[Any] = frozenset(),
+    table: dict[int, float] | None = None,
+    color: Color = Color.RED,
+    kind: Literal["a", 1, None] = None,
+    path: Path | None = None,
+    filter: Filter | None = None,
+    raw: bytes = b"",
+    **rest: Any,
+) -> Any:
+    return names
+
+
+TYPED = Function.of(everything)
+BY_SCHEMA = Function(name="everything", parameters=TYPED.parameters)
+KEYS = st.sampled_from([*TYPED.parameters["properties"], "field", "below", "other", ""])
+NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**4000), 2**63, 1e308])
+WORDS = st.text() | st.sampled_from(["1e999999999", "NaN", "-Infinity", "P9999999999D", "9999-99-99", "\0", "9" * 5000])
+ODD_JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(), inner, max_size=6),
+    max_leaves=12,
+)
+
+
+class TestHostileValues:
+    @settings(max_examples=150, deadline=None)
+    @given(st.dictionaries(KEYS, ODD_JSON, max_size=8))
+    def test_any_value_of_any_parameter_is_taken_or_refused(self, arguments):
+        given = json.dumps(arguments)
+        for made in (TYPED, BY_SCHEMA):
+            refusal = made.refusal(given)
+            if refusal is None:
+                made.bind(given)
+            else:
+                assert 0 < len(refusal) < 40_000
+                refusal.encode()
+
+    @pytest.mark.parametrize("made", [TYPED, BY_SCHEMA], ids=["typed", "schema"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            lambda n: '{"path": "' + "x" * n + '"}',
+            lambda n: '{"filter": {"field": "' + "x" * n + '"}}',
+            lambda n: "{" + ",".join(f'"{i}":0' for i in range(n // 8)) + "}",
+            lambda n: '{"names": [' + "[1]," * (n // 4) + "0]}",
+            lambda n: '{"table": {' + ",".join(f'"{i}":"x"' for i in range(n // 8)) + "}}",
+            lambda n: '{"filter": {"field": "x", "below": [' + '{"field": 1},' * (n // 13) + "0]}}",
+            lambda n: '{"count": ' + "9" * n + "}",
+            lambda n: '{"price": "' + "9" * n + '"}',
+            lambda n: "{" + '"count": 1,' * (n // 11) + '"count": 2}',
+            lambda n: '{"x": ' * (n // 6),
+        ],
+        ids=["text", "too long", "keys", "unhashable", "table", "nested", "digits", "price", "duplicates", "openers"],
+    )
+    def test_time_is_linear(self, made, text):
+        assert growth(text, made.refusal, 20_000) < 3
+
+    def test_a_model_that_holds_itself_is_read_to_where_json_ends(self):
+        deep = '{"field": "x", "below": [' * 90 + "]}" * 90
+        assert TYPED.refusal('{"filter": ' + deep + "}") is None
+        deep = '{"field": "x", "below": [' * 5000 + "]}" * 5000
+        assert TYPED.refusal('{"filter": ' + deep + "}").startswith("input: Invalid JSON: recursion limit exceeded")
 
 
 class TestArguments:
@@ -665,7 +462,7 @@ class TestArguments:
         refusal = ADD.refusal(arguments_json)
         assert 0 < len(refusal) < 5000
         refusal.encode()
-        with pytest.raises(ValidationError):
+        with pytest.raises(ParseError):
             ADD.run(arguments_json)
 
     def test_what_is_legal_is_taken_whatever_its_size(self):
@@ -714,6 +511,12 @@ class TestDescribedErrors:
         with pytest.raises(ValidationError) as caught:
             TypeAdapter(Annotated[str, AfterValidator(refuse)]).validate_python("x" * 10**6)
         assert len(described_errors(caught.value)) < 2000
+
+    def test_a_number_that_python_does_not_write_out(self):
+        for value in (10**5000, [10**5000], {"a": {"b": -(10**5000)}}):
+            with pytest.raises(ValidationError) as caught:
+                TypeAdapter(str).validate_python(value)
+            assert described_errors(caught.value).startswith("input: Input should be a valid string")
 
     def test_more_than_twenty_are_counted(self):
         with pytest.raises(ValidationError) as caught:
@@ -791,140 +594,3 @@ class TestResultText:
     )
     def test_anything_can_be_told(self, value):
         assert isinstance(result_text(value), str)
-
-
-STRING, INTEGER = {"type": "string"}, {"type": "integer"}
-
-
-class TestSchemaOnly:
-    @pytest.mark.parametrize(
-        ("schema", "right", "wrong"),
-        [
-            (STRING, ["", "a"], [1, None, ["a"], {}]),
-            (INTEGER, [1, -1, 10**30, 2.0, "5"], [1.5, "a", [1]]),
-            ({"type": "number"}, [1, 1.5], ["a", {}]),
-            ({"type": "boolean"}, [True, "false"], ["perhaps", 5, []]),
-            ({"type": "null"}, [None], [0, ""]),
-            ({"type": ["string", "null"]}, ["a", None], [1]),
-            ({"enum": ["a", 1, None]}, ["a", 1, None], ["b", 2]),
-            ({"type": "string", "enum": ["a"]}, ["a"], ["A", 1]),
-            ({"type": "array", "items": INTEGER}, [[], [1, 2]], [1, "1", ["a"], {}]),
-            ({"type": "array"}, [[], [1, "a"]], [1, {}]),
-            ({"anyOf": [STRING, {"type": "array", "items": STRING}]}, ["a", ["b"]], [1, [1]]),
-            ({"oneOf": [INTEGER, {"type": "null"}]}, [1, None], ["a"]),
-            ({"type": "object"}, [{}, {"a": 1}], [1, []]),
-            ({"type": "object", "properties": {"b": INTEGER}}, [{}, {"b": 1}, {"b": None}, {"c": 1}], [{"b": "x"}]),
-            ({"type": "object", "properties": {"b": INTEGER}, "required": ["b", "c"]}, [{"b": 1, "c": 2}], [{"b": 1}]),
-            ({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
-            ({"type": "integer", "default": "any"}, [1, "any"], ["some"]),
-            ({}, [1, None, {}], []),
-            (True, [1, None, {}], []),
-            ({"$ref": "#/$defs/Unread"}, [1, None, {}], []),
-            ({"type": "file"}, [1], []),
-        ],
-    )
-    def test_what_the_schema_says_is_checked(self, schema, right, wrong):
-        parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
-        made = Function(name="f", parameters=parameters)
-        for value in right:
-            assert made.refusal(json.dumps({"a": value})) is None
-        for value in wrong:
-            assert made.refusal(json.dumps({"a": value})).startswith("a")
-        assert made.refusal("{}") == "a: Field required (given: {})"
-        assert made.parameters is parameters
-
-    def test_what_is_not_required_may_be_null(self):
-        made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
-        assert made.refusal('{"a": null}') is None
-        assert made.refusal("{}") is None
-        assert made.refusal('{"a": "x", "b": 1}') == (
-            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')\n"
-            "b: Extra inputs are not permitted (given: 1)"
-        )
-
-    @pytest.mark.parametrize(
-        "schema",
-        [
-            {"enum": []},
-            {"enum": [{"a": 1}]},
-            {"enum": [1.5]},
-            {"anyOf": []},
-            {"anyOf": 5},
-            {"type": []},
-            {"type": 5},
-            {"type": "object", "properties": 5, "required": 5},
-            {"type": "object", "required": [5]},
-            {"type": "array", "items": 5},
-        ],
-    )
-    def test_a_schema_that_makes_no_sense_checks_for_an_object(self, schema):
-        made = Function(name="f", parameters={"type": "object", "properties": {"a": schema}})
-        assert made.refusal("{}") is None
-        assert made.refusal("[]").startswith("input: ")
-
-    @pytest.mark.parametrize(
-        ("wrap", "nest"),
-        [
-            (lambda schema: {"type": "array", "items": schema}, lambda value: [value]),
-            (lambda schema: {"type": ["array"], "items": schema}, lambda value: [value]),
-            (lambda schema: {"anyOf": [schema]}, lambda value: value),
-            (lambda schema: {"type": "object", "properties": {"b": schema}}, lambda value: {"b": value}),
-        ],
-        ids=["array", "list of types", "anyOf", "object"],
-    )
-    def test_schemas_are_read_to_some_depth(self, wrap, nest):
-        schema, wrong = INTEGER, "x"
-        for depth in range(5000):
-            schema = wrap(schema)
-            if depth < 3:
-                wrong = nest(wrong)
-                made = Function(name="f", parameters={"properties": {"a": schema}})
-                assert "Input should be a valid integer" in made.refusal(json.dumps({"a": wrong}))
-        made = Function(name="f", parameters={"properties": {"a": schema}})
-        wrong = "x"
-        for _ in range(40):
-            wrong = nest(wrong)
-        assert made.refusal(json.dumps({"a": wrong})) is None
-
-
-def cases() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
-
-
-def accepted(values: list[Any]) -> Any:
-    """The first of the accepted values; those in an object are lists of accepted values in turn."""
-    value = values[0] if values else None
-    if isinstance(value, dict):
-        return {key: accepted(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [accepted([inner]) if isinstance(inner, dict) else inner for inner in value]
-    return value
-
-
-class TestRecordedCases:
-    """Function definitions of the Berkeley Function Calling Leaderboard, and calls that are right."""
-
-    def test_they_are_there(self):
-        if not CASES.exists():
-            pytest.skip(f"no recorded cases at {CASES}")
-        assert len(cases()) == 60
-
-    @pytest.mark.parametrize("case", cases(), ids=lambda case: case["id"])
-    def test_right_calls_are_taken_and_others_refused(self, case):
-        made = {given["name"]: Function(**given) for given in case["functions"]}
-        for expected in case["expected_calls"]:
-            function = made[expected["name"]]
-            for is_whole in (False, True):
-                arguments = {
-                    name: accepted(given["accept"])
-                    for name, given in expected["arguments"].items()
-                    if is_whole or not given["optional"]
-                }
-                assert function.refusal(json.dumps(arguments)) is None
-            assert function.refusal(json.dumps([arguments])) is not None
-            for name in function.parameters.get("required", []):
-                without = {key: value for key, value in arguments.items() if key != name}
-                assert function.refusal(json.dumps(without)).startswith(f"{name}: Field required")
-                if function.parameters["properties"][name]["type"] not in ("object", "any"):
-                    wrong = json.dumps({**arguments, name: {"no": "such thing"}})
-                    assert function.refusal(wrong).startswith(name)

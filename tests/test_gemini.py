@@ -229,6 +229,13 @@ def test_model_that_does_not_reason_need_not_be_told_so() -> None:
     assert config(GeminiProfile(reasoning=None), reasoning_effort="none") is None
 
 
+@pytest.mark.parametrize("name", ["1password__get", "-add", "9"])
+def test_a_function_whose_name_gemini_refuses_is_refused_here(name: str) -> None:
+    with pytest.raises(UsageError, match=f"Gemini takes no function called {name!r}: one like {'_' + name!r}, which"):
+        encoded(functions=(ADD, Function(name=name)))
+    assert encoded(functions=(Function(name="_9-a"),))
+
+
 def test_extra_body_is_merged() -> None:
     profile = GeminiProfile(extra_body={"safetySettings": [{"a": 1}], "generationConfig": {"topK": 1, "seed": 1}})
     settings = Settings(
@@ -242,7 +249,7 @@ def test_extra_body_is_merged() -> None:
     )
     body = encoded(functions=(ADD,), settings=settings, profile=profile)
     assert body["generationConfig"] == {"temperature": None, "topK": 1, "seed": 2}
-    assert [next(iter(tool)) for tool in body["tools"]] == ["functionDeclarations", "googleSearch"]
+    assert body["tools"] == [{"googleSearch": {}}]
     assert body["toolConfig"].keys() == {"functionCallingConfig", "includeServerSideToolInvocations"}
     assert (body["cachedContent"], body["safetySettings"]) == ("c", [{"a": 1}])
     assert encoded(settings=Settings(extra_body={"tools": [{"googleSearch": {}}]}))["tools"] == [{"googleSearch": {}}]
@@ -311,7 +318,7 @@ def test_requests_are_what_the_official_sdk_takes(output: Any) -> None:
         seed=1,
         top_logprobs=2,
         reasoning_effort="low",
-        extra_body={"tools": [{"googleSearch": {}}], "generationConfig": {"topK": 3}},
+        extra_body={"generationConfig": {"topK": 3}},
     )
     body = encoded(
         SYSTEM,

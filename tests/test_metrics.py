@@ -64,6 +64,7 @@ EXPECTED = {
         "parse_failed": 1,
         "answered": 1,
     },
+    "requests": 5,
     "replies": 4,
     "usage": {
         "input_tokens": 610,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
 from fsm_agent.parsing import Output
+from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.wire import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
@@ -376,6 +378,26 @@ SHOWN = (Image.of(PNG), *DOCUMENTS)
 
 class Unit(Enum):
     METRE = "m"
+
+
+def test_calls_that_came_with_one_id_are_told_apart() -> None:
+    calls = [replace(one, provider_id="same") for one in CALLS]
+    results = [FunctionResult(id=one.id, name=one.name, text="", provider_id="same") for one in calls]
+    said = encoded(USER, Message.of("assistant", *calls), Message.of("tool", *results))["messages"]
+    ids = [entry["id"] for entry in said[1]["tool_calls"]]
+    assert len(set(ids)) == len(calls)
+    assert [entry["tool_call_id"] for entry in said[2:]] == ids
+
+
+def test_mistral_gets_ids_of_nine_characters() -> None:
+    entry = PROVIDERS["mistral"]
+    calls = [replace(CALLS[0], provider_id="call_0fypS1hVX"), replace(CALLS[1], provider_id="D681PevKs")]
+    results = [FunctionResult(id=one.id, name=one.name, text="", provider_id=one.provider_id) for one in calls]
+    messages = (USER, Message.of("assistant", *calls), Message.of("tool", *results))
+    body = entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)
+    ids = [one["id"] for one in body["messages"][1]["tool_calls"]]
+    assert ids == ["call00000", "D681PevKs"]
+    assert [one["tool_call_id"] for one in body["messages"][2:]] == ids
 
 
 @pytest.mark.parametrize("stream", [False, True])

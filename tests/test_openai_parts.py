@@ -6,20 +6,17 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.effects import Request
-from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Opaque, Text
 from fsm_agent.providers.openai_parts import (
+    CallIds,
     arguments_object,
     call_id,
     first_count,
-    offered_functions,
     text_or_none,
     token_logprobs,
     told,
 )
-from fsm_agent.providers.wire import Profile
 from fsm_agent.replies import TokenLogprob
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
@@ -30,6 +27,57 @@ def test_call_and_result_have_one_id() -> None:
     assert call_id(FunctionCall(id="3.0", name="f", arguments_json="", provider_id="x")) == "x"
     assert call_id(FunctionCall(id="3.0", name="f", arguments_json="", provider_id="")) == "call_3_0"
     assert call_id(FunctionResult(id="3.0", name="f", text="")) == "call_3_0"
+
+
+def call(id: str = "", theirs: str | None = None) -> FunctionCall:
+    return FunctionCall(name="f", arguments_json="", id=id, provider_id=theirs)
+
+
+def result(id: str = "", theirs: str | None = None) -> FunctionResult:
+    return FunctionResult(name="f", text="", id=id, provider_id=theirs)
+
+
+class TestCallIds:
+    def test_those_that_fit_are_kept(self) -> None:
+        ids = CallIds()
+        assert [ids.of_call(call("1.0", "a")), ids.of_call(call("1.1"))] == ["a", "call_1_1"]
+        assert [ids.of_result(result("1.1")), ids.of_result(result("1.0", "a"))] == ["call_1_1", "a"]
+        assert ids.of_result(result("9.0", "elsewhere")) == "elsewhere"
+
+    def test_no_two_are_alike_in_a_reply_or_in_a_dialog(self) -> None:
+        ids = CallIds()
+        first = [ids.of_call(call("1.0", "x")), ids.of_call(call("1.1", "x"))]
+        assert len(set(first)) == 2
+        assert [ids.of_result(result("1.1", "x")), ids.of_result(result("1.0", "x"))] == first[::-1]
+        again = ids.of_call(call("3.0", "x"))
+        assert again not in first
+        assert ids.of_result(result("3.0", "x")) == again
+
+    def test_without_ids_of_ours_results_come_in_the_order_of_the_calls(self) -> None:
+        ids = CallIds()
+        for _ in range(2):
+            asked = [ids.of_call(call()), ids.of_call(call())]
+            assert [ids.of_result(result()), ids.of_result(result())] == asked
+        assert ids.of_result(result()) == asked[1]
+
+    def test_a_result_without_an_id_of_ours_is_of_a_call_that_has_none_yet(self) -> None:
+        ids = CallIds()
+        old = ids.of_call(call("1.0", "x"))
+        assert ids.of_result(result("1.0", "x")) == old
+        new = ids.of_call(call("3.0", "x"))
+        assert ids.of_result(result("", "x")) == new
+
+    def test_one_that_is_too_long_is_replaced(self) -> None:
+        ids = CallIds(most=3)
+        assert [ids.of_call(call("1.0", "abc")), ids.of_call(call("1.1", "abcd"))] == ["abc", "call_1"]
+
+    @pytest.mark.parametrize("theirs", ["call_0fypS1hVX", "call_1234", "abc", "ü" * 9, "a" * 10, None])
+    def test_just_so_many_letters_and_digits(self, theirs: str | None) -> None:
+        ids = CallIds(exactly=9)
+        assert ids.of_call(call("1.0", "D681PevKs")) == "D681PevKs"
+        made = ids.of_call(call("1.1", theirs))
+        assert made == "call00001"
+        assert ids.of_result(result("1.1", theirs)) == made
 
 
 @pytest.mark.parametrize(
@@ -43,20 +91,6 @@ def test_call_and_result_have_one_id() -> None:
 )
 def test_arguments_are_an_object(text: str, said: str) -> None:
     assert arguments_object(text) == said
-
-
-@pytest.mark.parametrize("choice", ["auto", "required", "none", "wait"])
-def test_choice_among_functions(choice: str) -> None:
-    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice=choice)
-    assert offered_functions(request, Profile()) == ((ADD, WAIT), choice)
-    alone = ((WAIT,), "required") if choice == "wait" else ((ADD, WAIT), choice)
-    assert offered_functions(request, Profile(named_tool_choice=False)) == alone
-
-
-def test_choice_of_an_unknown_function_is_refused() -> None:
-    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice="subtract")
-    with pytest.raises(UsageError, match=r"tool_choice is 'subtract': .* one of 'add', 'wait' would be right"):
-        offered_functions(request, Profile())
 
 
 OPAQUE = Opaque(wire="w", data={})

@@ -77,6 +77,23 @@ def test_one_conversation_however_it_is_driven(called):
         assert last[3]["content"] == "42"
 
 
+@pytest.mark.parametrize("called", [by_call, by_stream])
+@pytest.mark.parametrize("id", ["call_0", "", None])
+def test_calls_are_told_apart_whatever_ids_they_came_with(called, id):
+    two = asks("add", '{"a": 1, "b": 2}', id)
+    two["tool_calls"] += asks("add", '{"a": 3, "b": 4}', id)["tool_calls"]
+    again = asks("add", '{"a": 5, "b": 6}', id)
+    with StubServer([two, again, "Done."]) as server, agent_of(server) as agent:
+        result = called(agent)
+    assert [f.result for f in result.function_calls] == ["3", "7", "11"]
+    assert len({f.id for f in result.function_calls}) == 3
+    last = server.requests[-1]["messages"]
+    asked = [call["id"] for message in last for call in message.get("tool_calls", ())]
+    answered = {message["tool_call_id"]: message["content"] for message in last if message["role"] == "tool"}
+    assert len(set(asked)) == 3
+    assert [answered[one] for one in asked] == ["3", "7", "11"]
+
+
 @pytest.mark.spec("0.4", "3.13")
 def test_functions_are_withdrawn_by_leaving_out_the_key():
     with StubServer([SAID[0], "42"]) as server, agent_of(server, limits=Limits(rounds=1)) as agent:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import tomllib
+import traceback
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel
 
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
+from fsm_agent.hosted_tools import HostedMCP, WebSearch
 from fsm_agent.registry import registered_agents, scoped_registry
 
 
@@ -41,6 +44,7 @@ CONFIG = {
         "editor": {"model": "openai:gpt-5", "settings": {"temperature": 0}},
     },
 }
+SECRET = {"kind": "mcp", "label": "docs", "url": "ftp://hunter2", "headers": {"x-key": "hunter2"}}
 
 
 @pytest.mark.spec("2.29", "3.24", "3.27")
@@ -140,14 +144,40 @@ def test_what_is_registered_in_a_scope_is_forgotten():
         ({**CONFIG, "limits": {"round": 3}}, "limits.round is unknown: did you mean 'rounds'\\?"),
         ({**CONFIG, "limits": {"rounds": -1}}, "limits.rounds is -1"),
         ({**CONFIG, "settings": {"temprature": 0}}, "settings.temprature is unknown: did you mean 'temperature'\\?"),
+        ({**CONFIG, "settings": {"temperature": "hot"}}, "settings.temperature: Input should be a valid number"),
+        ({**CONFIG, "settings": {"stop": "x"}}, "settings.stop: Input should be a valid tuple"),
+        ({**CONFIG, "settings": {"hosted_tools": [{"kind": "web_serch"}]}}, "settings.hosted_tools.0: .*'web_search'"),
+        ({**CONFIG, "settings": {"hosted_tools": [SECRET]}}, "MCP server 'docs' is none: 'https://host/mcp'"),
         ({"agent_type": "weather"}, "the sub-agent 'forecaster' of 'weather' has no model"),
         ({**CONFIG, "model": 3}, "model: Input should be a valid string \\(given: 3\\)"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(config, says):
     weather()
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=says) as caught:
         build_agent(config)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_settings_and_hosted_tools_can_be_written_in_toml():
+    weather()
+    settings = """
+        stop = ["END"]
+        [[hosted_tools]]
+        kind = "web_search"
+        allowed_domains = ["example.com"]
+        [[hosted_tools]]
+        kind = "mcp"
+        label = "docs"
+        url = "https://example.com/mcp"
+        headers = {x = "y"}
+    """
+    agent = build_agent({**CONFIG, "settings": tomllib.loads(settings)})
+    hosted = (
+        WebSearch(allowed_domains=("example.com",)),
+        HostedMCP("docs", "https://example.com/mcp", headers={"x": "y"}),
+    )
+    assert agent.agents["forecaster"].settings == Settings(stop=("END",), hosted_tools=hosted)
 
 
 def test_a_group_that_is_one_string_is_a_mistake():

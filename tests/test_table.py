@@ -79,7 +79,7 @@ def test_rules_need_no_machine():
 
 
 @pytest.mark.spec("1.27", "3.1")
-def test_the_model_is_checked_in_every_configuration_within_small_limits():
+def test_the_model_is_checked_in_every_configuration_within_small_limits(capsys):
     """Breadth-first over all that can happen with budgets of one, with what happened beyond them merged."""
 
     def replies(call: AgentCall) -> list[Reply]:
@@ -136,7 +136,8 @@ def test_the_model_is_checked_in_every_configuration_within_small_limits():
             if configuration(call) not in known:
                 known.add(configuration(call))
                 waiting.append(call.record)
-    print(f"{len(known)} configurations, {steps} steps")
+    with capsys.disabled():
+        print(f"\n{len(known)} configurations of an agent call checked, {steps} steps")
     assert len(known) > 500
     assert reasons == set(Reason) - {Reason.TOO_DEEP}
 

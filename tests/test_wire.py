@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply
-from fsm_agent.providers.wire import EventStream, ServerEvent, read_json
+from fsm_agent.messages import Message
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers.wire import EventStream, ServerEvent, merged, read_json
 
 
 def events(body: bytes, piece: int | None = None, **options: int) -> list[ServerEvent]:
@@ -136,3 +142,29 @@ def test_json_of_providers_is_read(data: bytes, value: object) -> None:
 def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # any message
         read_json(data)
+
+
+@pytest.mark.parametrize(
+    ("body", "extras", "whole"),
+    [
+        ({"a": 1}, [], {"a": 1}),
+        ({"a": {"b": 1, "c": {"d": 1}}}, [{"a": {"c": {"e": 2}}}], {"a": {"b": 1, "c": {"d": 1, "e": 2}}}),
+        ({"a": [1, 2], "b": 1}, [{"a": [3], "b": None}], {"a": [3], "b": None}),
+        ({"a": {"b": 1}}, [{"a": 1}, {"a": {"c": 2}}], {"a": {"c": 2}}),
+        ({"a": 1}, [{"a": {"b": 1}}], {"a": {"b": 1}}),
+    ],
+)
+def test_objects_are_merged_and_all_else_is_replaced(body: Any, extras: Any, whole: Any) -> None:
+    before = json.dumps([body, extras])
+    assert merged(body, *extras) == whole
+    assert json.dumps([body, extras]) == before
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_extra_bodies_are_merged_alike_on_all_wires(name: str) -> None:
+    entry = PROVIDERS[name]
+    kept = replace(entry.profile_of("m"), extra_body={"x": {"of": "profile", "a": [1]}, "list": [1], "s": 1})
+    settings = Settings(extra_body={"x": {"b": {"c": 1}}, "list": [2], "s": None})
+    request = Request(messages=(Message.of("user", "hi"),), settings=settings)
+    body = entry.codec.encode(request, model="m", profile=kept, stream=False)
+    assert (body["x"], body["list"], body["s"]) == ({"of": "profile", "a": [1], "b": {"c": 1}}, [2], None)

@@ -9,15 +9,15 @@ from typing import Any, Literal
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
+from fsm_agent.providers.adaptations import adaptations, offered_functions, tells_schema
 from fsm_agent.providers.anthropic_cache import with_breakpoints
 from fsm_agent.providers.anthropic_dialog import DialogInTurns
 from fsm_agent.providers.anthropic_reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic_schemas import ClosedSchema, SchemaLimits, closed_schema
-from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.failures import failure, unreadable
-from fsm_agent.providers.openai_parts import offered_functions
+from fsm_agent.providers.anthropic_tools import betas, hosted_tools
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.schemas import schema_in_words
-from fsm_agent.providers.wire import Profile, read_json
+from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
 
 VERSION = "2023-06-01"
@@ -33,7 +33,6 @@ class AnthropicProfile(Profile):
     default_max_tokens: int = 16_000  # the wire demands a limit; more is not waited for without a stream
     reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how its effort is said; None: it does not reason
     reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how it is told not to; None: it must
-    forced_functions: bool = True  # takes "required" and named functions
     temperature_with_top_p: bool = False  # otherwise the latter is left out beside the former
     system_in_dialog: bool = False  # takes system messages behind others
 
@@ -74,18 +73,30 @@ class Anthropic:
             body["system"] = system
         if dialog.container:
             body["container"] = dialog.container
-        body |= _tools(request, model, own, limits) if request.functions else _withdrawn(dialog)
+        is_offered = request.functions or settings.hosted_tools
+        body |= _tools(request, model, own, limits) if is_offered else _withdrawn(dialog)
         body |= _reasoning(settings, max_tokens, model, own)
         if closed is not None:
             form = {"type": "json_schema", "schema": closed.schema}
             body["output_config"] = {**body.get("output_config", {}), "format": form}
-        body |= _settings(settings, model, own, thinks=settings.reasoning_effort not in (None, "none"))
+        body |= _settings(settings, model, own)
         if stream:
             body["stream"] = True
-        extra = {**profile.extra_body, **settings.extra_body}
+        extra = merged(profile.extra_body, settings.extra_body)
         if settings.cache is not None:
-            body = with_breakpoints(body, settings.cache, there=dialog.breakpoints + ("cache_control" in extra))
-        return {**body, **extra}
+            body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
+        return merged(body, extra)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        own = _own(profile)
+        words = request.output.schema is not None and _native(request, own, SchemaLimits()) is None
+        settings = _taken(request.settings, own)
+        return adaptations(request, own, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """What tools need that are not for everybody yet."""
+        return dict(betas(request.settings.hosted_tools, profile))
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response.
@@ -93,19 +104,7 @@ class Anthropic:
         Raises:
             ProviderError: It is an error, or no reply.
         """
-        if not 200 <= status < 300:
-            raise failure(status, headers, body)
-        try:
-            document = read_json(body)
-        except ValueError:
-            if body.lstrip().startswith((b"data:", b"event:", b": ")):  # streamed, though nobody asked for it
-                decoder = self.decoder(headers)
-                decoder.feed(body)
-                return decoder.finish()
-            raise unreadable("the reply is no JSON", headers, body) from None
-        reply = ReplyInBlocks(headers)
-        reply.take_whole(document)
-        return reply.finished()
+        return whole_reply(self, ReplyInBlocks(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
         """A decoder for one streamed response of status 200."""
@@ -121,7 +120,7 @@ def _own(profile: Profile) -> AnthropicProfile:
 def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:
     """The answer's schema as the service enforces it; None when there is none, or it has to be told in words."""
     schema = request.output.schema
-    if schema is None or not profile.native_schema or (request.functions and not profile.schema_with_functions):
+    if schema is None or tells_schema(request, profile):
         return None
     closed = closed_schema(schema)
     return closed if closed is not None and limits.take(closed, of_function=False) else None
@@ -133,7 +132,10 @@ def _tools(request: Request, model: str, profile: AnthropicProfile, limits: Sche
     if choice not in ("auto", "none"):
         _refuse_force(request, model, profile)
         tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
-    said: dict[str, Any] = {"tools": [_tool(function, profile, limits) for function in functions]}
+    hosted = hosted_tools(request.settings.hosted_tools, model, profile)
+    said: dict[str, Any] = {"tools": [*[_tool(function, profile, limits) for function in functions], *hosted.tools]}
+    if hosted.servers:
+        said["mcp_servers"] = hosted.servers
     if request.settings.parallel_function_calls is False and choice != "none":
         return {**said, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
     return {**said, "tool_choice": tool_choice}
@@ -141,11 +143,6 @@ def _tools(request: Request, model: str, profile: AnthropicProfile, limits: Sche
 
 def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> None:
     choice, effort = request.tool_choice, request.settings.reasoning_effort
-    if not profile.forced_functions:
-        raise UsageError(
-            f"the model {model!r} cannot be made to call a function, and tool_choice is {choice!r}: "
-            "'auto' would be right"
-        )
     if profile.reasoning == "budget" and effort not in (None, "none"):
         raise UsageError(
             f"the model {model!r} cannot be made to call a function while it reasons: tool_choice is {choice!r} "
@@ -194,14 +191,19 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _settings(settings: Settings, model: str, profile: AnthropicProfile, *, thinks: bool) -> dict[str, Any]:
+def _taken(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
+    """The settings of sampling that are said: who thinks takes none, and there never is a seed."""
+    if not profile.temperature or settings.reasoning_effort not in (None, "none"):
+        return frozenset()
+    has_both = settings.temperature is None or profile.temperature_with_top_p
+    return frozenset(["temperature", "top_p"] if has_both else ["temperature"])
+
+
+def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
     if settings.top_logprobs is not None:
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
     said: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
-    if profile.temperature and not thinks:  # who thinks takes no sampling settings
-        said["temperature"] = settings.temperature
-        if settings.temperature is None or profile.temperature_with_top_p:
-            said["top_p"] = settings.top_p
+    said |= {name: getattr(settings, name) for name in _taken(settings, profile)}
     return {name: value for name, value in said.items() if value is not None}

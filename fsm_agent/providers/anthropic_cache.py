@@ -17,21 +17,34 @@ _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"}) 
 Block = dict[str, Any]
 
 
-def with_breakpoints(body: Mapping[str, Any], ttl: str, *, there: int) -> dict[str, Any]:
+def with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any], *, there: int) -> dict[str, Any]:
     """The request with breakpoints at the end of its messages, its system prompt and its functions.
 
     Args:
         body: The request; it is not changed.
         ttl: How long to keep it: "5m", which is the default, or "1h".
+        extra: What will be merged into it: what that replaces gets no breakpoint, and those in it are counted.
         there: How many breakpoints it has already; when none is left, the first of these three go before the others.
     """
     mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
     marked = dict(body)
+    there += _count(extra)
     for key, place in (("messages", _marked_turns), ("system", _marked_blocks), ("tools", _marked_tools)):
-        if there < MOST and key in body and (now := place(body[key], mark)) is not None:
+        if there < MOST and key in body and key not in extra and (now := place(body[key], mark)) is not None:
             marked[key] = now
             there += 1
     return marked
+
+
+def _count(extra: Mapping[str, Any]) -> int:
+    """How many breakpoints are in it: at its top, or on blocks of the three lists and on those in messages."""
+    listed = [block for key in ("messages", "system", "tools") for block in _entries(extra.get(key))]
+    blocks = [extra, *listed, *[block for entry in listed for block in _entries(entry.get("content"))]]
+    return sum("cache_control" in block for block in blocks)
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def _marked_turns(turns: Sequence[Block], mark: Block) -> list[Block] | None:

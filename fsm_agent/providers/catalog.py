@@ -18,7 +18,21 @@ from typing import Any
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
 from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.model_families import CLAUDE_MODELS, GEMINI_MODELS, OPENAI_MODELS, Overrides
+from fsm_agent.providers.model_families import (
+    CLAUDE_MODELS,
+    CLAUDE_TOOLS,
+    DEEPSEEK_MODELS,
+    GEMINI_MODELS,
+    GEMINI_TOOLS_BESIDE,
+    GOOGLE_TOOLS,
+    KIMI_MODELS,
+    OPENAI_MODELS,
+    OPENAI_SEARCH_MODELS,
+    OPENAI_TOOLS,
+    OPENAI_TOOLS_OF_MODELS,
+    QWEN_MODELS,
+    Overrides,
+)
 from fsm_agent.providers.openai_chat import OpenAIChat
 from fsm_agent.providers.openai_responses import OpenAIResponses
 from fsm_agent.providers.wire import Codec, Profile
@@ -33,6 +47,7 @@ class Provider:
     base_url: str | None = None  # None: the caller's or a variable's
     base_url_variable: str | None = None
     base_path: str = ""  # behind a caller's base URL that has no path of its own
+    base_path_always: bool = False  # behind every one that does not end in a version, as the maker's own SDK has it
     key_variables: tuple[str, ...] = ()  # the first that is set; none: no key unless one is given
     key_is_optional: bool = False
     key_header: str | None = None  # carries the key as it is, instead of the codec's header
@@ -72,22 +87,37 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
 
-_OPENAI_WIRES: Mapping[str, Codec] = {"openai": OpenAIResponses(), "openai-chat": CHAT}
-_GEMINI = GeminiProfile(strict_functions=False, logprobs=False)
+RESPONSES = OpenAIResponses()
+_GEMINI = GeminiProfile(strict_functions=False, logprobs=False, hosted_tools=GOOGLE_TOOLS)
+
+
+def _openai(name: str, codec: Codec, profile: Profile, models: Overrides) -> Provider:
+    return Provider(
+        name=name,
+        codec=codec,
+        base_url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        base_url_variable="OPENAI_BASE_URL",
+        profile=profile,
+        models=(*OPENAI_MODELS, *models),
+    )
+
+
+def _azure(name: str, codec: Codec, **facts: Any) -> Provider:
+    return Provider(
+        name=name,
+        codec=codec,
+        key_variables=("AZURE_OPENAI_API_KEY",),
+        key_header="api-key",
+        base_url_variable="AZURE_OPENAI_ENDPOINT",
+        base_path="/openai/v1",
+        **facts,
+    )
+
 
 _BUILT_IN = (
-    *[
-        Provider(
-            name=name,
-            codec=codec,
-            base_url="https://api.openai.com/v1",
-            key_variables=("OPENAI_API_KEY",),
-            base_url_variable="OPENAI_BASE_URL",
-            profile=_OPENAI,
-            models=OPENAI_MODELS,
-        )
-        for name, codec in _OPENAI_WIRES.items()
-    ],
+    _openai("openai", RESPONSES, replace(_OPENAI, hosted_tools=OPENAI_TOOLS), OPENAI_TOOLS_OF_MODELS),
+    _openai("openai-chat", CHAT, _OPENAI, OPENAI_SEARCH_MODELS),
     Provider(
         name="anthropic",
         codec=Anthropic(),
@@ -95,7 +125,10 @@ _BUILT_IN = (
         key_variables=("ANTHROPIC_API_KEY",),
         base_url_variable="ANTHROPIC_BASE_URL",
         base_path="/v1",
-        profile=AnthropicProfile(logprobs=False, temperature=False, system_in_dialog=True),  # of the newest models
+        base_path_always=True,
+        profile=AnthropicProfile(  # of the newest models
+            logprobs=False, temperature=False, system_in_dialog=True, hosted_tools=CLAUDE_TOOLS
+        ),
         models=CLAUDE_MODELS,
     ),
     Provider(
@@ -105,8 +138,8 @@ _BUILT_IN = (
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
         base_url_variable="GOOGLE_BASE_URL",
         base_path="/v1beta",
-        profile=_GEMINI,
-        models=GEMINI_MODELS,
+        profile=replace(_GEMINI, hosted_with_functions="announced"),
+        models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE),
     ),
     # With an express key; else the caller's address of a project and place, and an access token as the key.
     Provider(
@@ -115,19 +148,23 @@ _BUILT_IN = (
         base_url="https://aiplatform.googleapis.com/v1/publishers/google",
         key_variables=("VERTEX_API_KEY", "GOOGLE_API_KEY"),
         base_url_variable="VERTEX_BASE_URL",
-        profile=replace(_GEMINI, logprobs=True),
-        models=(*GEMINI_MODELS, ("gemini-[3-9]*", {"logprobs": False})),
+        profile=replace(_GEMINI, logprobs=True, blocked_domains=True, hosted_with_functions="plain"),
+        models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE, ("gemini-[3-9]*", {"logprobs": False})),
     ),
-    _chat(
+    _azure(
         "azure",
-        None,
-        "AZURE_OPENAI_API_KEY",
-        key_header="api-key",
-        base_url_variable="AZURE_OPENAI_ENDPOINT",
-        base_path="/openai/v1",
+        CHAT,
         profile=_OPENAI,
         # https://github.com/pydantic/pydantic-ai/issues/6593
         models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
+    ),
+    _azure(
+        "azure-responses",
+        RESPONSES,
+        profile=replace(
+            _OPENAI, hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
+        ),
+        models=OPENAI_MODELS,
     ),
     _chat("github", "https://models.github.ai/inference", "GITHUB_API_KEY", "GITHUB_TOKEN", models=OPENAI_MODELS),
     _chat(
@@ -162,28 +199,46 @@ _BUILT_IN = (
         "DEEPSEEK_API_KEY",
         # "This response_format type is unavailable now"; `strict` at its beta address only.
         profile=replace(_THINKS_ALOUD, native_schema=False, images=False),
-        models=(
-            ("deepseek-reasoner*", {"named_tool_choice": False, "logprobs": False}),
-            ("deepseek-v4-*", {"named_tool_choice": False}),
-        ),
+        models=DEEPSEEK_MODELS,
     ),
     _chat(
         "mistral",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         # 422 for what it does not know; usage comes unasked: https://github.com/dnakov/anon-kode/issues/53
-        profile=Profile(stream_usage=False, logprobs=False, seed_name="random_seed", reasoning_name="thinking"),
+        # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": https://github.com/karthink/gptel/issues/1203
+        profile=Profile(
+            stream_usage=False, logprobs=False, seed_name="random_seed", reasoning_name="thinking", call_id_chars=9
+        ),
     ),
     _chat("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+    # Recorded there; its other tools have other options than OpenAI's.
+    Provider(
+        name="xai-responses",
+        codec=RESPONSES,
+        base_url="https://api.x.ai/v1",
+        key_variables=("XAI_API_KEY",),
+        profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"}),
+    ),
     *[
-        _chat(name, "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "MOONSHOTAI_API_KEY", profile=_THINKS_ALOUD)
+        _chat(
+            name,
+            "https://api.moonshot.ai/v1",
+            "MOONSHOT_API_KEY",
+            "MOONSHOTAI_API_KEY",
+            profile=replace(_THINKS_ALOUD, required_tool_choice=False, named_tool_choice=False),
+            models=KIMI_MODELS,
+        )
         for name in ("moonshot", "moonshotai")
     ],
     _chat(
         "zai",
         "https://api.z.ai/api/paas/v4",
         "ZAI_API_KEY",
-        profile=replace(_THINKS_ALOUD, native_schema=False, named_tool_choice=False, logprobs=False),
+        # tool_choice is "auto" or nothing: https://docs.z.ai/api-reference/llm/chat-completion (November 2026)
+        profile=replace(
+            _THINKS_ALOUD, native_schema=False, named_tool_choice=False, required_tool_choice=False, logprobs=False
+        ),
     ),
     _chat(
         "alibaba",
@@ -192,6 +247,7 @@ _BUILT_IN = (
         "ALIBABA_API_KEY",
         base_url_variable="DASHSCOPE_BASE_URL",
         profile=_LOOSE,
+        models=QWEN_MODELS,
     ),
     _chat(
         "perplexity",

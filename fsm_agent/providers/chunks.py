@@ -73,6 +73,11 @@ class ChunkDecoder:
         self._is_done = False
         self._error: ProviderError | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream said that nothing more comes."""
+        return self._is_done
+
     def feed(self, data: bytes) -> list[Delta]:
         """What the next bytes add to the reply.
 

@@ -19,6 +19,8 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
+from fsm_agent.key_patterns import KEY_LIKE
+from fsm_agent.providers.error_codes import judged, status_of
 from fsm_agent.providers.wire import read_json
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
@@ -36,7 +38,6 @@ class Rule(NamedTuple):
     error: type[ProviderError]
     retryable: bool | None = None  # None: as the server, the class or the status says
     statuses: frozenset[int] = frozenset()
-    codes: frozenset[str] = frozenset()  # lower-case; the provider's code or type
     words: re.Pattern[str] | None = None  # in its message
 
 
@@ -44,47 +45,30 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-# Read from the top; the first that matches counts.  The wordings are from recorded replies and from the
-# services' public documentation (2026-11); they matter where status and code do not say enough.
+# Read from the top, where no code says enough; the first that matches counts.  The wordings are from recorded
+# replies and from the services' public documentation (2026-11).
 RULES = (
     Rule(
         ContextTooLong,
         statuses=frozenset({413}),
-        codes=frozenset(
-            {
-                *("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"),
-                *("model_context_window_exceeded", "request_too_large", "tokens_limit_reached"),
-            }
-        ),
         words=_words(
             r"maximum (context|prompt) length|(context|prompt|input token count)[^.]{0,40} exceed"
             r"|exceed[^.]{0,60}(context (length|window|size|limit)|maximum number of tokens|token limit)"
             r"|(prompt|input|request) is too long|request too large|tokens? \+ .max_new_tokens. must be"
         ),
     ),
-    # A reply that the server could not read from its own model: asking again may well help.
-    Rule(
-        BadReply,
-        codes=frozenset({"tool_use_failed", "json_validate_failed"}),
-        words=_words(r"output that does not match the expected"),
-    ),
+    # A reply that the server could not read from its own model.
+    Rule(BadReply, words=_words(r"output that does not match the expected")),
     # llama.cpp answers 500 to what is the caller's mistake.
     Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
     Rule(
         RateLimited,
         retryable=False,
-        codes=frozenset(
-            {
-                *("insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error"),
-                *("billing_hard_limit_reached", "billing_not_active", "billing_error"),
-            }
-        ),
         words=_words(r"insufficient (balance|credits)|credit balance is too low"),
     ),
     Rule(
         AuthFailed,
         statuses=frozenset({401, 403}),
-        codes=frozenset({"invalid_api_key", "authentication_error", "permission_error", "unauthenticated"}),
         words=_words(r"(incorrect|invalid) api key|api key (is )?(not valid|invalid)"),
     ),
     Rule(RateLimited, statuses=frozenset({429})),
@@ -92,27 +76,6 @@ RULES = (
     Rule(Overloaded, statuses=frozenset({500, 502, 503, 504, 520, 521, 522, 523, 529})),
 )
 
-# Inside a 200 response there is no status: the one that the provider would have given with these words.
-STATUS_OF = {
-    "invalid_request_error": 400,
-    "invalid_argument": 400,
-    "content_filter": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "timeout_error": 408,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "resource_exhausted": 429,
-    "insufficient_quota": 429,
-    "overloaded_error": 529,
-}
-
-_KEYS = re.compile(
-    r"\b(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8)[-_][A-Za-z0-9_-]{12,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}|\bya29\.[A-Za-z0-9._-]{16,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9._-]{10,}"
-    r"|\b[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
-)
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,500})</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
@@ -145,8 +108,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
     """The error that stands inside a response of status 200: its JSON, or what is there instead."""
     report = _read(document)
-    said = [report.status, *(STATUS_OF.get(code.lower()) for code in report.codes)]
-    return _error(200, next((status for status in said if status), 500), headers, report)
+    # Without a status there is the one that the provider would have given with these words.
+    return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
@@ -162,23 +125,18 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
     """The typed error; ``meant`` is the status that counts, ``status`` the one that came."""
-    codes = {code.lower() for code in report.codes}
     message = report.message[: 4 * MAX_MESSAGE]
-    rule = next(
-        (
-            rule
-            for rule in RULES
-            if meant in rule.statuses or codes & rule.codes or (rule.words and rule.words.search(message))
-        ),
-        Rule(ProviderError),
-    )
-    retryable = rule.retryable if rule.retryable is not None else rule.error.retryable_by_nature
+    meaning = judged(report.codes)
+    matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
+    rule = next(matching, Rule(ProviderError)) if meaning is None else meaning
+    kind = rule.error or ProviderError
+    retryable = rule.retryable if rule.retryable is not None else kind.retryable_by_nature
     if retryable is None:
         retryable = meant in RETRYABLE_STATUS or headers.get("x-should-retry") == "true"
     retryable = retryable and headers.get("x-should-retry") != "false"
     words = [code for code in report.codes if not code.isdigit()]
     delay_s = _retry_after_s(headers)
-    return rule.error(
+    return kind(
         _shown(message) or f"HTTP {status} with nothing said",
         status=status,
         code=_shown(next(iter(words or report.codes), "")[:100]) or None,
@@ -293,5 +251,5 @@ def _page_text(body: bytes) -> str:
 
 def _shown(text: str) -> str:
     """A provider's text, bounded, and without anything that looks like a key."""
-    text = _KEYS.sub(lambda key: f"{key[0][:4]}***", text).strip()
+    text = KEY_LIKE.sub(lambda key: f"{key[0][:4]}***", text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -10,13 +10,15 @@ from urllib.parse import quote
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
+from fsm_agent.providers.adaptations import CHOICES, adaptations, offered_functions, taken_settings, tells_schema
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.gemini_contents import DialogInContents
 from fsm_agent.providers.gemini_reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini_schema import gemini_schema
-from fsm_agent.providers.openai_parts import offered_functions, told
+from fsm_agent.providers.gemini_tools import check_name, hosted_tools
+from fsm_agent.providers.openai_parts import told
 from fsm_agent.providers.schemas import schema_in_words
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
 
 # What a model's name can begin with when it says all of where the model is.
@@ -37,6 +39,9 @@ class GeminiProfile(Profile):
     reasoning: Literal["level", "budget"] | None = "level"  # how its effort is said; None: it does not reason
     reasoning_off: bool = False  # can be told not to
     media_in_results: bool = True  # takes images and documents in what a function returned, not only behind it
+    blocked_domains: bool = False  # takes them for a web search
+    # How it runs tools of its own beside functions: when that is announced, or without more; None: it does not.
+    hosted_with_functions: Literal["announced", "plain"] | None = None
 
 
 class Gemini:
@@ -65,15 +70,13 @@ class Gemini:
         return {"x-goog-api-key": api_key}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
-        """The request's JSON body; ``extra_body`` is merged into it object by object, its tools are added.
+        """The request's JSON body.
 
         Raises:
             UsageError: The request needs what the wire or, as the profile says, the model cannot take.
         """
         schema, messages = request.output.schema, request.messages
-        in_words = schema is not None and not (
-            profile.native_schema and (profile.schema_with_functions or not request.functions)
-        )
+        in_words = tells_schema(request, profile)
         if schema is not None and in_words:
             messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
         own = _own(profile)
@@ -84,14 +87,22 @@ class Gemini:
             contents.insert(0, {"role": "user", "parts": system})
         elif system:
             body["systemInstruction"] = {"parts": system}
-        if request.functions:
-            body |= _tools(request, profile)
+        body |= _tools(request, model, own)
         config = _settings(request.settings, model, own)
         if schema is not None and not in_words:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": gemini_schema(schema)}
         if config:
             body["generationConfig"] = config
-        return _merged(_merged(body, profile.extra_body), request.settings.extra_body)
+        return merged(body, profile.extra_body, request.settings.extra_body)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model cannot take it."""
+        words, settings = tells_schema(request, profile), taken_settings(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response.
@@ -106,21 +117,31 @@ class Gemini:
         return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
-def _tools(request: Request, profile: Profile) -> dict[str, Any]:
+def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    hosted = hosted_tools(request.settings.hosted_tools, model, profile, takes_blocked=profile.blocked_domains)
+    if not request.functions:
+        return {"tools": hosted} if hosted else {}
     functions, choice = offered_functions(request, profile)
     modes = {"auto": "VALIDATED" if profile.strict_functions else "AUTO", "required": "ANY", "none": "NONE"}
     calling: dict[str, Any] = {"mode": modes.get(choice, "ANY")}
-    if choice not in modes:
+    if choice not in CHOICES:
         calling["allowedFunctionNames"] = [choice]
     if request.settings.parallel_function_calls is False:
         raise UsageError("Gemini has no way to ask for one function at a time, and parallel_function_calls is False")
+    config: dict[str, Any] = {"functionCallingConfig": calling}
+    if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
+        if profile.hosted_with_functions is None:
+            raise UsageError(f"the model {model!r} takes no tools of its provider beside functions: leave one kind out")
+        if profile.hosted_with_functions == "announced":
+            config["includeServerSideToolInvocations"] = True
     return {
-        "tools": [{"functionDeclarations": [_declaration(function) for function in functions]}],
-        "toolConfig": {"functionCallingConfig": calling},
+        "tools": [{"functionDeclarations": [_declaration(function) for function in functions]}, *hosted],
+        "toolConfig": config,
     }
 
 
 def _declaration(function: Function) -> dict[str, Any]:
+    check_name(function)
     described = {"description": function.description} if function.description else {}
     return {"name": function.name, **described, "parametersJsonSchema": gemini_schema(function.parameters)}
 
@@ -136,9 +157,10 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    taken = taken_settings(profile)
     said = {
-        "temperature": settings.temperature if profile.temperature else None,
-        "topP": settings.top_p if profile.temperature else None,
+        "temperature": settings.temperature if "temperature" in taken else None,
+        "topP": settings.top_p if "top_p" in taken else None,
         "maxOutputTokens": settings.max_tokens,
         "stopSequences": list(settings.stop) or None,
         "seed": settings.seed,
@@ -164,17 +186,3 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
     if effort not in BUDGETS:
         raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, BUDGETS))} would be right")
     return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
-
-
-def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """``more`` in ``body``: objects are merged, tools are added, the rest is replaced."""
-    merged = dict(body)
-    for key, value in more.items():
-        known = merged.get(key)
-        if isinstance(known, dict) and isinstance(value, Mapping):
-            merged[key] = _merged(known, value)
-        elif key == "tools" and isinstance(known, list) and isinstance(value, list):
-            merged[key] = [*known, *value]
-        else:
-            merged[key] = value
-    return merged

@@ -38,6 +38,33 @@ OPENAI_MODELS: Overrides = (
     ("gpt-5.1-codex*", _REASONS),
 )
 
+# Types of tools on the wire, by kind, and the models that differ from their maker's newest (November 2026):
+# https://developers.openai.com/api/docs/guides/tools, https://platform.claude.com/docs/en/agents-and-tools.
+OPENAI_TOOLS = {
+    "web_search": "web_search",
+    "code_execution": "code_interpreter",
+    "computer_use": "computer",
+    "mcp": "mcp",
+}
+OPENAI_TOOLS_OF_MODELS: Overrides = (
+    ("computer-use-preview*", {"hosted_tools": {"computer_use": "computer_use_preview"}}),
+)
+OPENAI_SEARCH_MODELS: Overrides = tuple(
+    [
+        (pattern, {"hosted_tools": {"web_search": "web_search_options"}})
+        for pattern in ("*-search-preview*", "*-search-api*")
+    ]
+)
+CLAUDE_TOOLS = {
+    "web_search": "web_search_20250305",
+    "code_execution": "code_execution_20250825",
+    "computer_use": "computer_toolset_20260801",
+    "mcp": "mcp_toolset",
+}
+_COMPUTER_2024 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_20250124"}}
+_COMPUTER_2025 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_20251124"}}
+_NOT_FORCED = {"required_tool_choice": False, "named_tool_choice": False}
+
 # Anthropic's documentation of models, pydantic-ai's profiles and public guides to migration (November 2026).
 _BY_BUDGET = {"reasoning": "budget", "temperature": True, "system_in_dialog": False}
 _BEFORE_SCHEMAS = {
@@ -45,6 +72,7 @@ _BEFORE_SCHEMAS = {
     "native_schema": False,
     "strict_functions": False,
     "temperature_with_top_p": True,
+    **_COMPUTER_2024,
 }
 CLAUDE_MODELS: Overrides = (
     ("claude-3-*", {**_BEFORE_SCHEMAS, "reasoning": None, "default_max_tokens": 4_096}),
@@ -52,18 +80,34 @@ CLAUDE_MODELS: Overrides = (
     ("claude-3-7-*", {"reasoning": "budget", "default_max_tokens": 16_000}),
     ("claude-*-4-0*", _BEFORE_SCHEMAS),
     ("claude-*-4-20250514", _BEFORE_SCHEMAS),
-    ("claude-*-4-[15]*", _BY_BUDGET),
-    ("claude-*-4-6*", {"temperature": True, "system_in_dialog": False}),
-    ("claude-opus-4-7*", {"system_in_dialog": False}),
+    ("claude-*-4-[15]*", {**_BY_BUDGET, **_COMPUTER_2024}),
+    ("claude-opus-4-5*", _COMPUTER_2025),
+    ("claude-*-4-6*", {"temperature": True, "system_in_dialog": False, **_COMPUTER_2025}),
+    ("claude-opus-4-7*", {"system_in_dialog": False, **_COMPUTER_2025}),
     ("claude-sonnet-5", {"system_in_dialog": False}),
     ("claude-sonnet-5-5*", {"reasoning_off": "between_tools"}),
-    ("claude-opus-5-5*", {"reasoning_off": None, "forced_functions": False}),
+    ("claude-opus-5-5*", {"reasoning_off": None, **_NOT_FORCED}),
     ("claude-fable-*", {"reasoning_off": None}),
-    ("claude-fable-5-[1-9]*", {"forced_functions": False}),
+    ("claude-fable-5-[1-9]*", _NOT_FORCED),
     ("claude-mythos-*", {"reasoning_off": None}),
-    ("claude-mythos-5-[1-9]*", {"forced_functions": False}),
-    ("claude-mythos-preview*", {"forced_functions": False}),
+    ("claude-mythos-5-[1-9]*", _NOT_FORCED),
+    ("claude-mythos-preview*", {**_NOT_FORCED, **_COMPUTER_2025}),
 )
+
+# Beside functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
+GOOGLE_TOOLS = {"web_search": "googleSearch", "code_execution": "codeExecution", "computer_use": "computerUse"}
+GEMINI_TOOLS_BESIDE: Overrides = (("gemini-[12]*", {"hosted_with_functions": None}),)
+
+# Who thinks must not be made to call, measured by others: "tool_choice 'required' is incompatible with thinking
+# enabled", except by K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode does
+# not support this tool_choice" (https://github.com/deepseek-ai/DeepSeek-V3/issues/1376, August 2026); "does not
+# support being set to required or object in thinking mode" (https://github.com/cloudwego/eino/issues/994, April 2026).
+KIMI_MODELS: Overrides = (("kimi-k3*", {"required_tool_choice": True}),)
+DEEPSEEK_MODELS: Overrides = (
+    ("deepseek-reasoner*", {**_NOT_FORCED, "logprobs": False}),
+    ("deepseek-v4-*", _NOT_FORCED),
+)
+QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9]*", "*-thinking*", "qwq-*")])
 
 # From recordings and, for logprobs, Gemma and schemas beside functions, public reports (November 2026).
 GEMINI_MODELS: Overrides = (

@@ -11,13 +11,23 @@ from pydantic_core import from_json
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.hosted_tools import HostedTool, WebSearch
+from fsm_agent.messages import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.parsing import Output
+from fsm_agent.providers.adaptations import (
+    CHOICES,
+    adaptations,
+    offered_functions,
+    taken_settings,
+    tells_schema,
+)
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.hosting import location, said_options, wire_type
 from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
+from fsm_agent.providers.openai_parts import CallIds
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
 
 
@@ -41,15 +51,15 @@ class OpenAIChat:
             UsageError: The request needs what the profile says that the model cannot take.
         """
         schema = request.output.schema
-        in_words = schema is not None and not (
-            profile.native_schema and (profile.schema_with_functions or not request.functions)
-        )
+        in_words = tells_schema(request, profile)
         messages = list(_messages(request.messages, model, profile))
         if schema is not None and in_words:
             _tell(messages, schema_in_words(schema, with_functions=bool(request.functions)), profile)
         body: dict[str, Any] = {"model": model, "messages": messages}
         if request.functions:
             body |= _tools(request, profile)
+        for tool in request.settings.hosted_tools:
+            body |= _hosted_tool(tool, model, profile)
         if schema is not None and not in_words:
             body["response_format"] = _response_format(request.output, schema, profile)
         body |= _settings(request.settings, model, profile)
@@ -57,7 +67,16 @@ class OpenAIChat:
             body["stream"] = True
             if profile.stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        return {**body, **profile.extra_body, **request.settings.extra_body}
+        return merged(body, profile.extra_body, request.settings.extra_body)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model cannot take it."""
+        words, settings = tells_schema(request, profile), taken_settings(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response.
@@ -74,44 +93,43 @@ class OpenAIChat:
 
 def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iterator[dict[str, Any]]:
     """All entries.  Those of role 'tool' take only text: what functions returned beside it stands behind a round."""
+    ids = CallIds(exactly=profile.call_id_chars)
     beside: list[Any] = []
     for message in messages:
-        if beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+        results = [(part, ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
+        if beside and not results:
             yield {"role": "user", "content": beside}
             beside = []
-        yield from _entries(message, model, profile)
-        if message.role != "assistant":
-            beside += _attached(message, model, profile)
+        # An empty string is refused as null by some services.
+        yield from [{"role": "tool", "tool_call_id": id, "content": result.text or "{}"} for result, id in results]
+        if message.role == "assistant":
+            yield _assistant(message, profile, ids)
+            continue
+        if (entry := _said(message, len(results), model, profile)) is not None:
+            yield entry
+        beside += [entry for result, id in results for entry in _attached(result, id, model, profile)]
     if beside:
         yield {"role": "user", "content": beside}
 
 
-def _entries(message: Message, model: str, profile: Profile) -> Iterator[dict[str, Any]]:
-    results = [part for part in message.parts if isinstance(part, FunctionResult)]
-    for result in results:
-        # An empty string is refused as null by some services.
-        yield {"role": "tool", "tool_call_id": _wire_id(result), "content": result.text or "{}"}
+def _said(message: Message, results: int, model: str, profile: Profile) -> dict[str, Any] | None:
+    """What a message that is not the model's says beside so many results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
-        yield {"role": profile.system_role, "content": content}
-    elif message.role == "assistant":
-        yield _assistant(message, profile)
-    elif message.role == "user" and not (results and len(results) == len(message.parts)):
-        yield {"role": "user", "content": _content(message.parts, model, profile)}
-    elif message.role == "tool" and len(results) < len(message.parts):
+        return {"role": profile.system_role, "content": content}
+    if results == len(message.parts) and (results or message.role == "tool"):
+        return None
+    if message.role == "tool":
         other = next(part for part in message.parts if not isinstance(part, FunctionResult))
         raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
+    return {"role": "user", "content": _content(message.parts, model, profile)}
 
 
-def _attached(message: Message, model: str, profile: Profile) -> list[Any]:
-    """What functions returned beside their texts, and which call it belongs to."""
-    said: list[Any] = []
-    for result in message.parts:
-        if isinstance(result, FunctionResult) and result.attachments:
-            said.append({"type": "text", "text": announced(result, _wire_id(result))})
-            said += [_media(part, model, profile) for part in result.attachments]
-    return said
+def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
+    """What a function returned beside its text, and which call it belongs to."""
+    media = [_media(part, model, profile) for part in result.attachments]
+    return [{"type": "text", "text": announced(result, id)}, *media] if media else []
 
 
 def _text_of(message: Message) -> str:
@@ -152,7 +170,7 @@ def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, An
     return {"type": "file", "file": {"filename": file_name(part), "file_data": part.data_url()}}
 
 
-def _assistant(message: Message, profile: Profile) -> dict[str, Any]:
+def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, Any]:
     entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
     thought = message.reasoning
     match profile.reasoning_name:
@@ -173,18 +191,13 @@ def _assistant(message: Message, profile: Profile) -> dict[str, Any]:
     if message.function_calls:
         entry["tool_calls"] = [
             {
-                "id": _wire_id(call),
+                "id": ids.of_call(call),
                 "type": "function",
                 "function": {"name": call.name, "arguments": _arguments(call.arguments_json)},
             }
             for call in message.function_calls
         ]
     return entry
-
-
-def _wire_id(part: FunctionCall | FunctionResult) -> str:
-    """What a call and its result have in common on the wire."""
-    return part.provider_id or f"call_{part.id.replace('.', '_')}"
 
 
 def _arguments(text: str) -> str:
@@ -207,16 +220,8 @@ def _tell(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
 
 
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:
-    functions, choice = request.functions, request.tool_choice
-    tool_choice: str | dict[str, Any] = choice
-    if choice not in ("auto", "required", "none"):
-        chosen = tuple([function for function in functions if function.name == choice])
-        if not chosen:
-            known = ", ".join([repr(function.name) for function in functions])
-            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {known} would be right")
-        tool_choice = {"type": "function", "function": {"name": choice}}
-        if not profile.named_tool_choice:
-            functions, tool_choice = chosen, "required"
+    functions, choice = offered_functions(request, profile)
+    tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     said: dict[str, Any] = {"tools": [_tool(function, profile) for function in functions], "tool_choice": tool_choice}
     if request.settings.parallel_function_calls is not None:
         said["parallel_tool_calls"] = request.settings.parallel_function_calls
@@ -234,6 +239,17 @@ def _tool(function: Function, profile: Profile) -> dict[str, Any]:
     return {"type": "function", "function": tool}
 
 
+def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
+    key = wire_type(tool, model=model, wire=WIRE, profile=profile)
+    options = said_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
+    if not isinstance(tool, WebSearch):
+        raise UsageError(f"the wire {WIRE!r} has no {tool!r}: the profile of {model!r} is wrong")
+    said: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
+    if tool.user_location is not None:
+        said["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
+    return {key: said}
+
+
 def _response_format(output: Output, schema: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
     strict = strict_schema(schema) if profile.strict_functions else None
     described: dict[str, Any] = {"name": output.name, "schema": dict(schema) if strict is None else strict}
@@ -247,9 +263,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    taken = taken_settings(profile)
     said = {
-        "temperature": settings.temperature if profile.temperature else None,
-        "top_p": settings.top_p if profile.temperature else None,
+        "temperature": settings.temperature if "temperature" in taken else None,
+        "top_p": settings.top_p if "top_p" in taken else None,
         profile.max_tokens_name: settings.max_tokens,
         "stop": list(settings.stop) or None,
         profile.seed_name: settings.seed,

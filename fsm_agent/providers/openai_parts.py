@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from fsm_agent.effects import Request
-from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
-from fsm_agent.providers.wire import Profile
 from fsm_agent.replies import TokenLogprob
 
 MAX_LOGPROB = 1e300  # beyond it an integer may be no float
@@ -22,6 +21,55 @@ def call_id(part: FunctionCall | FunctionResult) -> str:
     return part.provider_id or f"call_{part.id.replace('.', '_')}"
 
 
+class CallIds:
+    """The ids of calls on the wire: no two alike in a dialog, and the same for a call and its result.
+
+    Some services begin to count anew with every reply, or give two calls of one reply the same id.
+
+    Args:
+        most: So many characters an id may have.
+        exactly: An id has just so many letters and digits.
+    """
+
+    def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
+        self._most = most
+        self._exactly = exactly
+        self._used: set[str] = set()
+        # By what a call and its result have in common: the last id, and those that wait for a result.
+        self._last: dict[tuple[str, str], str] = {}
+        self._waiting: dict[tuple[str, str], deque[str]] = {}
+
+    def of_call(self, call: FunctionCall) -> str:
+        """The id of the next call in the dialog."""
+        shared = id = call_id(call)
+        if id in self._used or not self._fits(id):
+            made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
+            id = next(id for id in made if id not in self._used)
+        self._used.add(id)
+        for key in dict.fromkeys([(shared, call.id), (shared, "")]):
+            self._last[key] = id
+            self._waiting.setdefault(key, deque()).append(id)
+        return id
+
+    def of_result(self, result: FunctionResult) -> str:
+        """The id of the call that this is the result of."""
+        shared = call_id(result)
+        keys = [(shared, result.id), (shared, "")]
+        key = next((key for key in keys if key in self._last), None)
+        if key is None:
+            return shared
+        id = self._waiting[key][0] if self._waiting[key] else self._last[key]
+        for waiting in (self._waiting[key] for key in keys if key in self._waiting):
+            if id in waiting:
+                waiting.remove(id)
+        return id
+
+    def _fits(self, id: str) -> bool:
+        if self._exactly is not None:
+            return re.fullmatch(r"[A-Za-z0-9]+", id) is not None and len(id) == self._exactly
+        return self._most is None or len(id) <= self._most
+
+
 def arguments_object(text: str) -> str:
     """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
@@ -29,22 +77,6 @@ def arguments_object(text: str) -> str:
     except ValueError:
         arguments = None
     return (text or "{}") if isinstance(arguments, dict) else to_json({"invalid_arguments": text}).decode()
-
-
-def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
-    """The functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
-
-    Raises:
-        UsageError: The name is of no function of the request.
-    """
-    functions, choice = request.functions, request.tool_choice
-    if choice in ("auto", "required", "none"):
-        return functions, choice
-    chosen = tuple([function for function in functions if function.name == choice])
-    if not chosen:
-        known = ", ".join([repr(function.name) for function in functions])
-        raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {known} would be right")
-    return (functions, choice) if profile.named_tool_choice else (chosen, "required")
 
 
 def told(messages: Sequence[Message], words: str) -> list[Message]:

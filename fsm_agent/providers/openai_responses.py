@@ -8,14 +8,22 @@ from typing import Any
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
+from fsm_agent.hosted_tools import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.parsing import Output
-from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.failures import failure, unreadable
-from fsm_agent.providers.openai_parts import offered_functions, told
+from fsm_agent.providers.adaptations import (
+    CHOICES,
+    adaptations,
+    offered_functions,
+    taken_settings,
+    tells_schema,
+)
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.hosting import location, said_options, wire_type
+from fsm_agent.providers.openai_parts import told
 from fsm_agent.providers.openai_responses_items import WIRE, InputItems
 from fsm_agent.providers.openai_responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
-from fsm_agent.providers.wire import Profile, read_json
+from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
@@ -45,24 +53,31 @@ class OpenAIResponses:
         Raises:
             UsageError: The request needs what the profile says that the model cannot take, or what the wire cannot say.
         """
-        extra = {**profile.extra_body, **request.settings.extra_body}
+        extra = merged(profile.extra_body, request.settings.extra_body)
         schema = request.output.schema
-        in_words = schema is not None and not (
-            profile.native_schema and (profile.schema_with_functions or not request.functions)
-        )
+        in_words = tells_schema(request, profile)
         messages = request.messages
         if schema is not None and in_words:
             messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
         items = InputItems(model, profile, is_stored=bool(extra.get("store")))
         body: dict[str, Any] = {"model": model, "input": list(items.of(messages)), "store": False}
-        if request.functions:
-            body |= _tools(request, profile)
+        if request.functions or request.settings.hosted_tools:
+            body |= _tools(request, model, profile)
         if schema is not None and not in_words:
             body["text"] = {"format": _format(request.output, schema, profile)}
         body |= _settings(request.settings, model, profile)
         if stream:
             body["stream"] = True
-        return {**body, **extra}
+        return merged(body, extra)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        words, settings = tells_schema(request, profile), _taken(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response.
@@ -70,31 +85,23 @@ class OpenAIResponses:
         Raises:
             ProviderError: It is an error, or no reply.
         """
-        if not 200 <= status < 300:
-            raise failure(status, headers, body)
-        try:
-            document = read_json(body)
-        except ValueError:
-            if body.lstrip().startswith((b"data:", b"event:", b": ")):  # streamed, though nobody asked for it
-                decoder = self.decoder(headers)
-                decoder.feed(body)
-                return decoder.finish()
-            raise unreadable("the reply is no JSON", headers, body) from None
-        reply = ReplyInItems(headers)
-        reply.take_whole(document)
-        return reply.finished()
+        return whole_reply(self, ReplyInItems(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
         """A decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInItems(headers), headers)
 
 
-def _tools(request: Request, profile: Profile) -> dict[str, Any]:
+def _taken(profile: Profile) -> frozenset[str]:
+    return taken_settings(profile) - {"seed"}
+
+
+def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
-    is_named = choice not in ("auto", "required", "none")
+    hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
     said: dict[str, Any] = {
-        "tools": [_tool(function, profile) for function in functions],
-        "tool_choice": {"type": "function", "name": choice} if is_named else choice,
+        "tools": [*[_tool(function, profile) for function in functions], *hosted],
+        "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
     }
     if request.settings.parallel_function_calls is not None:
         said["parallel_tool_calls"] = request.settings.parallel_function_calls
@@ -110,6 +117,51 @@ def _tool(function: Function, profile: Profile) -> dict[str, Any]:
     return {**tool, "strict": strict is not None}  # unsaid it is true
 
 
+def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
+    """https://developers.openai.com/api/docs/guides/tools (2026-11), as the types of the SDK have it."""
+    type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
+
+    match tool:
+        case WebSearch():
+            return {"type": type_, **_search(tool, type_)}
+        case CodeExecution():
+            return {"type": type_, "container": {"type": "auto"}}
+        case ComputerUse():
+            return {"type": type_, **_computer(tool, type_)}
+        case HostedMCP():
+            return {"type": type_, **_server(tool)}
+
+
+def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
+    options = said_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    said: dict[str, Any] = {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    if "context_size" in options:
+        said["search_context_size"] = tool.context_size
+    if tool.user_location is not None:
+        said["user_location"] = {"type": "approximate", **location(tool.user_location)}
+    return said
+
+
+def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
+    if type_ == "computer":  # sees its size by the screenshots
+        return said_options(tool, type_=type_, wire=WIRE)
+    if tool.environment in ("desktop", "mobile"):
+        raise UsageError(f"the tool {type_!r} of the wire {WIRE!r} knows no environment {tool.environment!r}")
+    return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
+
+
+def _server(tool: HostedMCP) -> dict[str, Any]:
+    said = {
+        "server_label": tool.label,
+        "server_url": tool.url,
+        "require_approval": tool.require_approval,
+        "allowed_tools": list(tool.allowed_tools) or None,
+        "authorization": tool.authorization,
+        "headers": dict(tool.headers) or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
 def _format(output: Output, schema: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
     strict = strict_schema(schema) if profile.strict_functions else None
     form = {"type": "json_schema", "name": output.name, "schema": dict(schema) if strict is None else strict}
@@ -123,9 +175,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
+    taken = _taken(profile)
     said = {
-        "temperature": settings.temperature if profile.temperature else None,
-        "top_p": settings.top_p if profile.temperature else None,
+        "temperature": settings.temperature if "temperature" in taken else None,
+        "top_p": settings.top_p if "top_p" in taken else None,
         "max_output_tokens": settings.max_tokens,
         "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
         "top_logprobs": settings.top_logprobs or None,

@@ -8,7 +8,6 @@ to this wire and to no other.  An item that only this wire understands is an opa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from pydantic_core import to_json
@@ -27,7 +26,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
-from fsm_agent.providers.openai_parts import arguments_object, call_id, text_or_none
+from fsm_agent.providers.openai_parts import CallIds, arguments_object, text_or_none
 from fsm_agent.providers.wire import Profile
 
 WIRE = "openai-responses"
@@ -82,8 +81,7 @@ class InputItems:
         self._model = model
         self._profile = profile
         self._is_stored = is_stored
-        self._ids: dict[tuple[str, str], str] = {}  # by what a call and its result have in common
-        self._used: set[str] = set()
+        self._ids = CallIds(most=MAX_ID)
         self._custom: set[str] = set()  # ids of calls that were asked in free text
 
     def of(self, messages: Sequence[Message]) -> Iterator[Any]:
@@ -174,19 +172,14 @@ class InputItems:
         yield from [self._call({"type": "function_call"}, call) for call in calls]
 
     def _call(self, head: Mapping[str, Any], call: FunctionCall) -> dict[str, Any]:
-        shared = id = call_id(call)
-        if id in self._used or len(id) > MAX_ID:  # some services begin to count anew with every reply
-            id = next(id for n in count(len(self._used)) if (id := f"call_{n}") not in self._used)
-        self._used.add(id)
-        self._ids[shared, call.id] = self._ids[shared, ""] = id
+        id = self._ids.of_call(call)
         if head["type"] == "custom_tool_call":
             self._custom.add(id)
             return {**head, "call_id": id, "name": call.name, "input": call.arguments_json}
         return {**head, "call_id": id, "name": call.name, "arguments": arguments_object(call.arguments_json)}
 
     def _result(self, result: FunctionResult) -> dict[str, Any]:
-        shared = call_id(result)
-        id = self._ids.get((shared, result.id)) or self._ids.get((shared, ""), shared)
+        id = self._ids.of_result(result)
         kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
         if result.attachments:
             told = [{"type": "input_text", "text": result.text}] if result.text else []

@@ -22,9 +22,8 @@ _BOM = b"\xef\xbb\xbf"
 class Profile:
     """What a model can take over its wire, and under which names.  Data; override what differs.
 
-    What a request needs and the model cannot take is a `UsageError` before anything is sent.  Two things
-    are preferences, not needs: without ``temperature`` both sampling settings are left out, and without
-    ``named_tool_choice`` the one function is offered alone and required.
+    What a request needs and the model cannot take is a `UsageError` before anything is sent.  Some things are
+    preferences, not needs: `adaptations` says what is said instead, and the reply names it.
     """
 
     native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is told in words
@@ -42,12 +41,19 @@ class Profile:
     images: bool = True  # and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
-    named_tool_choice: bool = True
+    named_tool_choice: bool = True  # otherwise the one function is offered alone and required
+    required_tool_choice: bool = True  # otherwise the model is left free to call or not
+    call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
+    hosted_tools: Mapping[str, str] = field(default_factory=dict)  # that it can use: kind, and its type on the wire
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # sent with every request
 
 
 class Decoder(Protocol):
     """Makes deltas and at last a reply of the bytes of one response's stream, however they are cut."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream said that nothing more comes, whatever the connection does."""
 
     def feed(self, data: bytes) -> list[Delta]:
         """Take the next bytes; raises `ProviderError` when the stream reports one."""
@@ -69,6 +75,12 @@ class Codec(Protocol):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
         """The request's JSON body; raises `UsageError` for what this wire or model cannot say."""
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request `encode` says otherwise or leaves out, since the model cannot take it."""
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """The headers that this request needs beside those of `headers`; a list is continued, not replaced."""
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """The reply in a whole response; raises `ProviderError`.  Header names are lower-case."""
@@ -188,6 +200,18 @@ class EventStream:
             self._event = "error"
         elif name == b"event":
             self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+
+
+def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
+    """``body`` with ``extras``: objects are merged key by key, all else is replaced; nothing given is changed."""
+    whole = dict(body)
+    for extra in extras:
+        for key, value in extra.items():
+            known = whole.get(key)
+            if isinstance(known, Mapping) and isinstance(value, Mapping):
+                value = merged(known, value)
+            whole[key] = value
+    return whole
 
 
 def read_json(data: bytes) -> Any:

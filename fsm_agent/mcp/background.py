@@ -1,0 +1,90 @@
+"""In which thread do the sessions with MCP servers live?
+
+In one daemon thread of the process, in a loop of its own; what is asked of them is handed over there.  At exit they
+are closed before the interpreter goes.  After `os.fork` the new process has none; its parent's stay its parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more when it is told to
+
+
+class Background:
+    """The thread in which the sessions of this process live."""
+
+    def __init__(self) -> None:
+        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # what closes a session
+        self._stop = asyncio.Event()
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
+        self._thread.start()
+        self.loop = started.result()
+        atexit.register(self.end)
+
+    def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            asyncio.run(self._live(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _live(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        started.set_result(asyncio.get_running_loop())
+        await self._stop.wait()
+        await asyncio.gather(*[close() for close in self.at_end])
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it there; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def end(self) -> None:
+        """Close all sessions and end the thread."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+
+class _Here:
+    """What of the background this process has."""
+
+    def __init__(self, *inherited: object) -> None:
+        self.lock = threading.Lock()
+        self.background: Background | None = None
+        self.inherited = inherited  # kept, because their destructors would close what is the parent's
+
+
+_here = _Here()
+
+
+def background() -> Background:
+    """This process's own, started when it is first asked for."""
+    with _here.lock:
+        if _here.background is None:
+            _here.background = Background()
+        return _here.background
+
+
+def is_mine(home: Background) -> bool:
+    """Whether it is this process's own."""
+    return home is _here.background
+
+
+def _forget_parents_sessions() -> None:
+    global _here
+    if (inherited := _here.background) is not None:
+        atexit.unregister(inherited.end)
+    _here = _Here(_here, inherited)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents_sessions)

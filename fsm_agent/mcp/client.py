@@ -1,0 +1,247 @@
+"""How does an agent use the tools of an MCP server?"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import weakref
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function
+from fsm_agent.mcp.background import background
+from fsm_agent.mcp.link import Link
+from fsm_agent.mcp.results import Piece, error_text, result_value
+from fsm_agent.mcp.session import MCPServerError, MCPToolError, Target
+from fsm_agent.mcp.transports import Http, Stdio, Transport
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+__all__ = ["MCPServer", "MCPServerError", "MCPToolError"]
+
+T = TypeVar("T")
+
+_UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_CHARS = 64
+_HASH_CHARS = 6
+
+
+class Options(TypedDict, total=False):
+    """What every kind of server may be told.
+
+    Attributes:
+        name: For messages; by default that of the command or the host.
+        prefix: Stands before the name of every function: ``files`` makes ``files_read`` of the tool ``read``.
+        timeout_s: For one call of a tool; the model is told.
+        start_timeout_s: For the start of the server until it answers, and for the list of its tools.
+        adapt: Sees each function and returns the one to offer, such as one that needs approval; None drops it.
+    """
+
+    name: str
+    prefix: str
+    timeout_s: float
+    start_timeout_s: float
+    adapt: Callable[[Function], Function | None]
+
+
+class MCPServer:
+    """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
+
+    Made by `stdio` or `http`, started when first used or by a ``with`` (``async with``) block, and ended by the
+    end of the block, by `close`, when it is no longer referenced, and with the interpreter.  One that has ended
+    by itself is started again when it is used again.  From any thread, task and loop, from many at once.
+
+    A server may ask for nothing: its requests for sampling, elicitation and roots are refused.
+    """
+
+    def __init__(self, transport: Transport, **options: Unpack[Options]) -> None:
+        if unknown := options.keys() - Options.__annotations__.keys():
+            known = ", ".join(Options.__annotations__)
+            raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {known}")
+        self.name = options.get("name") or transport.name
+        self._transport = transport
+        self._prefix = options.get("prefix", "")
+        self._timeout_s = options.get("timeout_s", 60.0)
+        self._adapt = options.get("adapt")
+        target = Target(name=self.name, transport=transport, start_timeout_s=options.get("start_timeout_s", 60.0))
+        self._link = Link(target)
+        self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
+        self._is_closed = False
+        weakref.finalize(self, self._link.drop).atexit = False  # then all sessions are closed
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str | Path,
+        *args: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        **options: Unpack[Options],
+    ) -> Self:
+        """A server that is started as a child process, and speaks on its stdin and stdout.
+
+        Args:
+            command: What to start; looked up in PATH.
+            args: Its arguments.
+            env: Environment variables beside the few that every server gets (HOME, PATH, USER and their like).
+            cwd: Where it runs.
+            options: See `Options`.
+        """
+        transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
+        return cls(transport, **options)
+
+    @classmethod
+    def http(
+        cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[Options]
+    ) -> Self:
+        """A server that runs somewhere.
+
+        Args:
+            url: Where it listens.
+            headers: Sent with every request, such as ``Authorization``.
+            sse: It speaks the old transport of two endpoints instead of streamable HTTP.
+            options: See `Options`.
+
+        Raises:
+            ConfigError: The URL is none.
+        """
+        return cls(Http(url=url, headers=dict(headers or {}), sse=sse), **options)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The present tools.  Waits only while the server starts, and once after it has said that they changed.
+
+        Raises:
+            MCPServerError: The server does not start, or does not answer.
+            ConfigError: The package ``mcp`` or the command is missing.
+        """
+        tools = None if self._is_closed else self._link.tools_now
+        return self._functions_of(_wait(self._submit(self._link.tools())) if tools is None else tools)
+
+    def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
+        """Call a tool by the server's name for it.
+
+        Returns:
+            The text of its answer; with pictures and documents, a list of them and of the texts between.
+
+        Raises:
+            MCPToolError: The tool failed or took too long.
+            MCPServerError: The server cannot be reached, or ended before it answered.
+        """
+        return _wait(self._submit(self._answer(tool, arguments)))
+
+    async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
+        """`call` for asyncio; when it is cancelled, the server is told."""
+        return await asyncio.wrap_future(self._submit(self._answer(tool, arguments)))
+
+    def close(self) -> None:
+        """End the session, and the server's process if it has one; then it can only be used in a new block."""
+        self._is_closed = True
+        _wait(background().submit(self._link.close()))
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        self._is_closed = True
+        await asyncio.wrap_future(background().submit(self._link.close()))
+
+    def __enter__(self) -> Self:
+        self._is_closed = False
+        _wait(self._submit(self._link.tools()))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        self._is_closed = False
+        await asyncio.wrap_future(self._submit(self._link.tools()))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<MCPServer {self.name!r}: {self._transport.place}>"
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._is_closed:
+            coroutine.close()
+            raise UsageError(f"{self!r} is closed: use it inside of its with block")
+        return background().submit(coroutine)
+
+    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
+        result = await self._link.call(tool, arguments, self._timeout_s)
+        if result.is_error:
+            text = self._link.target.scrubbed(error_text(result))
+            raise MCPToolError(text or f"the tool {tool!r} failed and did not say why")
+        return result_value(result)
+
+    def _functions_of(self, tools: tuple[Tool, ...]) -> tuple[Function, ...]:
+        known, functions = self._offered
+        if known is not tools:
+            by_name = {tool.name: tool for tool in tools}
+            names = function_names(by_name, self._prefix)
+            made = [self._function(tool, names[name]) for name, tool in by_name.items()]
+            kept = map(self._adapt, made) if self._adapt else made
+            functions = tuple([function for function in kept if function is not None])
+            self._offered = (tools, functions)
+        return functions
+
+    def _function(self, tool: Tool, name: str) -> Function:
+        droppable = _optional(tool.input_schema)
+
+        async def call(**arguments: Any) -> str | list[Piece]:
+            given = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
+            return await self.acall(tool.name, **given)
+
+        description = tool.description or tool.title or ""
+        return Function(name=name, description=description, parameters=tool.input_schema, call=call, is_async=True)
+
+
+def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
+    """Names that every provider takes, by tool: distinct, and the same in whatever order the tools come."""
+    said = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
+    names = {tool: _UNUSABLE.sub("_", name) for tool, name in said.items()}
+    wanted = Counter(names.values())
+    for tool, name in names.items():
+        is_taken = wanted[name] > 1 and name != said[tool]
+        if is_taken or not 0 < len(name) <= _NAME_CHARS:
+            mark = hashlib.sha256(tool.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
+            names[tool] = f"{name[: _NAME_CHARS - _HASH_CHARS - 1]}_{mark}"
+    return names
+
+
+def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
+    """What may be left out and may not be null: models say null of what they leave out."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return frozenset()
+    needed = required if isinstance(required, list) else ()
+    return frozenset([key for key, said in properties.items() if key not in needed and not _takes_null(said)])
+
+
+def _takes_null(schema: Any) -> bool:
+    match schema:
+        case {"type": str(kind)}:
+            return kind == "null"
+        case {"type": list(kinds)}:
+            return "null" in kinds
+        case {"anyOf": list(kinds)} | {"oneOf": list(kinds)}:
+            return any(map(_takes_null, kinds))
+        case {"enum": list(choices)}:
+            return None in choices
+    return True
+
+
+def _wait(future: Future[T]) -> T:
+    try:
+        return future.result()
+    except BaseException:  # an interrupt too ends what is waited for
+        future.cancel()
+        raise

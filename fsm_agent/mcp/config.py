@@ -1,0 +1,152 @@
+"""Which MCP servers does a configuration file name?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.mcp.client import MCPServer, Options
+
+_MAX_BYTES = 1024 * 1024
+_PARTS = ("mcpServers", "servers")  # the latter in VS Code
+_STDIO = ("command", "args", "env", "cwd")
+_HTTP = ("url", "headers")
+_KINDS = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP, "streamableHttp": _HTTP, "sse": _HTTP}
+_COERCING = ConfigDict(coerce_numbers_to_str=True)
+_SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
+    "command": (TypeAdapter(str), "a string"),
+    "args": (TypeAdapter(list[str], config=_COERCING), "a list of strings"),
+    "env": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
+    "cwd": (TypeAdapter(str), "a string"),
+    "url": (TypeAdapter(str), "a string"),
+    "headers": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
+    "type": (TypeAdapter(str), "a string"),
+    "disabled": (TypeAdapter(bool), "true or false"),
+}
+_EXPANSION = re.compile(r"\$\{([^{}]*)\}")
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
+
+
+def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Options]) -> dict[str, MCPServer]:
+    """The servers of a configuration as Claude, Cursor, VS Code and others write it; none is started.
+
+    ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
+    what else stands beside it is somebody else's.  A server with ``"disabled": true`` is left out.  In all strings
+    ``${VAR}`` (or ``${env:VAR}``) is the environment variable; ``${VAR:-default}`` has a default for when it is
+    missing or empty.
+
+    Args:
+        config: A file, or what is in one.
+        options: For every server; see `Options`.  ``prefix`` is the server's name unless it is given here.
+
+    Returns:
+        The servers by name, in the file's order.
+
+    Raises:
+        ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
+    """
+    named = _servers(config if isinstance(config, Mapping) else _read(Path(config)))
+    made = {name: _server(name, entry, options) for name, entry in named.items()}
+    return {name: server for name, server in made.items() if server is not None}
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"the MCP configuration {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"the MCP configuration {str(path)!r} is longer than {_MAX_BYTES} bytes")
+    try:
+        config = from_json(content)
+    except ValueError as error:
+        raise ConfigError(f"the MCP configuration {str(path)!r} is no JSON: {error}") from error
+    return _object(config, f"the MCP configuration {str(path)!r}")
+
+
+def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for part in _PARTS:
+        if part in config:
+            return _object(config[part], repr(part))
+    hints = [hint for word in config if (hint := _meant(word, _PARTS))]
+    raise ConfigError(f"an MCP configuration has its servers in 'mcpServers' or 'servers'{next(iter(hints), '')}")
+
+
+def _server(name: str, entry: Any, options: Options) -> MCPServer | None:
+    place = f"MCP server {name!r}"
+    entry = _object(entry, place)
+    for key in entry:
+        if key not in _SHAPES:
+            raise ConfigError(f"{place}: {key!r} is unknown{_meant(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
+    if "disabled" in entry and _shaped("disabled", entry["disabled"], place):
+        return None
+    said = {key: _shaped(key, _expanded(value, f"{key!r} of {place}"), place) for key, value in entry.items()}
+    kind = _kind(said, place)
+    own = cast("Options", {"prefix": name, **options, "name": name})
+    if _KINDS[kind] is _HTTP:
+        return MCPServer.http(said["url"], headers=said.get("headers"), sse=kind == "sse", **own)
+    return MCPServer.stdio(said["command"], *said.get("args", ()), env=said.get("env"), cwd=said.get("cwd"), **own)
+
+
+def _kind(said: Mapping[str, Any], place: str) -> str:
+    kind = said.get("type") or ("http" if "url" in said else "stdio")
+    if kind not in _KINDS:
+        raise ConfigError(f"{place}: 'type' is {kind!r}{_meant(kind, _KINDS)}; known: {', '.join(_KINDS)}")
+    main, *_ = keys = _KINDS[kind]
+    if not said.get(main):
+        raise ConfigError(f"{place} has no {main!r}: one of type {kind!r} needs it")
+    for key in said:
+        if key not in (*keys, "type", "disabled"):
+            raise ConfigError(f"{place} is of type {kind!r}, which has no {key!r}: it has {', '.join(keys)}")
+    return str(kind)
+
+
+def _shaped(key: str, value: Any, place: str) -> Any:
+    adapter, wanted = _SHAPES[key]
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        raise ConfigError(f"{key!r} of {place} is not {wanted}") from None  # its value may be secret
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what} is no JSON object")
+    return value
+
+
+def _expanded(value: Any, place: str) -> Any:
+    match value:
+        case str():
+            return _EXPANSION.sub(lambda found: _variable(found[1], place), value)
+        case list():
+            return [_expanded(item, place) for item in value]
+        case dict():
+            return {key: _expanded(item, f"{key!r} in {place}") for key, item in value.items()}
+    return value
+
+
+def _variable(text: str, place: str) -> str:
+    found = _VARIABLE.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"${{{text}}} for {place} cannot be filled in: ${{VARIABLE}} and ${{VARIABLE:-default}} can")
+    name, has_default, default = found.groups()
+    if has_default:
+        return os.environ.get(name) or str(default)
+    if name not in os.environ:
+        raise ConfigError(f"the environment variable {name!r} for {place} is not set: set it, or write ${{{name}:-…}}")
+    return os.environ[name]
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,105 @@
+"""What is an MCP server used through, while its sessions come and go?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.errors import FsmAgentError
+from fsm_agent.mcp.background import background, is_mine
+from fsm_agent.mcp.session import MCPToolError, Session, Target, told
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, Tool
+
+
+class Link:
+    """What a server is used through: the present session, or the next one.  Only `tools_now` is for other threads."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._session: Session | None = None
+
+    @property
+    def tools_now(self) -> tuple[Tool, ...] | None:
+        """The tools if they are known; from any thread, without waiting."""
+        session = self._session
+        return session.tools if session is not None and self._is_live(session) else None
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """The tools of the server, which is started if need be."""
+        return await self._tools_of(self._live())
+
+    async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
+        await session.client()
+        try:
+            async with asyncio.timeout(self.target.start_timeout_s):
+                return await session.listed()
+        except TimeoutError:
+            raise self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s") from None
+        except Exception as error:
+            raise await self._understood(error, session, "its list of tools") from error
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
+        """What a tool answers, an error of its own included.
+
+        Raises:
+            MCPToolError: It took too long, or the server refused the call.
+            MCPServerError: The server cannot be reached, or ended meanwhile; the next call starts it again.
+        """
+        session = self._live()
+        for may_repeat in (True, False):
+            if not session.was_listed:  # the client wants to know what the tools promise to return
+                await self._tools_of(session)
+            client = await session.client()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await client.call_tool(tool, dict(arguments))
+            except TimeoutError:
+                raise MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s") from None
+            except Exception as error:
+                if not (may_repeat and _is_forgotten(error)):
+                    raise await self._understood(error, session, f"the tool {tool!r}") from error
+            session.let_go()  # an HTTP server that was started anew does not know it, and has done nothing
+            session = self._live()
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """End the session; the next use opens another."""
+        if self._session is not None and is_mine(self._session.home):
+            await self._session.close()
+
+    def drop(self) -> None:
+        """End the session some time later; from any thread."""
+        session = self._session
+        if session is not None and self._is_live(session):
+            with suppress(RuntimeError):  # its loop has closed, and all sessions before
+                session.home.loop.call_soon_threadsafe(session.let_go)
+
+    def _live(self) -> Session:
+        if self._session is None or not self._is_live(self._session):
+            self._session = Session(self.target, background())
+        return self._session
+
+    def _is_live(self, session: Session) -> bool:
+        return is_mine(session.home) and not session.has_ended
+
+    async def _understood(self, error: Exception, session: Session, subject: str) -> FsmAgentError:
+        if isinstance(error, FsmAgentError):
+            return error
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            return self.target.failure(f"ended before {subject} answered", await session.last_words())
+        return MCPToolError(self.target.scrubbed(f"{subject}: {told(error)}"))
+
+
+def _is_forgotten(error: Exception) -> bool:
+    """Whether an HTTP server answered 404 to a session, as it does when it does not know it: begin another.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+    """
+    return str(error) == "Session terminated"

@@ -1,0 +1,282 @@
+"""How does a session with an MCP server live beside the tasks and loops of its users?
+
+One task owns it: that task enters the official client and leaves it, so cancel scopes nest, whatever callers do.  A
+session ends when its server does; there is no way back from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from fsm_agent.errors import ConfigError, FsmAgentError, Retry
+from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
+from fsm_agent.mcp.transports import Said, Transport
+from fsm_agent.scrubbing import scrubbed
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client._transport import ReadStream, TransportStreams
+    from mcp_types import Tool
+
+MAX_TOOLS = 2000
+MAX_PAGES = 200
+_LISTINGS = 3  # in a row, of a server whose tools change while it lists them
+_FOLLOW_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 5.0  # for taking leave of a server over HTTP
+_ERROR_CHARS = 2000
+
+
+class MCPServerError(FsmAgentError):
+    """An MCP server cannot be reached, ended, or did not keep to the protocol."""
+
+
+class MCPToolError(Retry):
+    """A tool of an MCP server failed or took too long; the text is for the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which server, and how long it may take to start."""
+
+    name: str
+    transport: Transport
+    start_timeout_s: float
+
+    def __str__(self) -> str:
+        return f"MCP server {self.name!r} ({self.transport.place})"
+
+    def scrubbed(self, text: str) -> str:
+        """Text of the server or of the package, fit for a message."""
+        return scrubbed(text, self.transport.secrets)
+
+    def failure(self, what: str, *details: str) -> MCPServerError:
+        """What to raise when something is wrong with the server."""
+        return MCPServerError(": ".join([f"{self} {what}", *map(self.scrubbed, filter(None, details))]))
+
+
+class Session:
+    """One session with one server: owned by one task, used by any task of the background's loop.
+
+    Attributes:
+        tools: As the server lists them; None when they are not known, or may have changed.
+        was_listed: Whether they were known at some time.
+    """
+
+    def __init__(self, target: Target, home: Background) -> None:
+        self.tools: tuple[Tool, ...] | None = None
+        self.was_listed = False
+        self.home = home
+        self._target = target
+        self._said = Said()
+        self._problem: BaseException | None = None
+        self._scope = anyio.CancelScope()
+        self._stop = asyncio.Event()
+        self._opened: asyncio.Future[Client] = home.loop.create_future()
+        self._opened.add_done_callback(lambda opened: opened.exception())  # those who ask are told
+        self._listing = asyncio.Lock()
+        self._changes = 0
+        self._is_followed = False
+        self._follower: asyncio.Task[None] | None = None
+        self._owner = home.loop.create_task(self._own(), context=contextvars.Context())
+        home.at_end.add(self.close)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether another one is needed."""
+        return self._stop.is_set()
+
+    async def client(self) -> Client:
+        """The official client, when it is connected.
+
+        Raises:
+            MCPServerError: The server does not start, or does not answer.
+            ConfigError: The package or the command is missing.
+        """
+        return await asyncio.shield(self._opened)
+
+    async def listed(self) -> tuple[Tool, ...]:
+        """The tools, asked for when they are not known."""
+        client = await self.client()
+        async with self._listing:
+            if self.tools is not None:
+                return self.tools
+            for _ in range(_LISTINGS):
+                must_follow = await self._follow(client)
+                changes, tools = self._changes, await _all_tools(client, self._target)
+                if changes == self._changes:
+                    if self._is_followed or not must_follow:
+                        self.tools = tools
+                    break
+            self.was_listed = True
+            return tools
+
+    def let_go(self) -> None:
+        """End it, some time later."""
+        if not self._opened.done():
+            self._scope.cancel()
+        self._scope.deadline = self.home.loop.time() + _END_TIMEOUT_S
+        self._stop.set()
+
+    async def close(self) -> None:
+        """End it, and the server's process; returns when that is done."""
+        self.let_go()
+        await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
+
+    async def last_words(self) -> str:
+        """Close it; why it ended and what the server's process wrote last, as far as that is known."""
+        await self.close()
+        return ": ".join(filter(None, [told(self._problem), self._said.text(self._target.transport.secrets)]))
+
+    async def _own(self) -> None:
+        self._scope.deadline = self.home.loop.time() + self._target.start_timeout_s
+        try:
+            with self._scope:
+                async with _client(self._streams(), self._changed) as client:
+                    self._scope.deadline = math.inf
+                    self._opened.set_result(client)
+                    await self._stop.wait()
+        except Exception as error:
+            self._problem = _first(error)
+        finally:
+            self.home.at_end.discard(self.close)
+            if not self._opened.done():
+                self._opened.set_exception(self._not_opened())
+            self._stop.set()
+
+    def _not_opened(self) -> FsmAgentError:
+        target, said = self._target, self._said.text(self._target.transport.secrets)
+        match self._problem:
+            case ConfigError() as error:
+                return error
+            case OSError(strerror=str(reason), filename=str()):
+                return ConfigError(f"{target} cannot be started: {reason}")
+            case None if self._stop.is_set():
+                return target.failure("was closed while it started")
+            case None:
+                return target.failure(f"did not answer in {target.start_timeout_s:g} s", said)
+            case error:
+                return target.failure("cannot be used", told(error), said)
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[TransportStreams]:
+        async with self._target.transport.open(self._said) as (read, write):
+            yield _Watched(read, self._stop.set), write
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self.tools = None
+
+    async def _follow(self, client: Client) -> bool:
+        """Whether changes are to be asked for, as they are since 2026-07-28; before, servers tell them unasked."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
+            return False
+        if self._follower is None or self._follower.done():
+            ready = asyncio.Event()
+            self._follower = asyncio.create_task(self._hear(client, ready), context=contextvars.Context())
+            with anyio.move_on_after(_FOLLOW_TIMEOUT_S):
+                await ready.wait()
+        return True
+
+    async def _hear(self, client: Client, ready: asyncio.Event) -> None:
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                self._is_followed = True
+                ready.set()
+                async for _ in changes:
+                    self._changed()
+        except Exception:  # whatever it was, the tools are asked for again, and so is this
+            pass
+        finally:
+            self._is_followed = False
+            self.tools = None
+            ready.set()
+
+
+class _Watched:
+    """A stream of messages that tells its end."""
+
+    def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._at_end = at_end
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._at_end()
+            raise
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> bool | None:
+        return await self._stream.__aexit__(*exc)
+
+
+@asynccontextmanager
+async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
+    """The official client, which answers requests of the server as it does by default: it refuses them."""
+    try:
+        from mcp import Client
+    except ImportError as error:
+        raise ConfigError(
+            f"MCP servers need a package that is not here ({error}): pip install 'fsm-agent[mcp]'"
+        ) from error
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            at_change()
+
+    async with Client(streams, message_handler=hear, cache=None) as client:
+        yield client
+
+
+async def _all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
+    if client.server_capabilities.tools is None:
+        return ()
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if len(tools) > MAX_TOOLS:
+            break
+        if cursor is None:
+            return tuple(tools)
+    raise target.failure(f"lists more than {MAX_TOOLS} tools, or in more than {MAX_PAGES} pages")
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def told(error: BaseException | None) -> str:
+    """An error in words; nothing of none."""
+    return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__

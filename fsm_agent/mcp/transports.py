@@ -1,0 +1,173 @@
+"""How is an MCP server reached?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+import anyio
+import httpx
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.scrubbing import scrubbed, secret_words
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+STDERR_CHARS = 2000
+_SECRETIVE = re.compile(r"auth|key|token|secret|passw|credential|header", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
+_DRAIN_TIMEOUT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stdio:
+    """A server that is started as a child process."""
+
+    command: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name, value in self.env.items() if not isinstance(value, str)]:
+            raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r} is no string")
+
+    @property
+    def place(self) -> str:
+        """What is reached, without secrets."""
+        return self.command
+
+    @property
+    def name(self) -> str:
+        """What to call the server when nobody says it."""
+        return Path(self.command).stem
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may show: whatever is put into its environment, and arguments that look like a secret."""
+        found = list(self.env.values())
+        for before, argument in pairwise(("", *self.args)):
+            name, _, value = argument.rpartition("=")
+            if _SECRETIVE.search(name) or (_SECRETIVE.search(before) and before.startswith("-")):
+                found.append(value)
+            found += _PASSWORD.findall(argument)
+        return secret_words(*found)
+
+    @asynccontextmanager
+    async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
+        """The process, started; what it writes to its stderr goes to ``said``."""
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        parameters = StdioServerParameters(command=self.command, args=list(self.args), env=dict(self.env), cwd=self.cwd)
+        async with said.stderr() as errors, stdio_client(parameters, errlog=errors) as streams:
+            yield streams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """A server that runs somewhere, reached over streamable HTTP or, an old one, over SSE."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sse: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            url = httpx.URL(self.url)
+        except (httpx.InvalidURL, TypeError):
+            url = httpx.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ConfigError("the URL of an MCP server is not like 'https://host/mcp'")
+        if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
+            raise ConfigError(f"the header {wrong[0]!r} for {self.place} is no string")
+
+    @property
+    def place(self) -> str:
+        """What is reached, without secrets: many services put a key into the path."""
+        url = httpx.URL(self.url)
+        return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"
+
+    @property
+    def name(self) -> str:
+        """What to call the server when nobody says it."""
+        return httpx.URL(self.url).host
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may show: the values of all headers, and all of the URL behind its host."""
+        url = httpx.URL(self.url)
+        queried = [value for _, value in url.params.multi_items()]
+        in_url = (self.url, *url.path.split("/"), *queried, url.username, url.password)
+        return secret_words(*self.headers.values(), *in_url)
+
+    @asynccontextmanager
+    async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
+        """The connection; nothing is said beside it."""
+        import httpx2
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        from fsm_agent.mcp.bounds import MAX_BYTES, bound
+
+        headers = {**self.headers, "Accept-Encoding": "identity"}  # so that what is bounded is what arrives
+        if self.sse:
+            async with sse_client(self.url, headers=headers) as streams:
+                yield streams
+            return
+        timeout = httpx2.Timeout(30, read=None)  # how long to wait for an answer is each request's to say
+        hooks = {"response": [bound]}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
+        ):
+            yield streams
+
+
+Transport: TypeAlias = Stdio | Http
+
+
+class Said(asyncio.Protocol):
+    """The last that a process wrote to its stderr."""
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+        self._ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._tail += data
+        del self._tail[: -4 * STDERR_CHARS]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended.set()
+
+    def text(self, secrets: list[str]) -> str:
+        """It, without secrets; cut when they are out, because half a key is still one."""
+        return scrubbed(self._tail.decode(errors="replace"), secrets).strip()[-STDERR_CHARS:]
+
+    @asynccontextmanager
+    async def stderr(self) -> AsyncIterator[TextIO]:
+        """A file for the process to write to; when the process has ended, all that it wrote is here."""
+        if sys.platform == "win32":  # whose pipes cannot be read without a thread
+            with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
+                yield nowhere
+            return
+        read, write = os.pipe()
+        with os.fdopen(write, "w") as errors:
+            pipe = os.fdopen(read, "rb", buffering=0)
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self, pipe)
+            try:
+                yield errors
+            finally:
+                errors.close()
+                with anyio.move_on_after(_DRAIN_TIMEOUT_S, shield=True):  # a grandchild may hold it open for ever
+                    await self._ended.wait()
+                transport.close()

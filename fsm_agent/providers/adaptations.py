@@ -1,0 +1,72 @@
+"""What is said otherwise to a model that cannot take what a request prefers?
+
+Codecs decide by the functions here, and tell with `adaptations` what they decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fsm_agent.effects import Request
+from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function
+from fsm_agent.providers.wire import Profile
+
+CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
+SAMPLING = ("temperature", "top_p")
+
+
+def tells_schema(request: Request, profile: Profile) -> bool:
+    """Whether the answer's schema is told in words."""
+    takes_schema = profile.native_schema and (profile.schema_with_functions or not request.functions)
+    return request.output.schema is not None and not takes_schema
+
+
+def taken_settings(profile: Profile) -> frozenset[str]:
+    """Those settings of sampling that the model takes; the others are left out."""
+    return frozenset([*(SAMPLING if profile.temperature else ()), "seed"])
+
+
+def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
+    """The functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
+
+    Raises:
+        UsageError: The name is of no function of the request.
+    """
+    functions, choice = request.functions, request.tool_choice
+    if choice not in CHOICES:
+        chosen = tuple([function for function in functions if function.name == choice])
+        if not chosen:
+            known = ", ".join([repr(function.name) for function in functions])
+            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {known} would be right")
+        if profile.named_tool_choice:
+            return functions, choice
+        functions, choice = chosen, "required"
+    return functions, choice if profile.required_tool_choice or choice != "required" else "auto"
+
+
+def adaptations(
+    request: Request, profile: Profile, *, tells_schema: bool, taken_settings: Collection[str]
+) -> tuple[str, ...]:
+    """Each of them in words.
+
+    Args:
+        request: What is asked.
+        profile: What the model takes.
+        tells_schema: Whether its codec tells the schema in words.
+        taken_settings: Those of sampling that its codec says.
+    """
+    notes = []
+    if tells_schema:
+        beside = " beside functions" if profile.native_schema and not profile.schema_with_functions else ""
+        notes.append(f"the schema was told in words: the model does not take it{beside}")
+    for name in (*SAMPLING, "seed"):
+        if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
+            notes.append(f"{name}={value!r} was left out: the model does not take it here")
+    if request.functions or request.settings.hosted_tools:
+        functions, choice = offered_functions(request, profile)
+        if len(functions) < len(request.functions):
+            notes.append(f"{request.tool_choice!r} was the only function offered: the model takes no function's name")
+        if choice == "auto" != request.tool_choice:
+            notes.append(f"tool_choice={request.tool_choice!r} became 'auto': the model cannot be made to call")
+    return tuple(notes)

@@ -1,0 +1,93 @@
+"""An MCP server of the protocol of 2025-06-18, written by hand: it can do what no good server does.
+
+Pages of its tools, notices of changes that nobody asked for, names that no provider takes, requests of its own,
+calls that it never answers, an end between two calls.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+OPEN = {"type": "object", "properties": {}}
+FIND = {"type": "object", "properties": {"word": {"type": "string"}, "most": {"type": "integer"}}, "required": ["word"]}
+tools = {
+    "find": FIND,
+    "files/read": OPEN,
+    "files.read": OPEN,
+    "long" * 30: OPEN,
+    **dict.fromkeys(
+        ["grow", "shrink", "sample", "stuck", "cancelled", "leave", "die", "pid", "where", "environment"], OPEN
+    ),
+}
+cancelled: list[Any] = []
+sampling: list[Any] = []
+
+
+def send(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def answer(id: Any, text: str, **more: Any) -> None:
+    send(id=id, result={"content": [{"type": "text", "text": text}], **more})
+
+
+def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
+    match name:
+        case "find":
+            answer(id, json.dumps(arguments, sort_keys=True))
+        case "grow" | "shrink":
+            tools.pop("grown", None)
+            tools.update({"grown": OPEN} if name == "grow" else {})
+            send(method="notifications/tools/list_changed")
+            answer(id, "done")
+        case "sample":
+            sampling.append(id)
+            send(id="mine", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
+        case "stuck":
+            pass
+        case "cancelled":
+            answer(id, json.dumps(len(cancelled)))
+        case "leave":
+            answer(id, str(os.getpid()))
+            os._exit(0)
+        case "die":
+            print("I die with", os.environ.get("SECRET"), file=sys.stderr, flush=True)
+            os._exit(3)
+        case "pid":
+            answer(id, str(os.getpid()))
+        case "where":
+            answer(id, os.getcwd())
+        case "environment":
+            answer(id, " ".join(os.environ))
+        case _:
+            answer(id, name)
+
+
+def hear(message: dict[str, Any]) -> None:
+    id, params = message.get("id"), message.get("params") or {}
+    match message.get("method"):
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}}
+            info = {"name": "old", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}
+            send(id=id, result=result)
+        case "tools/list":
+            place = int(params.get("cursor") or 0)
+            page = [{"name": name, "inputSchema": tools[name]} for name in list(tools)[place : place + 2]]
+            more = {"nextCursor": str(place + 2)} if place + 2 < len(tools) else {}
+            send(id=id, result={"tools": page, **more})
+        case "tools/call":
+            call(id, params["name"], params.get("arguments") or {})
+        case "notifications/cancelled":
+            cancelled.append(params)
+        case None if id == "mine":
+            answer(sampling.pop(), message["error"]["message"])
+        case str() if id is not None:
+            send(id=id, error={"code": -32601, "message": "unknown"})
+
+
+for line in sys.stdin:
+    hear(json.loads(line))

@@ -1,0 +1,182 @@
+"""Is a context given to a function that wants one, and hidden from every model?"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import json
+import typing
+from typing import Annotated, Any, TypeAlias
+
+import pytest
+from typing_extensions import TypeAliasType
+
+import fsm_agent
+from fsm_agent.contexts import Context
+from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function, function
+from fsm_agent.messages import FunctionCall
+
+if typing.TYPE_CHECKING:
+    from nowhere import Database
+
+Short: TypeAlias = Context[dict]
+Named = TypeAliasType("Named", Context[dict])
+CALL = FunctionCall(name="f", arguments_json='{"a": 1}', id="3.0")
+CONTEXT = Context(deps={"user": "ann"}, call=CALL, agent_call_id="c1", depth=2, attempt=3)
+A_SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"title": "A", "type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+class TestInjection:
+    @pytest.mark.spec("1.31")
+    @pytest.mark.parametrize(
+        "annotation",
+        [
+            Context,
+            Context[dict],
+            Annotated[Context[dict], "the context"],
+            Short,
+            Named,
+            "Context",
+            "Context[dict]",
+            "Context[Database]",
+            "fsm_agent.Context[Database]",
+            "Annotated[Context[dict], 'the context']",
+        ],
+        ids=str,
+    )
+    def test_a_first_parameter_annotated_so_is_not_in_the_schema(self, annotation):
+        def f(ctx, a: int) -> Any:
+            return ctx, a
+
+        f.__annotations__["ctx"] = annotation
+        made = Function.of(f, namespace={"fsm_agent": fsm_agent})
+        assert made.takes_context
+        assert made.parameters == A_SCHEMA
+        assert made.run('{"a": 1}', CONTEXT) == (CONTEXT, 1)
+        assert made.refusal('{"a": 1, "ctx": {}}') == "ctx: Extra inputs are not permitted (given: {})"
+
+    def test_it_is_given_before_what_is_taken_by_position_only(self):
+        def f(ctx: Context, a: int, b: int = 2, /, c: int = 3, *, d: int) -> Any:
+            return ctx, a, b, c, d
+
+        assert Function.of(f).run('{"a": 1, "c": 30, "d": 4}', CONTEXT) == (CONTEXT, 1, 2, 30, 4)
+
+    def test_methods_objects_coroutines_and_partials_take_it_too(self):
+        class Shop:
+            def buy(self, ctx: Context, a: int) -> Any:
+                return ctx, a
+
+            def __call__(self, ctx: Context, a: int) -> Any:
+                return ctx, a
+
+        async def later(ctx: Context, a: int) -> Any:
+            return ctx, a
+
+        def three(ctx: Context, a: int, b: int) -> Any:
+            return ctx, a
+
+        for call in (Shop().buy, Shop(), functools.partial(three, b=2)):
+            assert Function.of(call).parameters == A_SCHEMA
+            assert Function.of(call).run('{"a": 1}', CONTEXT) == (CONTEXT, 1)
+        assert asyncio.run(Function.of(later).run('{"a": 1}', CONTEXT)) == (CONTEXT, 1)
+
+    def test_one_that_a_partial_gives_is_not_given_again(self):
+        def f(ctx: Context, *, a: int) -> Any:
+            return ctx, a
+
+        for call in (functools.partial(f, CONTEXT), functools.partial(f, ctx=CONTEXT)):
+            made = Function.of(call)
+            assert not made.takes_context
+            assert made.run('{"a": 1}') == (CONTEXT, 1)
+
+    def test_by_hand_the_function_stays_plain_python(self):
+        @function
+        def f(ctx: Context[dict], a: int) -> Any:
+            return ctx.deps["user"], a
+
+        assert f(CONTEXT, 5) == ("ann", 5)
+        assert f(ctx=Context(deps={"user": "bob"}), a=5) == ("bob", 5)
+
+    def test_without_one_it_is_not_run(self):
+        @function
+        def f(ctx: Context, a: int) -> None: ...
+
+        with pytest.raises(UsageError, match="function 'f' takes a Context"):
+            f.run('{"a": 1}')
+
+    def test_who_takes_none_is_given_none(self):
+        made = Function.of(len)
+        assert not made.takes_context
+        assert made.run('{"obj": []}', CONTEXT) == 0
+
+    def test_a_linked_callable_takes_it_too(self):
+        async def f(ctx: Context, a: int) -> Any:
+            return ctx, a
+
+        bare = Function(name="f", parameters=A_SCHEMA)
+        linked = bare.link(f)
+        assert (linked.takes_context, linked.is_async, bare.takes_context) == (True, True, False)
+        assert asyncio.run(linked.run('{"a": 1}', CONTEXT)) == (CONTEXT, 1)
+
+    @pytest.mark.parametrize("annotation", [Context | None, list[Context[dict]]], ids=str)
+    def test_it_is_given_always_or_not_at_all(self, annotation):
+        def f(ctx, a: int): ...
+
+        f.__annotations__["ctx"] = annotation
+        with pytest.raises(UsageError, match="parameter 'ctx' of function 'f' is annotated with Context: it is given"):
+            Function.of(f)
+
+    def test_it_is_given_first_and_by_position(self):
+        def second(a: int, ctx: Context): ...
+        def by_name(*, ctx: Context): ...
+        def rest(**ctx: Context): ...
+
+        for call in (second, by_name, rest):
+            with pytest.raises(UsageError, match="parameter 'ctx' of function"):
+                Function.of(call)
+
+    def test_another_first_parameter_that_is_known_to_checkers_only_is_an_error(self):
+        def f(a: list[Database]): ...
+
+        with pytest.raises(UsageError, match="cannot be resolved: name 'Database'"):
+            Function.of(f)
+
+
+class TestContext:
+    def test_what_it_tells(self):
+        assert (CONTEXT.deps, CONTEXT.call, CONTEXT.agent_call_id) == ({"user": "ann"}, CALL, "c1")
+        assert (CONTEXT.depth, CONTEXT.attempt) == (2, 3)
+
+    def test_the_key_is_the_same_in_every_attempt_and_of_no_other_call(self):
+        assert CONTEXT.idempotency_key == "c1/3.0"
+        assert dataclasses.replace(CONTEXT, attempt=4).idempotency_key == "c1/3.0"
+        other = dataclasses.replace(CALL, id="3.1")
+        assert dataclasses.replace(CONTEXT, call=other).idempotency_key == "c1/3.1"
+
+    def test_what_it_does_is_what_it_was_given(self):
+        told: list[Any] = []
+        context = Context(deps=None, emit=told.append, is_cancelled=lambda: True, release=told.append)
+        context.emit({"done": 0.5})
+        context.release([1, 2])
+        assert told == [{"done": 0.5}, [1, 2]]
+        assert context.is_cancelled() is True
+
+    def test_by_hand_just_the_deps_will_do(self):
+        context = Context(deps=5)
+        assert context.emit("nobody") is None
+        assert context.release([1]) is None
+        assert context.is_cancelled() is False
+        assert (context.depth, context.attempt) == (0, 1)
+
+    def test_it_is_a_value_that_shows_no_deps(self):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            CONTEXT.attempt = 5
+        assert "secret" not in repr(Context(deps={"key": "secret"}))
+        assert json.loads(CONTEXT.call.arguments_json) == {"a": 1}

@@ -1,0 +1,91 @@
+"""Does the model get all that an MCP server's answer holds, once?"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from fsm_agent.messages import Document, Image
+
+types = pytest.importorskip("mcp_types")
+
+from fsm_agent.mcp.results import error_text, result_value  # noqa: E402
+
+GIF = b"GIF89a-and-more"
+
+
+def value(*content: dict[str, Any], structured: Any = None) -> Any:
+    return result_value(types.CallToolResult.model_validate({"content": content, "structuredContent": structured}))
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def blob(type_: str, data: bytes, uri: str = "file:///x/a%20b.bin?v=1") -> dict[str, Any]:
+    resource = {"uri": uri, "mimeType": type_, "blob": base64.b64encode(data).decode()}
+    return {"type": "resource", "resource": resource}
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured", "told"),
+    [
+        (["a", "b"], None, "a\nb"),
+        ([], None, ""),
+        ([], {"a": 1}, '{"a":1}'),
+        (['{ "a": 1 }'], {"a": 1}, '{ "a": 1 }'),
+        (["3 found"], {"a": 1}, '3 found\n{"a":1}'),
+        (["7"], {"result": 7}, "7"),
+        (["7"], {"result": "7"}, "7"),
+        (["7"], {"result": 8}, '7\n{"result":8}'),
+        (['{"a": 1}', "two"], {"result": [{"a": 1}, "two"]}, '{"a": 1}\ntwo'),
+        (['{"a": 1}'], {"result": [{"a": 1}, "two"]}, '{"a": 1}\n{"result":[{"a":1},"two"]}'),
+        ([], {"result": []}, '{"result":[]}'),
+        (["x"], {"result": "x", "more": 1}, 'x\n{"result":"x","more":1}'),
+    ],
+)
+def test_texts_and_structured_content(texts, structured, told):
+    assert value(*map(text, texts), structured=structured) == told
+
+
+def test_pictures_and_documents_stand_between_the_texts():
+    picture = {"type": "image", "mimeType": "image/whatever", "data": base64.b64encode(GIF).decode()}
+    pieces = value(text("a"), text("b"), picture, blob("application/pdf", b"%PDF"), text("c"))
+    image, document = Image(data=GIF, media_type="image/gif"), Document(data=b"%PDF", name="a b.bin")
+    assert pieces == ["a\nb", image, document, "c"]
+    assert value(picture) == [image]
+    assert value(blob("image/gif", GIF)) == [image]
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (blob("text/csv; charset=utf-8", "a,ü".encode()), "a,ü"),
+        (blob("application/json", b"[1]"), "[1]"),
+        (blob("image/svg+xml", b"<svg/>"), "<svg/>"),
+        (blob("text/plain", b"\xff"), "[text/plain, file:///x/a%20b.bin?v=1, 1 bytes: not shown]"),
+        (blob("image/tiff", b"II*"), "[image/tiff, file:///x/a%20b.bin?v=1, 3 bytes: not shown]"),
+        ({"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}, "[audio/wav, 4 bytes: not shown]"),
+        ({"type": "image", "mimeType": "image/png", "data": "no base64"}, "[image/png: not valid base64]"),
+        ({"type": "resource_link", "name": "n", "uri": "a:b"}, "n: a:b"),
+        (
+            {"type": "resource_link", "name": "n", "title": "T", "uri": "a:b", "mimeType": "c/d", "description": "e"},
+            "T: a:b (c/d, e)",
+        ),
+    ],
+)
+def test_what_no_model_takes_is_told_in_words(block, told):
+    assert value(block) == told
+
+
+def test_an_error_is_its_words():
+    picture = {"type": "image", "mimeType": "image/gif", "data": base64.b64encode(GIF).decode()}
+    result = {"content": [text("no"), picture, text("way")], "isError": True}
+    assert error_text(types.CallToolResult.model_validate(result)) == "no\nway"
+
+
+def test_deep_text_is_not_read_as_json():
+    assert value(text("[" * 100_000), structured={"a": 1}).endswith(json.dumps({"a": 1}, separators=(",", ":")))

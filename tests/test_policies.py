@@ -1,0 +1,157 @@
+"""Is a policy that makes no sense refused where it is written?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function, function
+from fsm_agent.policies import Default, Policy, Retries
+
+
+async def later(*given: Any) -> Any: ...
+
+
+def layer(call: Any, proceed: Any) -> Any:
+    return proceed(call)
+
+
+WRONG = {
+    "acall": [5, "f"],
+    "blocking": [None, 1, "no"],
+    "needs_approval": [None, 1, "always", later],
+    "repeatable": [None, 1],
+    "version": [None, 2, "2@3", "1 0", "x" * 41, "2\n"],
+    "deprecated": [None, True],
+    "max_calls": [0, -1, 1.5, True, "3"],
+    "max_failures": [0, -1, 1.5, True, "3"],
+    "depends_on": ["login", None, ("",), (5,), {"login"}],
+    "timeout_s": [0, -1, math.inf, math.nan, True, "10"],
+    "retries": [3, True, {"attempts": 3}],
+    "on_error": ["raise", None, "", ["tell"], Default],
+    "middleware": [layer, None, (5,), ("f",)],
+    "format": ["{}", 5, later],
+}
+RIGHT = {
+    "acall": [None],
+    "blocking": [True, False],
+    "needs_approval": [True, False, lambda call: True],
+    "repeatable": [True],
+    "version": ["", "2", "1.4.0-rc1+b_2", "x" * 40],
+    "deprecated": ["", "use search"],
+    "max_calls": [None, 1, 10],
+    "max_failures": [None, 1],
+    "depends_on": [(), ("login",), ("a", "b")],
+    "timeout_s": [None, 0.001, 5],
+    "retries": [None, Retries(attempts=1)],
+    "on_error": ["tell", "retry", "fail", Default(None)],
+    "middleware": [(), (layer, layer)],
+    "format": [None, lambda value, call: str(value)],
+}
+
+
+def test_every_policy_has_cases():
+    names = {item.name for item in dataclasses.fields(Policy)}
+    assert set(WRONG) == set(RIGHT) == names
+
+
+@pytest.mark.spec("4.24")
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_what_makes_no_sense_is_refused(name, value):
+    with pytest.raises(UsageError) as caught:
+        Function(name="buy", **{name: value})
+    assert str(caught.value).startswith(f"{name} of function 'buy' is {value!r}: ")
+    assert str(caught.value).endswith("would be right")
+    with pytest.raises(UsageError, match=f"{name} of function 'len'"):
+        Function.of(len, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
+def test_what_makes_sense_is_kept(name, value):
+    assert getattr(Function(name="buy", **{name: value}), name) == value
+    assert getattr(function(**{name: value})(len), name) == value
+
+
+def test_lists_are_taken_for_tuples():
+    made = Function(name="buy", depends_on=["login"], middleware=[layer])
+    assert (made.depends_on, made.middleware) == (("login",), (layer,))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"attempts": 0}, "a whole number from 1"),
+        ({"attempts": 2.5}, "a whole number from 1"),
+        ({"attempts": True}, "a whole number from 1"),
+        ({"delay_s": -0.1}, "a number of seconds from 0"),
+        ({"delay_s": math.nan}, "a number of seconds from 0"),
+        ({"max_delay_s": math.inf}, "a number of seconds from 0"),
+        ({"jitter": -0.1}, "a number from 0 to 1"),
+        ({"jitter": 1.1}, "a number from 0 to 1"),
+        ({"retry_if": ValueError("x")}, "None or a plain predicate"),
+        ({"retry_if": later}, "None or a plain predicate"),
+        ({"delay_s": 6}, "5.0 (max_delay_s) is the most"),
+    ],
+    ids=str,
+)
+def test_retries_have_ranges(wrong, right):
+    with pytest.raises(UsageError) as caught:
+        Retries(**wrong)
+    (name,) = wrong
+    assert str(caught.value).startswith(f"{name} of Retries is {wrong[name]!r}: {right}")
+
+
+def test_the_ends_of_the_ranges_are_right():
+    for jitter in (0, 1):
+        made = Retries(attempts=1, delay_s=0, max_delay_s=0, jitter=jitter, retry_if=lambda error: False)
+        assert made.jitter == jitter
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("aproval", "did you mean 'needs_approval'?"),
+            ("max_call", "did you mean 'max_calls'?"),
+            ("retry", "did you mean 'retries'?"),
+            ("zzz", "there are: acall, blocking, needs_approval"),
+            ("validator", "there are: "),
+            ("is_async", "there are: "),
+        ],
+    )
+    def test_an_unknown_one_is_refused_with_what_was_probably_meant(self, name, hint):
+        with pytest.raises(UsageError) as caught:
+            Function.of(len, **{name: True})
+        assert f"there is no policy {name!r} of functions" in str(caught.value)
+        assert hint in str(caught.value)
+
+    def test_at_the_decorator_already(self):
+        with pytest.raises(UsageError, match="no policy 'timeout'"):
+            function(timeout=5)
+
+    def test_when_a_function_is_changed(self):
+        with pytest.raises(UsageError, match="no policy 'timeout'"):
+            Function.of(Function.of(len), timeout=5)
+
+    def test_what_is_changed_may_be_taken_back(self):
+        limited = Function.of(len, max_calls=3, timeout_s=5)
+        assert Function.of(limited, max_calls=None).max_calls is None
+        assert Function.of(limited, max_calls=None).timeout_s == 5
+
+
+class TestDeprecation:
+    def test_the_model_is_told(self):
+        made = Function.of(len, description="Count.", deprecated="use size")
+        assert made.description == "Count.\n\nDeprecated: use size"
+        assert Function(name="f", deprecated="use g").description == "Deprecated: use g"
+
+    def test_once_however_often_it_is_changed(self):
+        made = Function.of(Function.of(len, description="Count.", deprecated="use size"), max_calls=3)
+        assert made.description == "Count.\n\nDeprecated: use size"
+        assert Function.of(made, deprecated="use count").description == "Count.\n\nDeprecated: use count"
+        assert Function.of(made, deprecated="").description == "Count."
+        assert Function.of(made, description="Size.").description == "Size.\n\nDeprecated: use size"

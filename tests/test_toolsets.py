@@ -1,0 +1,361 @@
+"""Is just what is meant offered: these names, that version, for this caller?"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions import Function
+from fsm_agent.prompts import Prompt
+from fsm_agent.toolsets import Toolset, check_dependencies, functions_of
+
+
+def named(name: str, version: str = "", *depends_on: str, **policy: Any) -> Function:
+    return Function(name=name, version=version, depends_on=depends_on, **policy)
+
+
+def names(offered: Any) -> list[str]:
+    return [function.name for function in getattr(offered, "functions", offered)]
+
+
+def versions(offered: Any) -> dict[str, str]:
+    return {function.name: function.version for function in getattr(offered, "functions", offered)}
+
+
+LOGIN, BUY, LOOK = named("login"), named("buy", "", "login"), named("look")
+SHOP = Toolset([LOGIN, BUY, LOOK], name="shop")
+OLD, NEW, NEWEST = named("search", "9"), named("search", "10"), named("search", "10.1")
+SEARCH = Toolset([OLD, NEWEST, NEW, LOOK], name="web")
+
+
+class Server:
+    """A source of functions that is no toolset."""
+
+    functions = (LOGIN, LOOK)
+
+
+class TestMaking:
+    def test_of_functions_callables_and_sources(self):
+        assert names(Toolset([len, Server()])) == ["len", "login", "look"]
+        assert names(Toolset(Server())) == ["login", "look"]
+        assert "search@9" in Toolset([len, SEARCH])
+        assert Toolset(SHOP).name == "shop"
+        assert Toolset(SHOP, name="mine").name == "mine"
+        assert versions(functions_of([SEARCH, Server(), len])) == {"search": "10.1", "look": "", "login": "", "len": ""}
+
+    def test_it_is_a_collection(self):
+        assert list(SHOP) == [LOGIN, BUY, LOOK] == list(SHOP.functions)
+        assert len(SHOP) == 3
+        assert len(SEARCH) == 2
+        assert (LOGIN in SHOP, "login" in SHOP, OLD in SEARCH, "search@9" in SEARCH) == (True,) * 4
+        assert (OLD in SHOP, "search" in SHOP, "search@11" in SEARCH, 5 in SHOP) == (False,) * 4
+        assert repr(SHOP) == "Toolset([login, buy, look], name='shop')"
+        assert not Toolset()
+
+    def test_it_cannot_be_changed(self):
+        with pytest.raises(AttributeError):
+            SHOP.functions = ()
+        with pytest.raises(AttributeError):
+            del SHOP.name
+
+    @pytest.mark.parametrize("given", [LOGIN, len, "len", 5, None])
+    def test_what_is_no_list(self, given):
+        with pytest.raises(UsageError, match="a list of functions would be right"):
+            Toolset(given)
+        with pytest.raises(UsageError, match="a list of functions would be right"):
+            Prompt("x", functions=given)
+
+    def test_two_of_one_name_and_version(self):
+        with pytest.raises(PromptError, match="two functions of toolset 'web' have one name and version: search@9"):
+            Toolset([OLD, named("search", "9")], name="web")
+        with pytest.raises(PromptError, match=r"two functions of toolset '' have one name and version: login$"):
+            Toolset([LOGIN, LOGIN])
+
+    def test_a_prompt_takes_sources(self):
+        prompt = Prompt("x", functions=[SEARCH, LOGIN])
+        assert versions(prompt.functions) == {"search": "10.1", "look": "", "login": ""}
+        assert Prompt("x", functions=SHOP).functions == SHOP.functions
+
+
+class TestDependencies:
+    @pytest.mark.spec("4.25")
+    def test_a_circle_is_named(self):
+        circle = [named("a", "", "b"), named("b", "", "c"), named("c", "", "a"), named("d", "", "a")]
+        problem = "depend on each other in a circle: "
+        for make in (lambda f: Prompt("x", path="task", functions=f), lambda f: Toolset(f, name="shop")):
+            with pytest.raises(PromptError, match=problem) as caught:
+                make(circle)
+            steps = str(caught.value).rpartition(": ")[2].split(" -> ")
+            assert steps[0] == steps[-1]
+            assert set(steps) == {"a", "b", "c"}
+            needs = {"a": "b", "b": "c", "c": "a"}
+            assert all(needs[one] == other for one, other in pairwise(steps))
+
+    @pytest.mark.spec("4.25")
+    def test_one_that_depends_on_itself(self):
+        with pytest.raises(PromptError, match="of prompt 'task' depend on each other in a circle: a -> a"):
+            Prompt("x", path="task", functions=[named("a", "", "a")])
+
+    @pytest.mark.spec("4.25")
+    def test_an_unknown_one_is_named_with_what_was_probably_meant(self):
+        problem = "function 'buy' of prompt 'task' depends on 'log_in': did you mean 'login'"
+        with pytest.raises(PromptError, match=problem):
+            Prompt("x", path="task", functions=[LOGIN, named("buy", "", "log_in")])
+        with pytest.raises(PromptError, match="function 'buy' of toolset 'shop' depends on 'login'"):
+            SHOP.without("login")
+
+    def test_a_long_chain_is_no_circle(self):
+        chain = [named("f0"), *[named(f"f{n}", "", f"f{n - 1}") for n in range(1, 3000)]]
+        check_dependencies(chain, "a chain")
+        with pytest.raises(PromptError, match="in a circle"):
+            check_dependencies([named("f0", "", "f2999"), *chain[1:]], "a ring")
+
+    @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
+    def test_a_circle_is_found_where_there_is_one(self, edges):
+        needs = {f"f{n}": tuple({f"f{b}" for a, b in edges if a == n}) for n in range(8)}
+        met: set[str] = set()
+        while ready := [name for name in needs if name not in met and met.issuperset(needs[name])]:
+            met.update(ready)
+        functions = [named(name, "", *others) for name, others in needs.items()]
+        if len(met) == 8:
+            check_dependencies(functions, "a graph")
+        else:
+            with pytest.raises(PromptError, match="in a circle"):
+                check_dependencies(functions, "a graph")
+
+
+class TestNames:
+    @pytest.mark.spec("1.32")
+    def test_only_and_without(self):
+        assert names(SHOP.only("look", "login")) == ["login", "look"]
+        assert names(SHOP.without("buy", "look")) == ["login"]
+        assert names(SHOP.only()) == []
+        assert names(SHOP.without()) == names(SHOP) == ["login", "buy", "look"]
+
+    @pytest.mark.spec("1.32")
+    @pytest.mark.parametrize("method", [SHOP.only, SHOP.without, SHOP.pick, lambda name: SHOP.renamed({name: "x"})])
+    def test_an_unknown_name_is_refused(self, method):
+        with pytest.raises(UsageError, match=r"toolset 'shop' has no function 'lok': did you mean 'look'\?"):
+            method("lok")
+        with pytest.raises(UsageError, match="toolset 'shop' has no function 'zzz'; there are: login, buy, look"):
+            method("zzz")
+
+    def test_prefixed(self):
+        made = SHOP.prefixed("shop_")
+        assert names(made) == ["shop_login", "shop_buy", "shop_look"]
+        assert made.functions[1].depends_on == ("shop_login",)
+        assert BUY.depends_on == ("login",)
+        with pytest.raises(UsageError, match=r"'shop\.login' will be refused"):
+            SHOP.prefixed("shop.")
+
+    def test_renamed(self):
+        made = SHOP.renamed({"login": "sign_in", "look": "login"})
+        assert names(made) == ["sign_in", "buy", "login"]
+        assert made.functions[1].depends_on == ("sign_in",)
+        swapped = SHOP.renamed({"login": "buy", "buy": "login"})
+        assert {f.name: f.depends_on for f in swapped} == {"buy": (), "login": ("buy",), "look": ()}
+        with pytest.raises(PromptError, match="one name and version: look"):
+            SHOP.renamed({"login": "look"})
+
+    def test_what_is_not_renamed_is_the_same_function(self):
+        assert SHOP.renamed({"look": "see"}).functions[:2] == (LOGIN, BUY)
+
+    def test_added(self):
+        made = SHOP + Toolset([len], name="lists")
+        assert names(made) == ["login", "buy", "look", "len"]
+        assert made.name == "shop+lists"
+        assert names(Toolset([len]) + Server()) == ["len", "login", "look"]
+        with pytest.raises(PromptError, match="one name and version: look"):
+            SHOP + SEARCH
+
+    def test_one_policy_for_all(self):
+        made = SHOP.changed(needs_approval=True, timeout_s=5)
+        assert [(f.needs_approval, f.timeout_s) for f in made] == [(True, 5)] * 3
+        assert not BUY.needs_approval
+        assert made.functions[1].depends_on == ("login",)
+        with pytest.raises(UsageError, match="no policy 'timeout'"):
+            SHOP.changed(timeout=5)
+
+
+class TestVersions:
+    @pytest.mark.spec("4.24")
+    def test_the_highest_is_offered(self):
+        assert versions(SEARCH) == {"search": "10.1", "look": ""}
+        assert versions(SEARCH.for_call()) == {"search": "10.1", "look": ""}
+        assert SEARCH.pick("search") is NEWEST
+
+    @pytest.mark.spec("4.24")
+    def test_a_certain_one(self):
+        assert SEARCH.pick("search@9") is OLD
+        assert versions(SEARCH.only("search@9")) == {"search": "9"}
+        assert versions(SEARCH.without("search@10.1")) == {"search": "10", "look": ""}
+        assert versions(SEARCH.only("search")) == {"search": "10.1"}
+        with pytest.raises(UsageError, match=r"no function 'search@11'.*search@10"):
+            SEARCH.pick("search@11")
+        with pytest.raises(UsageError, match="no function 'serch@9': did you mean 'search'"):
+            SEARCH.pick("serch@9")
+
+    @pytest.mark.spec("4.24")
+    def test_several_at_once_have_names_that_providers_take(self):
+        made = SEARCH.only("search@9", "search@10.1", "look")
+        assert versions(made) == {"search_v9": "9", "search_v10_1": "10.1", "look": ""}
+
+    def test_a_dependency_on_a_function_of_several_names_is_on_the_highest(self):
+        read = named("read", "", "search")
+        for order in ([OLD, NEW, read], [NEW, OLD, read]):
+            made = Toolset(order).only("search@9", "search@10", "read")
+            assert made.functions[2].depends_on == ("search_v10",)
+
+    def test_one_of_several_gets_a_name_of_its_own(self):
+        made = Toolset([SEARCH, named("read", "", "search")]).renamed({"search@9": "search_old"})
+        assert versions(made) == {"search_old": "9", "search": "10.1", "look": "", "read": ""}
+        assert made.functions[-1].depends_on == ("search",)
+        made = Toolset([SEARCH, named("read", "", "search")]).renamed({"search@10.1": "search_new"})
+        assert versions(made) == {"search": "10", "search_new": "10.1", "look": "", "read": ""}
+        assert made.functions[-1].depends_on == ("search",)
+
+    def test_names_follow_in_all_versions(self):
+        made = SEARCH.prefixed("web_").only("web_search@10")
+        assert versions(made) == {"web_search": "10"}
+
+
+class TestShares:
+    SHARED = SEARCH.without("search@10.1")
+
+    @pytest.mark.spec("4.24")
+    def test_a_tenth_of_the_agent_calls_gets_the_new_one(self):
+        routed = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
+        offered = [versions(routed.for_call())["search"] for _ in range(1000)]
+        assert 70 < offered.count("10") < 130
+        again = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
+        assert offered == [versions(again.for_call())["search"] for _ in range(1000)]
+
+    def test_the_number_decides(self):
+        points = iter([0.0, 0.89, 0.9, 0.99])
+        routed = self.SHARED.route("search", {"10": 0.1, "9": 0.9}, lambda: next(points))
+        assert [versions(routed.for_call())["search"] for _ in range(4)] == ["9", "9", "10", "10"]
+
+    def test_a_version_without_a_share_is_never_picked(self):
+        routed = SEARCH.route("search", {"9": 1}, lambda: 0.99)
+        assert versions(routed.for_call())["search"] == "9"
+        assert versions(routed)["search"] == "9"
+
+    def test_shares_follow_a_new_name_and_end_with_a_certain_version(self):
+        routed = self.SHARED.route("search", {"9": 1.0}, lambda: 0.5)
+        assert versions(routed.prefixed("web_").for_call())["web_search"] == "9"
+        assert versions(routed.only("search@10").for_call()) == {"search": "10"}
+        assert versions((routed + Toolset([len])).for_call())["search"] == "9"
+
+    def test_who_is_not_admitted_leaves_the_share_to_the_others(self):
+        routed = self.SHARED.route("search", {"9": 0.5, "10": 0.5}, lambda: 0.1).filtered(
+            lambda function, deps: function.version != deps
+        )
+        assert versions(routed.for_call("9"))["search"] == "10"
+        assert versions(routed.for_call("10"))["search"] == "9"
+
+    def test_the_number_is_asked_for_whoever_is_admitted(self):
+        asked: list[int] = []
+
+        def choose() -> float:
+            asked.append(1)
+            return 0.0
+
+        routed = self.SHARED.route("search", {"9": 0.5, "10": 0.5}, choose).filtered(lambda function, deps: False)
+        assert routed.for_call() == ()
+        assert asked == [1]
+
+    def test_what_makes_no_sense(self):
+        with pytest.raises(UsageError, match="no function 'serch'"):
+            SEARCH.route("serch", {"9": 1}, Random(7).random)
+        with pytest.raises(UsageError, match="function 'search' has no version '8'"):
+            SEARCH.route("search", {"8": 1}, Random(7).random)
+        with pytest.raises(UsageError, match=r"choose is 0\.5"):
+            SEARCH.route("search", {"9": 1}, 0.5)
+        with pytest.raises(UsageError, match=r"choose of function 'search' returned 1\.0"):
+            SEARCH.route("search", {"9": 1}, lambda: 1.0).for_call()
+
+
+class TestFilters:
+    def test_each_agent_call_is_asked_for_anew(self):
+        made = SHOP.filtered(lambda function, deps: function.name != "look" or deps == "ann")
+        assert names(made.for_call("ann")) == ["login", "buy", "look"]
+        assert names(made.for_call("bob")) == ["login", "buy"]
+        assert names(made) == ["login", "buy", "look"]
+
+    def test_what_depends_on_what_is_not_offered_is_not_offered(self):
+        chain = Toolset([LOGIN, BUY, named("pay", "", "buy"), LOOK])
+        assert names(chain.filtered(lambda function, deps: function.name != "login").for_call()) == ["look"]
+
+    def test_they_hold_for_their_own_functions_under_their_old_names(self):
+        made = SHOP.filtered(lambda function, deps: function.name != "look").prefixed("a_") + Toolset([LOOK])
+        assert names(made.for_call()) == ["a_login", "a_buy", "look"]
+
+    def test_all_of_them_hold(self):
+        made = SHOP.filtered(lambda f, deps: f.name != "look").filtered(lambda f, deps: f.name != "buy")
+        assert names(made.for_call()) == ["login"]
+        assert names(Toolset([made, len]).for_call()) == ["login", "len"]
+
+    def test_the_highest_of_those_that_are_admitted(self):
+        made = SEARCH.filtered(lambda function, deps: function.version in deps)
+        assert versions(made.for_call(("9", "10", ""))) == {"search": "10", "look": ""}
+
+    @pytest.mark.parametrize(
+        "made",
+        [SHOP.filtered(lambda function, deps: False), SHOP.route("look", {"": 1}, lambda: 0.5)],
+        ids=["filter", "share"],
+    )
+    def test_no_list_offers_to_everybody_what_is_kept_from_some(self, made):
+        assert made.decides_per_call
+        assert Toolset([made]).decides_per_call
+        assert made.prefixed("a_").decides_per_call
+        assert not Toolset(made.for_call()).decides_per_call
+        for use in (list, lambda toolset: Prompt("x", functions=toolset), lambda toolset: functions_of([toolset])):
+            with pytest.raises(UsageError, match="toolset 'shop' decides anew for each agent call"):
+                use(made)
+
+    def test_what_is_no_filter(self):
+        async def later(function: Function, deps: Any) -> bool:
+            return True
+
+        for wrong in (5, later):
+            with pytest.raises(UsageError, match="a plain predicate"):
+                SHOP.filtered(wrong)
+        with pytest.raises(UsageError, match="the filter of function 'login' returned None: True or False is right"):
+            SHOP.filtered(lambda function, deps: None).for_call()
+
+
+class TestDeprecation:
+    OLD = named("search", "1", deprecated="use search@2")
+    BOTH = Toolset([OLD, named("search", "2")])
+
+    @pytest.mark.spec("4.24")
+    @pytest.mark.parametrize(
+        "pick",
+        [
+            lambda toolset: toolset.pick("search@1"),
+            lambda toolset: toolset.only("search@1"),
+            lambda toolset: toolset.without("search@2").for_call(),
+        ],
+    )
+    def test_who_picks_it_is_warned(self, pick):
+        with pytest.warns(DeprecationWarning, match="function search@1 is deprecated: use search@2") as warned:
+            pick(self.BOTH)
+        assert warned[0].filename == __file__
+        assert len(warned) == 1
+
+    def test_who_does_not_is_not(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert versions(self.BOTH.for_call()) == {"search": "2"}
+            self.BOTH.pick("search")
+            self.BOTH.only("search")
+
+    def test_the_model_is_told(self):
+        assert self.OLD.description == "Deprecated: use search@2"
