@@ -38,6 +38,8 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
         raise RuntimeError(f"a test tried to reach {host!r}")
 
 
+pytest_plugins = ["spec_table"]
+
 settings.register_profile("here", deadline=None)  # the machine may be busy with something else
 settings.load_profile("here")
 

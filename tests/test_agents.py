@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import gc
+from contextlib import suppress
 from typing import Literal
 
 import pytest
@@ -24,6 +25,7 @@ from fsm_agent import (
     Prompt,
     Reason,
     Settings,
+    State,
     UsageError,
     function,
     snapshot,
@@ -43,6 +45,7 @@ def test_a_task_in_words(script):
     ]
 
 
+@pytest.mark.spec("3.4")
 @pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
 def test_a_users_text_is_data_and_never_a_template(script, text):
     one = script("ok")
@@ -64,6 +67,7 @@ def test_a_dialog_goes_on(script):
     assert len(dialog) == 2
 
 
+@pytest.mark.spec("3.4")
 def test_a_dialogs_own_prompt_governs(script):
     agent = Agent(script("x", "42"))
     dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
@@ -85,6 +89,7 @@ def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
     assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
 
 
+@pytest.mark.spec("4.5")
 def test_a_plain_callable_is_a_function(script):
     def shout(text: str) -> str:
         """Say it loud.
@@ -112,6 +117,7 @@ class Mood(enum.Enum):
     BAD = "bad"
 
 
+@pytest.mark.spec("0.3")
 @pytest.mark.parametrize(
     ("output", "said", "expected"),
     [
@@ -133,6 +139,7 @@ def test_typed_output(script, output, said, expected):
     assert one.requests[0].output.type == output
 
 
+@pytest.mark.spec("0.3", "3.9")
 def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
     result = Agent(one, output=Person).call("Who?")
@@ -141,6 +148,7 @@ def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     assert len(result.dialog) == 2
 
 
+@pytest.mark.spec("0.5", "3.2")
 def test_settings_of_the_agent_and_of_one_call(script):
     one = script("a", "b")
     agent = Agent(one, settings=Settings(temperature=0, seed=1))
@@ -154,6 +162,7 @@ def test_settings_of_the_agent_and_of_one_call(script):
         agent.call("?", args={"temprature": 1})
 
 
+@pytest.mark.spec("3.2")
 def test_parser_args_reach_the_parser(script):
     def split(text: str, separator: str = ",") -> list[str]:
         return text.split(separator)
@@ -182,6 +191,67 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     assert one.requests == []
 
 
+@pytest.mark.spec("0.10")
+def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
+    once = [
+        function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
+    ]
+    one = script(call("first"), call("second"), "done")
+    assert Agent(one, functions=once).call("go").output == "done"
+    assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
+    assert "give your final answer" in one.requests[2].messages[-1].text
+
+
+@pytest.mark.spec("4.25", "4.37")
+def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
+    edited = []
+
+    def plan(steps: str) -> str:
+        """Say what you will do."""
+        return steps
+
+    @function(depends_on=("plan",))
+    def edit(path: str) -> str:
+        """Edit a file."""
+        edited.append(path)
+        return f"edited {path}"
+
+    one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
+    result = Agent(one, functions=[plan, edit]).call("go")
+    assert edited == ["b"]
+    assert [f.error or f.result for f in result.function_calls] == [
+        "edit requires plan to have succeeded first.",
+        "edited b",
+        "all",
+    ]
+
+
+class States:
+    """A hook that notes where the call stands at each step."""
+
+    def __init__(self):
+        self.call = None
+        self.seen = []
+
+    def on_stepped(self, event):
+        assert event.to == self.call.state == self.call.record.state
+        self.seen.append((str(event.to), self.call.record.ending is None))
+
+
+@pytest.mark.spec("0.7")
+@pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
+def test_the_state_says_idle_busy_done_or_failed(script, said, end):
+    hook = States()
+    agent = Agent(script(call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
+    hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
+    assert hook.call.state is State.SEEDED
+    with suppress(CallFailed):
+        agent.run(hook.call)
+    busy = ["Calling", "ToolInterrupt", "Calling", "ParseException"]
+    assert hook.seen == [*[(state, True) for state in busy], (end, False)]
+
+
+@pytest.mark.spec("4.20")
 def test_a_failure_is_raised_once_with_everything_in_it(script):
     agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
     with pytest.raises(CallFailed, match="unparseable") as caught:
@@ -196,6 +266,7 @@ def collect(stream, events):
         events.append(event)
 
 
+@pytest.mark.spec("1.24")
 def test_a_stream_ends_with_done_and_then_says_what_failed(script):
     agent = Agent(script("a"), limits=Limits(parse_retries=0))
     events = []
@@ -217,6 +288,7 @@ def test_sync_async_and_streams_agree(script):
     assert asyncio.run(both(agent)) == ("one two", deltas)
 
 
+@pytest.mark.spec("4.23")
 def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     one = script(call("erase", path="x"), "done")
     with pytest.raises(CallSuspended) as caught:
@@ -233,6 +305,7 @@ def test_an_approver_decides_here(script):
     assert agent.call("Erase x").function_calls[0].result == "erased x"
 
 
+@pytest.mark.spec("1.21")
 def test_agents_inside_functions_of_agents_are_bounded(script):
     inner_script = script()
 
@@ -248,6 +321,7 @@ def test_agents_inside_functions_of_agents_are_bounded(script):
     assert "gave up" in result.function_calls[0].result
 
 
+@pytest.mark.spec("3.9")
 def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     def even(text: str) -> int:
         if int(text) % 2:
@@ -259,6 +333,7 @@ def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     assert "invalid literal" in one.requests[1].messages[-1].text
 
 
+@pytest.mark.spec("3.3")
 def test_a_system_prompt_with_variables(script):
     one = script("ok")
     agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
@@ -309,6 +384,7 @@ def test_a_client_that_was_never_made_needs_no_closing():
     asyncio.run(Agent("openai:gpt-5-mini").aclose())
 
 
+@pytest.mark.spec("2.29")
 def test_a_client_is_made_of_the_models_name_on_first_use():
     agent = Agent("openai-compatible:some-model")
     assert agent.client.name == "openai-compatible:some-model"

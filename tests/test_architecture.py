@@ -15,9 +15,9 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 FLOORS = [
     # 0: words
     "deferred errors values key_patterns vector messages replies events contexts policies json_schemas signatures"
-    " functions versions toolsets templates parsing prompts dialogs hosted_tools effects outcomes",
+    " functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets reading stopping table machine results call",
+    "limits masking windows record views budgets reading stopping table machine transcripts results call",
     # 2: codecs, pure
     "snapshots providers providers.wire providers.error_codes providers.failures providers.adaptations"
     " providers.hosting providers.schemas providers.attachments providers.openai_parts providers.citations"
@@ -35,7 +35,7 @@ FLOORS = [
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
-    "hooks agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
+    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
     " arguments terminal demo_screen commands cli __main__",
     # 5: the public list
     "__init__",
@@ -82,6 +82,7 @@ def test_imports_go_down(name):
             assert RANK[imported.removeprefix("fsm_agent.")] < RANK[name], f"{name} imports {imported}"
 
 
+@pytest.mark.spec("0.1")
 @pytest.mark.parametrize("name", [name for name, (floor, _) in RANK.items() if floor <= 2])
 def test_the_lower_floors_are_pure(name):
     for imported, inside in imports(MODULES[name]):

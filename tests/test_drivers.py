@@ -58,6 +58,7 @@ def facts(events: list[Any]) -> list[Any]:
     return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
 
 
+@pytest.mark.spec("1.25", "3.26")
 @everywhere
 def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
     script, reference = rich_script(), rich_script()
@@ -72,6 +73,7 @@ def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driv
     script.assert_exhausted()
 
 
+@pytest.mark.spec("1.24")
 @everywhere
 def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
     for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
@@ -86,6 +88,48 @@ def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     assert [e for e in events if isinstance(e, Stepped)] == list(one.record.trace)
 
 
+@everywhere
+@pytest.mark.spec("1.22", "1.23", "1.25")
+def test_deltas_and_steps_come_in_one_order(driven: Driver):
+    script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
+    events = driven(seed(), script)
+    assert "".join(e.text for e in events if isinstance(e, ArgumentsDelta)) == '{"a": 17, "b": 25}'
+    shown = []
+    for event in events:
+        match event:
+            case Stepped():
+                shown.append(f"{event.source} {event.trigger} {event.to}")
+            case TextDelta():
+                shown.append(event.text)
+            case FunctionStarted() | FunctionEnded():
+                shown.append(f"{type(event).__name__} {event.id} {event.name} {getattr(event, 'text', '')}".strip())
+            case _:
+                shown.append(type(event).__name__)
+    assert shown == [
+        "Seeded begun Calling",
+        "RequestStarted",
+        "Let",
+        " me",
+        "FunctionCallStarted",
+        "ArgumentsDelta",
+        "ReplyCompleted",
+        "Calling functions_asked ToolInterrupt",
+        "FunctionStarted 2.0 add",
+        "FunctionEnded 2.0 add 42",
+        "ToolInterrupt returned Calling",
+        "RequestStarted",
+        "forty",
+        " two",
+        "ReplyCompleted",
+        "Calling parse_failed ParseException",
+        "RequestStarted",
+        "42",
+        "ReplyCompleted",
+        "ParseException answered Completed",
+        "Done",
+    ]
+
+
 def test_run_with_and_without_a_sink_give_equal_records():
     one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
     run(one, world(rich_script(), approve=lambda f: True))
@@ -93,6 +137,7 @@ def test_run_with_and_without_a_sink_give_equal_records():
     assert one.record == other.record
 
 
+@pytest.mark.spec("1.22", "4.22")
 @everywhere
 def test_text_comes_in_pieces(driven: Driver):
     events = driven(seed(Prompt("x")), Script("It is forty two."))
@@ -103,6 +148,7 @@ def test_text_comes_in_pieces(driven: Driver):
 # Functions at once
 
 
+@pytest.mark.spec("1.3", "4.6", "4.18")
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
 def test_sixteen_plain_functions_run_at_once(driven: Driver):
     barrier = threading.Barrier(16)
@@ -118,6 +164,7 @@ def test_sixteen_plain_functions_run_at_once(driven: Driver):
     assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
 
 
+@pytest.mark.spec("1.3", "4.6")
 def test_sixteen_coroutine_functions_run_at_once():
     async def main() -> AgentCall:
         barrier = asyncio.Barrier(16)
@@ -134,6 +181,7 @@ def test_sixteen_coroutine_functions_run_at_once():
     assert len(asyncio.run(main()).record.function_calls) == 16
 
 
+@pytest.mark.spec("1.3", "4.6")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
     quick_ended = threading.Event()
@@ -165,6 +213,7 @@ def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(dr
     assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
 
 
+@pytest.mark.spec("1.3")
 def test_one_after_another_when_asked():
     log: list[str] = []
 
@@ -223,6 +272,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
 
+@pytest.mark.spec("3.17", "4.5")
 @everywhere
 def test_what_a_function_raises_is_told(driven: Driver):
     def broken() -> None:
@@ -248,6 +298,7 @@ def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_
     assert names == ["MainThread"]
 
 
+@pytest.mark.spec("1.21")
 @everywhere
 def test_functions_know_how_deep_they_are(driven: Driver):
     depths = []
@@ -273,6 +324,7 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
     assert isinstance(driven(one, script)[-1], Done)
 
 
+@pytest.mark.spec("1.4")
 @everywhere
 @pytest.mark.parametrize(
     ("verdict", "said"),
@@ -323,6 +375,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
+@pytest.mark.spec("1.12", "4.30")
 @everywhere
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -331,6 +384,7 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
@@ -340,6 +394,7 @@ def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     assert_sendable(one.record.dialog)
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     script = Script()
@@ -348,6 +403,7 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
 
 
+@pytest.mark.spec("1.12", "4.30")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
@@ -565,6 +621,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         assert ran.count(1) == 1
 
 
+@pytest.mark.spec("4.30")
 @everywhere
 @pytest.mark.parametrize("at", range(1, 14))
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):

@@ -83,6 +83,7 @@ def test_rules_need_no_machine():
     assert fixed.dialog == r.dialog
 
 
+@pytest.mark.spec("1.27", "3.1")
 def test_the_model_is_checked_in_every_configuration_within_small_limits(capsys):
     """Breadth-first over all that can happen with budgets of one, with what happened beyond them merged."""
 
@@ -146,6 +147,7 @@ def test_the_model_is_checked_in_every_configuration_within_small_limits(capsys)
     assert reasons == set(Reason) - {Reason.TOO_DEEP}
 
 
+@pytest.mark.spec("4.30")
 @pytest.mark.parametrize("state", LIVE)
 def test_a_call_can_be_called_off_in_every_live_state(state):
     call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)

@@ -18,6 +18,7 @@ class User:
         raise LookupError("no name for it")
 
 
+@pytest.mark.spec("2.6")
 @pytest.mark.parametrize(
     ("template", "values", "text"),
     [
@@ -38,6 +39,7 @@ def test_rendering(template, values, text):
     assert render(template, values) == text
 
 
+@pytest.mark.spec("2.9")
 @pytest.mark.parametrize(
     "text", ['{"color": "#FFFFFF", "a": {"b": [1]}}', "{ %} }", "a { b", "}} %} #}", "$x ${x} %s %(x)s {x}", "C:\\n"]
 )
@@ -91,6 +93,7 @@ def test_variables():
 
 
 class TestErrors:
+    @pytest.mark.spec("2.6")
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"'\{\{ b \}\}\{\{ a.c \}\}' needs the variable\(s\) a, b; given: x, y"):
             render("{{ b }}{{ a.c }}", {"y": 1, "x": 2})
@@ -102,6 +105,7 @@ class TestErrors:
         with pytest.raises(PromptError, match=r"cannot be rendered: .* has no attribute 'age'"):
             render(template, {"user": User()})
 
+    @pytest.mark.spec("2.6")
     @pytest.mark.parametrize(
         ("template", "line"),
         [
