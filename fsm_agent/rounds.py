@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
@@ -24,6 +24,9 @@ from fsm_agent.perform import World
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, takes_thread, timed_out
 from fsm_agent.threads import Child
+
+# What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
+Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]]
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -91,10 +94,15 @@ class Round:
             return tuple(events)
         return expire(self.call, self.world)
 
+    def told(self, item: Told) -> tuple[Event, ...]:
+        """What happens when a function says something or has ended; nothing when it was let go of before."""
+        if isinstance(item, FunctionProgress):
+            return (item,) if f"run:{item.id}" in self.running else ()
+        key, future = item
+        return self.ended(key, future.result()) if key in self.running else ()
+
     def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
-        """Tell the call of it; nothing when it was let go of before."""
-        if key not in self.running:
-            return ()
+        """Tell the call of it."""
         run, _, _ = self.running.pop(key)
         events = _ended(self.call, run, outcome)
         if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
@@ -127,7 +135,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
         while round.waiting and call.record.ending is None:
             yield from _run_here(round, round.waiting.pop(0))
         return
-    inbox: queue.SimpleQueue[FunctionProgress | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Told] = queue.SimpleQueue()
 
     def start(run: Run) -> Child[Ended]:
         child = Child[Ended](partial(run_function, run))
@@ -145,11 +153,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
             except queue.Empty:
                 yield from round.overdue()
                 continue
-            if isinstance(item, FunctionProgress):
-                if f"run:{item.id}" in round.running:  # not when it was let go of
-                    yield item
-            elif item[0] in round.running:
-                yield from round.ended(item[0], item[1].result())
+            yield from round.told(item)
     finally:
         for _, child, _ in round.running.values():
             child.cancel()
@@ -186,7 +190,7 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 
 
 async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[FunctionProgress | tuple[str, asyncio.Task[Ended]]]()
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Told]()
 
     def tell(event: FunctionProgress) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens
@@ -210,12 +214,8 @@ async def _arun_together(round: Round) -> AsyncEvents:
                 for event in round.overdue():
                     yield event
                 continue
-            if isinstance(item, FunctionProgress):
-                if f"run:{item.id}" in round.running:  # not when it was let go of
-                    yield item
-            elif item[0] in round.running:
-                for event in round.ended(item[0], item[1].result()):
-                    yield event
+            for event in round.told(item):
+                yield event
     finally:
         await _let_go(round)
 

@@ -178,12 +178,7 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
     if takes_thread(run.function):  # answered in the thread: no future can hold a StopIteration
-        child = Child[Ended](partial(run_function, run))
-        try:
-            return await asyncio.wrap_future(child.future)
-        except asyncio.CancelledError:
-            child.cancel()  # what it waits for, if that can be cancelled
-            raise
+        return await _in_thread(run)
     token = _run.set(run)
     try:
         if run.is_plain:
@@ -213,6 +208,15 @@ async def arun_function(run: Run) -> Ended:
         return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
     finally:
         _run.reset(token)
+
+
+async def _in_thread(run: Run) -> Ended:
+    child = Child[Ended](partial(run_function, run))
+    try:
+        return await asyncio.wrap_future(child.future)
+    except asyncio.CancelledError:
+        child.cancel()  # what it waits for, if that can be cancelled
+        raise
 
 
 def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
