@@ -11,10 +11,9 @@ import asyncio
 import queue
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
@@ -26,6 +25,8 @@ from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, tim
 from fsm_agent.threads import Child
 
 T = TypeVar("T")
+# What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
+Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]]
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -97,7 +98,7 @@ class Round:
             return tuple(events)
         return expire(self.call, self.world)
 
-    def happened(self, item: FunctionProgress | tuple[str, Any]) -> tuple[Event, ...]:
+    def happened(self, item: Told) -> tuple[Event, ...]:
         """What a function says, or what came of it; nothing when it was let go of before."""
         if isinstance(item, FunctionProgress):
             return (item,) if f"run:{item.id}" in self.running else ()
@@ -138,7 +139,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
         while round.waiting and call.record.ending is None:
             yield from _run_here(round, round.waiting.pop(0))
         return
-    inbox: queue.SimpleQueue[FunctionProgress | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Told] = queue.SimpleQueue()
 
     def start(run: Run) -> Child[Ended]:
         child = Child[Ended](partial(run_function, run))
@@ -193,7 +194,7 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 
 
 async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[FunctionProgress | tuple[str, asyncio.Task[Ended]]]()
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Told]()
 
     def tell(event: FunctionProgress) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens

@@ -150,12 +150,7 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
     if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
-        child = Child[Ended](partial(run_function, run))
-        try:
-            return await asyncio.wrap_future(child.future)
-        except asyncio.CancelledError:
-            child.cancel()  # what it waits for, if that can be cancelled
-            raise
+        return await _in_thread(run)
     token = _run.set(run)
     try:
         if run.is_plain:
@@ -193,6 +188,15 @@ async def _aplain(run: Run) -> Ended:
         return _raised(_cancelled(error), run)
     except Exception as error:
         return _raised(error, run)
+
+
+async def _in_thread(run: Run) -> Ended:
+    child = Child[Ended](partial(run_function, run))
+    try:
+        return await asyncio.wrap_future(child.future)
+    except asyncio.CancelledError:
+        child.cancel()  # what it waits for, if that can be cancelled
+        raise
 
 
 def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
