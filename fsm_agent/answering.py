@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval
-from fsm_agent.events import ReplyCompleted, TextDelta
+from fsm_agent.events import ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Denied
 from fsm_agent.perform import Verdict
@@ -63,7 +63,7 @@ def answer(
         call: The call.
         screen: Where it is said.
         json_of: The model's name, if it is to be said as JSON.
-        kept_in: The file in which the call is kept, however far it gets.
+        kept_in: The file in which the call is kept, from step to step.
 
     Raises:
         CallFailed: There is no answer.
@@ -75,6 +75,8 @@ def answer(
     try:
         with closing(events):
             for event in events:
+                if kept_in is not None and isinstance(event, Stepped):
+                    write_snapshot(call, kept_in)
                 screen.take(event)
                 if is_live and isinstance(event, TextDelta):
                     screen.write(event.text)

@@ -19,7 +19,8 @@ from fsm_agent.agents import Agent
 from fsm_agent.answering import Approver, answer, json_text, waiting_calls
 from fsm_agent.arguments import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
 from fsm_agent.client import HttpClient, client_for
-from fsm_agent.demo import build_demo, write_diagrams
+from fsm_agent.demo import SETTINGS, build_demo, write_diagrams
+from fsm_agent.demo_approval import Reach
 from fsm_agent.demo_items import Finding
 from fsm_agent.demo_screen import DemoScreen, report, table
 from fsm_agent.diagrams import lifecycle, render, write
@@ -27,6 +28,7 @@ from fsm_agent.effects import Settings
 from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
+from fsm_agent.local import local_server
 from fsm_agent.outcomes import Approved, Denied
 from fsm_agent.prompts import Prompt
 from fsm_agent.providers.catalog import split_model
@@ -94,8 +96,8 @@ def demo(
             is_embedded = _is_embedded(model, base_url)
             shown = DemoScreen(screen, as_json=as_json)
             shown.introduce(name)
-            again = ("--model", model, *(("--base-url", base_url) if base_url else ()))
-            with closing(build_demo(client, is_embedded=is_embedded, model_options=again).play()) as items:
+            reach = _reach(model, base_url)
+            with closing(build_demo(client, is_embedded=is_embedded, reach=reach).play()) as items:
                 for item in items:
                     shown.show(item)
                     if isinstance(item, Finding):
@@ -262,6 +264,18 @@ def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, L
     """What ``--set`` says, over what the embedded model needs."""
     defaults = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
     return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
+
+
+def _reach(model: str, base_url: str | None) -> Reach:
+    """How another process asks this model; the embedded one, of the server that runs already."""
+    if not _is_embedded(model, base_url):
+        return Reach(options=("--model", model, *(("--base-url", base_url) if base_url else ())))
+    server = local_server(split_model(model)[1] or None)
+    settings = [word for name, value in SETTINGS["eraser"].items() for word in ("--set", f"{name}={value}")]
+    return Reach(
+        options=("--model", f"llamacpp:{server.model}", "--base-url", server.base_url, *settings),
+        environment={"LLAMA_API_KEY": server.api_key},
+    )
 
 
 def _is_embedded(model: str, base_url: str | None) -> bool:

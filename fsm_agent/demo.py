@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from fsm_agent.agents import Agent
 from fsm_agent.calibration import calibrated, label_scores
 from fsm_agent.client import Client
-from fsm_agent.demo_approval import approved_elsewhere
+from fsm_agent.demo_approval import Reach, approved_elsewhere
 from fsm_agent.demo_items import Finding, Item, Scene, streamed
 from fsm_agent.diagrams import trace_diagram, write
 from fsm_agent.dialogs import Dialog
@@ -41,7 +41,7 @@ TEXTS = (  # half of each: the calibration takes the labels to be equally freque
 MAX_WRONG_LABELS = 1
 DIAGRAM_STEM = "fsm-agent-demo"
 
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
+SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
     "calculator": {"temperature": 0, "seed": 1, "max_tokens": 48},
     "extractor": {"temperature": 0, "seed": 1, "max_tokens": 64},
     "classifier": {"temperature": 0, "seed": 1},
@@ -78,7 +78,7 @@ class Demo(AgentBase):
     Args:
         config: See `AgentBase`.
         client: Asks the model.
-        model_options: What names the same model on the command line of `fsm-agent`, for a second process.
+        reach: How a second process asks the model, if it can.
     """
 
     agent_type = "demo"
@@ -89,10 +89,10 @@ class Demo(AgentBase):
         config: AgentConfig | Mapping[str, Any],
         *,
         client: Client | None = None,
-        model_options: Sequence[str] = (),
+        reach: Reach | None = None,
     ) -> None:
         super().__init__(config, client=client)
-        self._model_options = tuple(model_options)
+        self._reach = reach
 
     @property
     def prompts(self) -> Prompts:
@@ -114,7 +114,7 @@ class Demo(AgentBase):
         yield from self._extract("Maria Silva is 34 years old and lives in Lisbon.", maria)
         yield from self._recover(7)
         yield from self._classify()
-        yield from approved_elsewhere(self.agents["eraser"], self.prompts("erase"), self._model_options)
+        yield from approved_elsewhere(self.agents["eraser"], self.prompts("erase"), self._reach)
 
     def _add_up(self, a: int, b: int) -> Iterator[Item]:
         title, agent = "A sum, through a function", self.agents["calculator"]
@@ -202,20 +202,18 @@ def worked_turns(dialog: Dialog) -> Dialog:
     return dialog
 
 
-def build_demo(client: Client, *, is_embedded: bool, model_options: Sequence[str] = ()) -> Demo:
+def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None) -> Demo:
     """The demo on a model.
 
     Args:
         client: Asks the model.
         is_embedded: Whether it is the embedded one, whose settings are known.
-        model_options: See `Demo`.
+        reach: How a second process asks the model, if it can.
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
-    configs = {
-        name: {"system": system, "settings": _SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group
-    }
+    configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
     config = {"agent_type": Demo.agent_type, "agent_configs": configs}
-    demo = build_agent(config, client=client, model_options=model_options)
+    demo = build_agent(config, client=client, reach=reach)
     assert isinstance(demo, Demo)
     return demo
 

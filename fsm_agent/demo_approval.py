@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsm_agent.agents import Agent
@@ -34,6 +35,14 @@ SNAPSHOT = "call.json"
 EXAMPLES = ("draft.txt", "old.txt")  # files that the model has seen erased
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How another process asks the same model."""
+
+    options: tuple[str, ...]  # of ``fsm-agent resume``
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # a key, perhaps
+
+
 def eraser(directory: Path) -> Function:
     """The function ``erase`` for one directory, and nothing outside of it."""
 
@@ -51,19 +60,19 @@ def eraser(directory: Path) -> Function:
 erase = eraser(Path())  # for the second process: of its working directory
 
 
-def approved_elsewhere(agent: Agent, prompt: Prompt, model_options: Sequence[str]) -> Iterator[Item]:
+def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[Item]:
     """The part of the demo.
 
     Args:
         agent: Whose call it is.
         prompt: Asks to erase the file ``path``, and is known to `fsm-agent` by its path.
-        model_options: What names the same model on a command line; without it, the part is left out.
+        reach: How the second process asks the model; None: it cannot, and the part is left out.
 
     Raises:
         CallFailed: The model could not be asked.
     """
     yield Scene(title=TITLE, about=ABOUT, asked=prompt.render(path=FILE).text)
-    if not model_options:
+    if reach is None:
         yield Finding(title=TITLE, note="Left out: no other process can ask this model.")
         return
     with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
@@ -73,20 +82,23 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, model_options: Sequence[str
         seed = agent.seed(worked_turns(agent.init_dialog(), prompt, directory).put(prompt, path=FILE))
         yield Said(f"process {os.getpid()}, this one:")
         problem = yield from streamed(agent, seed)
-        if not problem and not _asks(seed):
+        asks = _asks(seed)
+        if not problem and not asks:
             problem = f"the model did not ask for erase(path={FILE!r})"
         if problem:
             yield Finding(title=TITLE, output=seed.output, calls=(seed,), problem=problem)
             return
         write_snapshot(seed, directory / SNAPSHOT)
         size_bytes = (directory / SNAPSHOT).stat().st_size
-        yield Said(f"{_found(directory)}; the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
+        asked = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
+        yield Said(f"to be approved: {asked}")
+        yield Said(f"{_found(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
         yield Said(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
-        problem = yield from _resumed(directory, prompt, model_options)
+        problem = yield from _resumed(directory, prompt, reach)
         ended = agent.restore(read_snapshot(directory / SNAPSHOT), prompt)
         r, found = ended.record, _found(directory)
         used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
-        yield Said(f"{found}; over both processes it was one call: {used}")
+        yield Said(f"{found}; one call in two processes: {used}")
         if not problem and (directory / FILE).exists():
             problem = found
         yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
@@ -117,16 +129,17 @@ def _denied(copy: AgentCall) -> str:
     for ask in _asks(copy):
         copy.advance(ask.key, Denied("not today"))
     step, told = copy.step, copy.record.dialog[-1].parts[-1]
-    return f"denied, on a copy: {step.source} → {step.to} ({step.trigger}), to be told {getattr(told, 'text', '')!r}"
+    said = getattr(told, "text", "")
+    return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {said!r}"
 
 
-def _resumed(directory: Path, prompt: Prompt, model_options: Sequence[str]) -> Generator[Item, None, str]:
+def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, None, str]:
     """What the second process says; gives what went wrong."""
     code = ("--prompt", prompt.path, "--function", f"{__name__}:erase")
     process = subprocess.Popen(
-        [sys.executable, "-m", "fsm_agent", "resume", SNAPSHOT, "--approve", *code, *model_options],
+        [sys.executable, "-m", "fsm_agent", "resume", SNAPSHOT, "--approve", *code, *reach.options],
         cwd=directory,
-        env=_environment(),
+        env=_environment(reach),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -147,7 +160,8 @@ def _resumed(directory: Path, prompt: Prompt, model_options: Sequence[str]) -> G
     return f"the second process ended with status {process.returncode}: {last}" if process.returncode else ""
 
 
-def _environment() -> dict[str, str]:
+def _environment(reach: Reach) -> dict[str, str]:
     """Of a second process that imports what this one does, and speaks no language of terminals."""
     path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # it may be relative; the directory differs
-    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
+    speech = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
+    return {**os.environ, **reach.environment, **speech, "PYTHONPATH": path}
