@@ -11,6 +11,7 @@ import asyncio
 import queue
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar

@@ -35,8 +35,8 @@ FLOORS = [
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
-    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
-    " arguments terminal demo_screen commands cli __main__",
+    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
+    " snapshot_files demo_items demo_approval demo arguments terminal answering demo_screen commands cli __main__",
     # 5: the public list
     "__init__",
 ]
