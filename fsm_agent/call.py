@@ -73,6 +73,7 @@ class AgentCall:
         "_output",
         "_seen",
         "after",
+        "cancellation",
         "deps",
         "guard",
         "prompt",
@@ -82,6 +83,7 @@ class AgentCall:
         "step",
         "stop_when",
         "view",
+        "wake",
     )
 
     machine: ClassVar[Machine] = MACHINE
@@ -106,6 +108,8 @@ class AgentCall:
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
+        self.cancellation: Cancelled | None = None  # that the driver has not seen yet
+        self.wake: Callable[[Cancelled], object] | None = None  # tells the driver of it, while it waits
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -132,6 +136,16 @@ class AgentCall:
         if self._effects is None:
             self._effects = self._wanted()
         return self._effects
+
+    def cancel(self, reason: str = "") -> None:
+        """Call it off, from any thread or from one of its functions.
+
+        Its driver ends it: before the next step; while functions run beside each other, at once; under `arun`,
+        whatever it waits for.  A call that nobody drives is ended by ``advance("", Cancelled())`` instead.
+        """
+        self.cancellation = Cancelled(reason=reason)
+        if (wake := self.wake) is not None:
+            wake(self.cancellation)
 
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the answer to one effect.  All or nothing, synchronous, pure.

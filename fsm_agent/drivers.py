@@ -17,9 +17,9 @@ from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
-from fsm_agent.outcomes import Replied, Slept
+from fsm_agent.outcomes import Cancelled, Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_all, arun_functions, run_functions
@@ -42,12 +42,8 @@ def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = Non
 
 async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
     """`run` for asyncio."""
-    if sink is None:  # an asynchronous generator costs more than a step
-        while effects := call.effects:
-            before, first = call.record, effects[0]
-            await _astep(call, first, world)
-            if call.record is before or _is_undecided(call, first):
-                break
+    if sink is None:
+        await _arun_unheard(call, world)
         return call
     async with aclosing(adrive(call, world)) as events:
         async for event in events:
@@ -55,12 +51,39 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     return call
 
 
+async def _arun_unheard(call: AgentCall, world: World) -> None:
+    """`adrive` for nobody: an asynchronous generator costs more than a step."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        if call.wake is wake:
+            task.cancel()
+
+    def wake(_: Cancelled) -> None:
+        loop.call_soon_threadsafe(interrupt)
+
+    call.wake = wake
+    try:
+        while effects := call.effects:
+            before, first = call.record, effects[0]
+            await _astep(call, first, world)
+            if call.record is before or _is_undecided(call, first):
+                break
+    except asyncio.CancelledError:
+        if call.cancellation is None or task.uncancel():
+            raise
+        overtaken(call, world)
+    finally:
+        call.wake = None
+
+
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
     """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
     while effects := call.effects:
         before, first = call.record, effects[0]
-        if is_late(call, world):
-            yield from expire(call, world)
+        if events := overtaken(call, world):
+            yield from events
             continue
         match first:
             case CallModel():
@@ -88,7 +111,7 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     while effects := call.effects:
         before, first = call.record, effects[0]
         events: AsyncEvents | None = None
-        if not is_late(call, world):
+        if call.cancellation is None and not is_late(call, world):
             if isinstance(first, CallModel):
                 for event in _asking(call, first):
                     yield event
@@ -109,8 +132,8 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
 
 async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
     """Perform one effect, or all functions of a round; what happened, afterwards."""
-    if is_late(call, world):
-        return expire(call, world)
+    if events := overtaken(call, world):
+        return events
     match first:
         case CallModel():
             return await _aask_model(call, first, world)

@@ -19,15 +19,15 @@ from typing import Any, TypeAlias, TypeVar
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
 from fsm_agent.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
-from fsm_agent.outcomes import Returned
+from fsm_agent.outcomes import Cancelled, Returned
 from fsm_agent.perform import World
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, timed_out
 from fsm_agent.threads import Child
 
 T = TypeVar("T")
 # What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
-Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]]
+Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -101,6 +101,8 @@ class Round:
 
     def happened(self, item: Told) -> tuple[Event, ...]:
         """What a function says, or what came of it; nothing when it was let go of before."""
+        if isinstance(item, Cancelled):
+            return overtaken(self.call, self.world)
         if isinstance(item, FunctionProgress):
             return (item,) if f"run:{item.id}" in self.running else ()
         key, future = item
@@ -147,6 +149,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
         child.future.add_done_callback(lambda future: inbox.put((run.effect.key, future)))
         return child
 
+    call.wake = inbox.put
     try:
         while not round.is_over:
             while round.waiting and round.startable(round.waiting[0], asynchronous=False):
@@ -160,6 +163,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
             else:
                 yield from round.happened(item)
     finally:
+        call.wake = None
         for _, child, _ in round.running.values():
             child.cancel()
         _keep(round, [(key, child.future) for key, (_, child, _) in round.running.items()])
@@ -197,15 +201,16 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 async def _arun_together(round: Round) -> AsyncEvents:
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Told]()
 
-    def tell(event: FunctionProgress) -> None:
+    def tell(item: FunctionProgress | Cancelled) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens
-            loop.call_soon_threadsafe(inbox.put_nowait, event)
+            loop.call_soon_threadsafe(inbox.put_nowait, item)
 
     def start(run: Run) -> asyncio.Task[Ended]:
         task = loop.create_task(arun_function(run))
         task.add_done_callback(lambda task: inbox.put_nowait((run.effect.key, task)))
         return task
 
+    before, round.call.wake = round.call.wake, tell
     try:
         while not round.is_over:
             while round.waiting and round.startable(round.waiting[0], asynchronous=True):
@@ -216,6 +221,7 @@ async def _arun_together(round: Round) -> AsyncEvents:
             for event in round.overdue() if item is None else round.happened(item):
                 yield event
     finally:
+        round.call.wake = before
         await _let_go(round)
 
 
