@@ -74,13 +74,13 @@ class Agent:
     name: str = "agent"
     limits: Limits = Limits()
     settings: Settings = Settings()
-    stop_when: StopWhen | None = None
-    approve: Approve | None = None
+    stop_when: StopWhen | None = field(default=None, repr=False)
+    approve: Approve | None = field(default=None, repr=False)
     masking: Masking | None = None
-    processors: Sequence[Processor] = ()
+    processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
-    hooks: Sequence[Any] = ()
-    world: Mapping[str, Any] = field(default_factory=dict)
+    hooks: Sequence[Any] = field(default=(), repr=False)
+    world: Mapping[str, Any] = field(default_factory=dict, repr=False)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 

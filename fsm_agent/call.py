@@ -230,7 +230,7 @@ class AgentCall:
             keys = ", ".join(repr(effect.key) for effect in self.effects)
             raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
         if r.state is State.FAILED:
-            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s)"
+            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             error = CallFailed(f"{r.ending.reason}: {r.ending.detail} ({place})", call=self)
             raise error from (r.ending.error.exception() if r.ending.error else None)
         return self.outcome
