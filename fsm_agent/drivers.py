@@ -65,11 +65,7 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
             continue
         match first:
             case CallModel():
-                yield from _masked(call)
-                if streaming:
-                    yield from _stream_model(call, first, world)
-                else:
-                    yield from _ask_model(call, first, world)
+                yield from _model(call, first, world, streaming=streaming)
             case RunFunction():
                 yield from run_functions(call, world)
             case Begin():
@@ -88,15 +84,11 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
     while effects := call.effects:
         before, first = call.record, effects[0]
-        events: AsyncEvents | None = None
-        if not is_late(call, world):
-            if isinstance(first, CallModel):
-                for event in _masked(call):
-                    yield event
-                events = _astream_model(call, first, world) if streaming else None
-            elif isinstance(first, RunFunction):
-                events = arun_functions(call, world)
-        if events is None:
+        for event in _masked(call, world):
+            yield event
+        if call.record is not before:  # a listener had something to say to that
+            continue
+        if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
             for event in await _astep(call, first, world):
                 yield event
         else:
@@ -106,6 +98,15 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         if call.record is before or _is_undecided(call, first):
             break
     yield _last(call)
+
+
+def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: bool) -> AsyncEvents | None:
+    """What happens while an effect is performed; None when all is told afterwards."""
+    if is_late(call, world):
+        return None
+    if isinstance(first, CallModel):
+        return _astream_model(call, first, world) if streaming else None
+    return arun_functions(call, world) if isinstance(first, RunFunction) else None
 
 
 async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
@@ -144,10 +145,18 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 # The model
 
 
-def _masked(call: AgentCall) -> tuple[Event, ...]:
+def _masked(call: AgentCall, world: World) -> tuple[Event, ...]:
     """What the request that is wanted does not show any more."""
-    news = call.view.news() if call.view else None
+    news = call.view.news() if call.view and not is_late(call, world) else None
     return (news,) if news else ()
+
+
+def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool) -> Events:
+    before = call.record
+    yield from _masked(call, world)
+    if call.record is not before:  # a listener had something to say to that
+        return
+    yield from _stream_model(call, effect, world) if streaming else _ask_model(call, effect, world)
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
