@@ -87,11 +87,7 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
             continue
         match first:
             case CallModel():
-                yield from _asking(call, first)
-                if streaming:
-                    yield from _stream_model(call, first, world)
-                else:
-                    yield from _ask_model(call, first, world)
+                yield from _model(call, first, world, streaming=streaming)
             case RunFunction():
                 yield from run_functions(call, world)
             case Begin():
@@ -110,15 +106,11 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
     while effects := call.effects:
         before, first = call.record, effects[0]
-        events: AsyncEvents | None = None
-        if call.cancellation is None and not is_late(call, world):
-            if isinstance(first, CallModel):
-                for event in _asking(call, first):
-                    yield event
-                events = _astream_model(call, first, world) if streaming else None
-            elif isinstance(first, RunFunction):
-                events = arun_functions(call, world)
-        if events is None:
+        for event in _asking(call, first, world):
+            yield event
+        if call.record is not before:  # a listener had something to say to that
+            continue
+        if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
             for event in await _astep(call, first, world):
                 yield event
         else:
@@ -128,6 +120,15 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         if call.record is before or _is_undecided(call, first):
             break
     yield _last(call)
+
+
+def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: bool) -> AsyncEvents | None:
+    """What happens while an effect is performed; None when all is told afterwards."""
+    if call.cancellation is not None or is_late(call, world):
+        return None
+    if isinstance(first, CallModel):
+        return _astream_model(call, first, world) if streaming else None
+    return arun_functions(call, world) if isinstance(first, RunFunction) else None
 
 
 async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
@@ -166,11 +167,21 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 # The model
 
 
-def _asking(call: AgentCall, effect: CallModel) -> tuple[Event, ...]:
+def _asking(call: AgentCall, effect: Effect, world: World) -> tuple[Event, ...]:
     """That the model is asked, and what the request does not show any more."""
+    if not isinstance(effect, CallModel) or call.cancellation is not None or is_late(call, world):
+        return ()
     started = RequestStarted(call.record.turn + 1, len(effect.request.messages))
     masked = call.view.news() if call.view else None
     return (masked, started) if masked else (started,)
+
+
+def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool) -> Events:
+    before = call.record
+    yield from _asking(call, effect, world)
+    if call.record is not before:  # a listener had something to say to that
+        return
+    yield from _stream_model(call, effect, world) if streaming else _ask_model(call, effect, world)
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
@@ -224,13 +235,14 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
 
 
 def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
+    so_far = call.record.identical_rounds
     events = (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
-    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call))
+    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call, so_far))
 
 
-def _looped(call: AgentCall) -> tuple[Event, ...]:
+def _looped(call: AgentCall, so_far: int) -> tuple[Event, ...]:
     r = call.record
-    if call.step.trigger != "functions_asked" or not r.is_looping:
+    if r.identical_rounds == so_far or not r.is_looping:
         return ()
     asked = r.reply.message.function_calls if r.reply else ()
     return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)

@@ -68,6 +68,8 @@ class Round:
         return len(threads) < max(1, self.world.threads)
 
     def begin(self, effect: RunFunction, start: Callable[[Run], Any], tell: Tell) -> None:
+        if self.call.record.ending is not None:  # a listener has ended it
+            return
         run = Run(effect, self.call, self.world, tell)
         self.running[effect.key] = (run, start(run), time.monotonic())
 
@@ -152,10 +154,11 @@ def run_functions(call: AgentCall, world: World) -> Events:
     call.wake = inbox.put
     try:
         while not round.is_over:
-            while round.waiting and round.startable(round.waiting[0], asynchronous=False):
+            if round.waiting and round.startable(round.waiting[0], asynchronous=False):
                 effect = round.waiting.pop(0)
                 yield _started(effect)
                 round.begin(effect, start, inbox.put)
+                continue
             try:
                 item = inbox.get(timeout=round.patience_s())
             except queue.Empty:
@@ -173,11 +176,8 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
     yield _started(effect)
     if round.call.record.ending is not None:
         return
-    told = list[Event]()
-    run = Run(effect, round.call, round.world, told.append)
-    outcome = run_function(run)
-    yield from told
-    yield from _ended(round.call, run, outcome)
+    run = Run(effect, round.call, round.world)
+    yield from _ended(round.call, run, run_function(run))
     round.look()
 
 
@@ -213,10 +213,11 @@ async def _arun_together(round: Round) -> AsyncEvents:
     before, round.call.wake = round.call.wake, tell
     try:
         while not round.is_over:
-            while round.waiting and round.startable(round.waiting[0], asynchronous=True):
+            if round.waiting and round.startable(round.waiting[0], asynchronous=True):
                 effect = round.waiting.pop(0)
                 yield _started(effect)
                 round.begin(effect, start, tell)
+                continue
             item = await _next(inbox, round.patience_s())
             for event in round.overdue() if item is None else round.happened(item):
                 yield event

@@ -407,7 +407,7 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
-    release, cancelled = threading.Event(), threading.Event()
+    release, began, cancelled = threading.Event(), threading.Event(), threading.Event()
 
     def stuck() -> None:
         """Wait for ever."""
@@ -415,6 +415,7 @@ def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driv
 
     async def astuck() -> None:
         """Wait for ever."""
+        began.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -429,7 +430,7 @@ def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driv
     release.set()
     assert one.record.ending.reason is Reason.EXPIRED
     assert_sendable(one.record.dialog)
-    assert not is_async or cancelled.wait(10)
+    assert not began.is_set() or cancelled.wait(10)
 
 
 # Letting go
