@@ -5,7 +5,6 @@ Threads and asyncio share all of it; `client` moves the bytes.
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -17,10 +16,11 @@ import httpx
 
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Endpoint
-from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
+from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
-from fsm_agent.messages import Message, Opaque
+from fsm_agent.messages import Opaque
 from fsm_agent.pools import Network
+from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
 from fsm_agent.scrubbing import SECRETS
@@ -86,8 +86,8 @@ class Exchange:
         """
         provider, model = endpoint.provider, endpoint.model
         profile = provider.profile_of(model)
-        request = _without_foreign(request, provider.name)
-        body = provider.codec.encode(request, model=model, profile=profile, stream=stream)
+        encoding = Once(provider.name)
+        body = provider.codec.encode(request, model=model, profile=profile, stream=stream, encoding=encoding)
         headers = {
             "user-agent": "fsm-agent",
             "content-type": "application/json",
@@ -104,7 +104,7 @@ class Exchange:
             codec=provider.codec,
             url=endpoint.url(provider.codec.path(model, stream=stream)),
             headers=headers,
-            content=_json(body),
+            content=as_json(body),
             is_stream=stream,
             network=network,
             deadline=deadline,
@@ -225,29 +225,6 @@ class Exchange:
             error.code = error.code and self.mask(error.code)
             error.request_id = error.request_id and self.mask(error.request_id)
             raise
-
-
-def _without_foreign(request: Request, provider: str) -> Request:
-    """The request without opaque parts of other providers, which may speak the same wire."""
-    if not any(_is_foreign(part, provider) for message in request.messages for part in message.parts):
-        return request
-    messages = [
-        Message(role=message.role, parts=tuple([part for part in message.parts if not _is_foreign(part, provider)]))
-        for message in request.messages
-    ]
-    return replace(request, messages=messages)
-
-
-def _is_foreign(part: Any, provider: str) -> bool:
-    return isinstance(part, Opaque) and part.provider is not None and part.provider != provider
-
-
-def _json(body: Mapping[str, Any]) -> bytes:
-    try:
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return text.encode("utf-8", "replace")  # half a surrogate pair becomes "?"; nothing else can fail
 
 
 def _is_distrusted(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import UNDESCRIBABLE
+from fsm_agent.values import Memo
 
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
@@ -33,7 +34,7 @@ _BEGUN = re.compile(  # what begins so is meant as JSON
 )
 
 
-class Output:
+class Output(Memo):
     """A type that an answer must have: its JSON schema for the wire, its parser for what comes back.
 
     Args:
