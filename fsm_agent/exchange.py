@@ -5,7 +5,6 @@ Threads and asyncio share all of it; `client` moves the bytes.
 
 from __future__ import annotations
 
-import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import MIN_SECRET_CHARS, Endpoint
-from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
+from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
-from fsm_agent.messages import Message, Opaque
+from fsm_agent.messages import Opaque
 from fsm_agent.pools import Network
+from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
 from fsm_agent.scrubbing import SECRETS
@@ -31,7 +31,6 @@ else:
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Deadline:
@@ -88,9 +87,9 @@ class Exchange:
             UsageError: The request cannot be said on this wire or to this model.
             TimedOut: It is too late already.
         """
-        codec, profile = endpoint.provider.codec, endpoint.profile
-        request = _without_foreign(request, endpoint.provider.name)
-        body = codec.encode(request, model=endpoint.model, profile=profile, stream=stream)
+        codec, profile, provider = endpoint.provider.codec, endpoint.profile, endpoint.provider.name
+        encoding = Once(provider)
+        body = codec.encode(request, model=endpoint.model, profile=profile, stream=stream, encoding=encoding)
         url, headers = endpoint.head(stream=stream)
         if more := codec.request_headers(request, profile):
             headers = headers.copy()
@@ -101,12 +100,12 @@ class Exchange:
             codec=codec,
             url=url,
             headers=headers,
-            content=_json(body),
+            content=as_json(body),
             is_stream=stream,
             network=network,
             deadline=deadline,
             secrets=endpoint.secrets.union(network.secrets, hidden),
-            provider=endpoint.provider.name,
+            provider=provider,
             adapted=codec.adapted(request, profile),
         )
         if deadline.is_over:
@@ -223,29 +222,6 @@ class Exchange:
             error.code = error.code and self.mask(error.code)
             error.request_id = error.request_id and self.mask(error.request_id)
             raise
-
-
-def _without_foreign(request: Request, provider: str) -> Request:
-    """The request without opaque parts of other providers, which may speak the same wire."""
-    if not any(_is_foreign(part, provider) for message in request.messages for part in message.parts):
-        return request
-    messages = [
-        Message(role=message.role, parts=tuple([part for part in message.parts if not _is_foreign(part, provider)]))
-        for message in request.messages
-    ]
-    return replace(request, messages=messages)
-
-
-def _is_foreign(part: Any, provider: str) -> bool:
-    return isinstance(part, Opaque) and part.provider is not None and part.provider != provider
-
-
-def _json(body: Mapping[str, Any]) -> bytes:
-    try:
-        text = _ENCODER.encode(body)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    return text.encode("utf-8", "replace")  # half a surrogate pair becomes "?"; nothing else can fail
 
 
 def _is_distrusted(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from pydantic import Discriminator
 from pydantic_core import from_json
 
 from fsm_agent.errors import UsageError
-from fsm_agent.values import quick
+from fsm_agent.values import Memo, quick
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -287,7 +287,7 @@ Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionRe
 
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Memo):
     """One entry of a dialog: who says what.  A value: equal when its parts are, never changed."""
 
     role: Role

@@ -18,6 +18,7 @@ from fsm_agent.deferred import deferred
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import UNDESCRIBABLE
+from fsm_agent.values import Memo
 
 if TYPE_CHECKING:
     import json_repair
@@ -38,7 +39,7 @@ _BEGUN = re.compile(  # what begins so is meant as JSON
 )
 
 
-class Output:
+class Output(Memo):
     """A type that an answer must have: its JSON schema for the wire, its parser for what comes back.
 
     Args:

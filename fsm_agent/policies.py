@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages import FunctionCall
+from fsm_agent.values import Memo
 
 # What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
 # agent call fails.
@@ -44,7 +45,7 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Policy:
+class Policy(Memo):
     """What may be said of a function beside what it is; every `Function` is one."""
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio

@@ -20,7 +20,7 @@ def quick(cls: type[T]) -> type[T]:
     and is not frozen.
     """
     items: list[Any] = [*fields(cls)]  # type: ignore[arg-type]  # any dataclass
-    twin: Any = type(cls.__name__, (), {"__slots__": tuple([item.name for item in items])})
+    twin: Any = type(cls.__name__, cls.__bases__, {"__slots__": tuple([item.name for item in items])})
     scope: dict[str, Any] = {"cls": cls, "twin": twin, "new": object.__new__, "turn": object.__setattr__}
     parameters, filled = list[str](), list[str]()
     for item in sorted(items, key=lambda item: bool(item.kw_only)):
@@ -46,6 +46,18 @@ def quick(cls: type[T]) -> type[T]:
     scope["__init__"].__annotations__ = getattr(made.__init__, "__annotations__", {})
     made.__init__, made._change = scope["__init__"], scope["change"]
     return cls
+
+
+class Memo:
+    """Has room for what somebody works out of an immutable value and keeps with it: no part of it, and not copied."""
+
+    __slots__ = ("memo",)
+
+    memo: Any  # unset as long as there is none
+
+    def remember(self, memo: Any) -> None:
+        """Keep ``memo`` instead of any other."""
+        object.__setattr__(self, "memo", memo)
 
 
 def changed(value: T, **changes: Any) -> T:

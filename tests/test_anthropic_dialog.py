@@ -12,19 +12,21 @@ from messages_bodies import CODEC, message, whole
 from fsm_agent.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.providers.anthropic_dialog import DialogInTurns
+from fsm_agent.providers.anthropic_dialog import DialogInTurns, Turns
+from fsm_agent.providers.encoding import AFRESH
 from fsm_agent.providers.wire import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 USER = Message.of("user", "hi")
 
 
-def dialog(*messages: Message, images: bool = True, system_in_dialog: bool = False) -> DialogInTurns:
-    return DialogInTurns(messages, model="m1", images=images, system_in_dialog=system_in_dialog)
+def dialog(*messages: Message, images: bool = True, system_in_dialog: bool = False) -> Turns:
+    return AFRESH.dialog(messages, DialogInTurns, "m1", images, system_in_dialog)[1]
 
 
-def turns(*messages: Message, **options: Any) -> list[Any]:
-    return dialog(*messages, **options).turns
+def turns(*messages: Message, system_in_dialog: bool = False) -> list[Any]:
+    whole, end = AFRESH.dialog(messages, DialogInTurns, "m1", True, system_in_dialog)
+    return [*whole, end.newest]
 
 
 def said(text: str) -> dict[str, str]:
@@ -113,19 +115,19 @@ CACHED = ours(type="text", text="Be terse.", cache_control={"type": "ephemeral"}
     ],
 )
 def test_system_prompt_stands_apart(prompts: tuple[Any, ...], words: str | None, system: Any) -> None:
-    found = dialog(*[Message.of("system", *parts) for parts in prompts], USER)
-    assert found.system(words) == system
-    assert found.turns == [{"role": "user", "content": "hi"}]
+    messages = [*[Message.of("system", *parts) for parts in prompts], USER]
+    assert dialog(*messages).system(words) == system
+    assert turns(*messages) == [{"role": "user", "content": "hi"}]
 
 
 def test_later_system_message_stands_where_the_model_takes_it() -> None:
     messages = [Message.of("system", "a"), USER, Message.of("system", "b"), Message.of("user", "?")]
     assert dialog(*messages).system() == "a\n\nb"
-    assert dialog(*messages).turns == [{"role": "user", "content": [said("hi"), said("?")]}]
-    there = dialog(*messages, system_in_dialog=True)
-    assert there.system() == "a"
-    assert [turn["role"] for turn in there.turns] == ["user", "system", "user"]
-    assert there.turns[1]["content"] == "b"
+    assert turns(*messages) == [{"role": "user", "content": [said("hi"), said("?")]}]
+    assert dialog(*messages, system_in_dialog=True).system() == "a"
+    there = turns(*messages, system_in_dialog=True)
+    assert [turn["role"] for turn in there] == ["user", "system", "user"]
+    assert there[1]["content"] == "b"
 
 
 def call(id: str, provider_id: str | None = None, name: str = "add", arguments: str = "{}") -> FunctionCall:
@@ -201,9 +203,9 @@ def test_result_without_a_call_keeps_its_id() -> None:
 
 @pytest.mark.parametrize(("name", "wire_name"), [("add", "add"), ("a.b c", "a_b_c"), ("", "_"), ("x" * 99, "x" * 64)])
 def test_name_that_another_model_made_up_is_one_that_is_taken(name: str, wire_name: str) -> None:
-    found = dialog(USER, Message.of("assistant", call("1.0", name=name)))
-    assert found.turns[1]["content"][0]["name"] == wire_name
-    assert list(found.function_names) == [wire_name]
+    messages = (USER, Message.of("assistant", call("1.0", name=name)))
+    assert turns(*messages)[1]["content"][0]["name"] == wire_name
+    assert dialog(*messages).function_names == (wire_name,)
 
 
 def test_arguments_that_are_no_object_are_told_in_one() -> None:
@@ -229,9 +231,9 @@ ANSWER: list[dict[str, Any]] = [
 
 
 def test_what_was_answered_goes_back_unchanged() -> None:
-    found = dialog(USER, whole(message(*ANSWER, container={"id": "c1"})).message)
-    assert found.turns[1] == {"role": "assistant", "content": ANSWER}
-    assert found.container == "c1"
+    messages = (USER, whole(message(*ANSWER, container={"id": "c1"})).message)
+    assert turns(*messages)[1] == {"role": "assistant", "content": ANSWER}
+    assert dialog(*messages).container == "c1"
 
 
 def test_of_several_containers_the_newest_is_named() -> None:

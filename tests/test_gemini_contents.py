@@ -12,8 +12,9 @@ from gemini_bodies import CODEC, text
 from fsm_agent.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.encoding import AFRESH
 from fsm_agent.providers.gemini import GeminiProfile
-from fsm_agent.providers.gemini_contents import UNSIGNED, DialogInContents
+from fsm_agent.providers.gemini_contents import UNSIGNED, Contents, DialogInContents
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 USER = Message.of("user", "hi")
@@ -26,15 +27,15 @@ def contents(*messages: Message) -> list[Any]:
     return said
 
 
-def dialog(*messages: Message) -> DialogInContents:
-    return DialogInContents(messages, model="m1", images=True, media_in_results=True)
+def dialog(*messages: Message) -> tuple[list[Any], Contents]:
+    return AFRESH.dialog(messages, DialogInContents, "m1", True, True, None)
 
 
 def test_system_messages_stand_apart() -> None:
     own, other = Opaque(wire="gemini", data={"text": "x"}), Opaque(wire="anthropic", data={})
-    said = dialog(Message.of("system", "Be ", "terse.", own, other), USER, Message.of("system", ""))
+    whole, said = dialog(Message.of("system", "Be ", "terse.", own, other), USER, Message.of("system", ""))
     assert said.system == [{"text": "Be terse."}, {"text": "x"}]
-    assert said.contents == [{"role": "user", "parts": [{"text": "hi"}]}]
+    assert [*whole, *said.rest] == [{"role": "user", "parts": [{"text": "hi"}]}]
     with pytest.raises(UsageError, match="a system message cannot hold an image or a document"):
         dialog(Message.of("system", Image.of(PNG)))
 

@@ -9,13 +9,15 @@ from typing import Any, Literal
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
+from fsm_agent.parsing import Output
 from fsm_agent.providers.adaptations import adaptations, offered_functions, tells_schema
 from fsm_agent.providers.anthropic_cache import with_breakpoints
-from fsm_agent.providers.anthropic_dialog import DialogInTurns
+from fsm_agent.providers.anthropic_dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic_reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic_schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic_tools import betas, hosted_tools
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.schemas import schema_in_words
 from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
@@ -54,7 +56,9 @@ class Anthropic:
         version = {"anthropic-version": VERSION}
         return {"x-api-key": api_key, **version} if api_key else version
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         """The request's JSON body.
 
         Raises:
@@ -66,18 +70,18 @@ class Anthropic:
         words = None
         if closed is None and request.output.schema is not None:
             words = schema_in_words(request.output.schema, with_functions=bool(request.functions))
-        dialog = DialogInTurns(request.messages, model=model, images=own.images, system_in_dialog=own.system_in_dialog)
+        turns, dialog = encoding.dialog(request.messages, DialogInTurns, model, own.images, own.system_in_dialog)
         max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
-        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": dialog.turns}
+        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": [*turns, dialog.newest]}
         if system := dialog.system(words):
             body["system"] = system
         if dialog.container:
             body["container"] = dialog.container
         is_offered = request.functions or settings.hosted_tools
-        body |= _tools(request, model, own, limits) if is_offered else _withdrawn(dialog)
+        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog)
         body |= _reasoning(settings, max_tokens, model, own)
         if closed is not None:
-            form = {"type": "json_schema", "schema": closed.schema}
+            form = encoding.value(request.output, _form)
             body["output_config"] = {**body.get("output_config", {}), "format": form}
         body |= _settings(settings, model, own)
         if stream:
@@ -119,21 +123,36 @@ def _own(profile: Profile) -> AnthropicProfile:
 
 def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:
     """The answer's schema as the service enforces it; None when there is none, or it has to be told in words."""
-    schema = request.output.schema
-    if schema is None or tells_schema(request, profile):
+    if request.output.schema is None or tells_schema(request, profile):
         return None
-    closed = closed_schema(schema)
+    closed = kept(request.output, _closed_output)
     return closed if closed is not None and limits.take(closed, of_function=False) else None
 
 
-def _tools(request: Request, model: str, profile: AnthropicProfile, limits: SchemaLimits) -> dict[str, Any]:
+def _closed_output(output: Output) -> ClosedSchema | None:
+    return closed_schema(output.schema or {})
+
+
+def _closed_parameters(function: Function) -> ClosedSchema | None:
+    return closed_schema(function.parameters)
+
+
+def _form(output: Output) -> dict[str, Any]:
+    closed = kept(output, _closed_output)
+    return {"type": "json_schema", "schema": closed and closed.schema}
+
+
+def _tools(
+    request: Request, model: str, profile: AnthropicProfile, limits: SchemaLimits, encoding: Encoding
+) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     tool_choice = {"type": choice}
     if choice not in ("auto", "none"):
         _refuse_force(request, model, profile)
         tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
     hosted = hosted_tools(request.settings.hosted_tools, model, profile)
-    said: dict[str, Any] = {"tools": [*[_tool(function, profile, limits) for function in functions], *hosted.tools]}
+    tools = [encoding.value(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
+    said: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
     if hosted.servers:
         said["mcp_servers"] = hosted.servers
     if request.settings.parallel_function_calls is False and choice != "none":
@@ -150,7 +169,7 @@ def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> No
         )
 
 
-def _withdrawn(dialog: DialogInTurns) -> dict[str, Any]:
+def _withdrawn(dialog: Turns) -> dict[str, Any]:
     """Functions that were called but are not offered any more: the service wants to have them declared."""
     if not dialog.function_names:
         return {}
@@ -158,12 +177,16 @@ def _withdrawn(dialog: DialogInTurns) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": {"type": "none"}}
 
 
-def _tool(function: Function, profile: AnthropicProfile, limits: SchemaLimits) -> dict[str, Any]:
+def _is_enforced(function: Function, profile: AnthropicProfile, limits: SchemaLimits) -> bool:
+    closed = kept(function, _closed_parameters) if profile.strict_functions else None
+    return closed is not None and not closed.optional and limits.take(closed, of_function=True)
+
+
+def _tool(function: Function, is_enforced: bool) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": function.name}
     if function.description:
         tool["description"] = function.description
-    closed = closed_schema(function.parameters) if profile.strict_functions else None
-    if closed is not None and not closed.optional and limits.take(closed, of_function=True):
+    if is_enforced and (closed := kept(function, _closed_parameters)):
         return {**tool, "input_schema": closed.schema, "strict": True}
     return {**tool, "input_schema": dict(function.parameters)}
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fsm_agent.providers.encoding import Written
+
 MOST = 4  # breakpoints in one request; more are refused
 _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never on what was thought
 
@@ -47,12 +49,16 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
-def _marked_turns(turns: Sequence[Block], mark: Block) -> list[Block] | None:
+def _marked_turns(turns: Sequence[Block | Written], mark: Block) -> list[Block | Written] | None:
     for place in reversed(range(len(turns))):
-        blocks = _blocks(turns[place]["content"])
+        turn = turns[place]
+        if isinstance(turn, Written):
+            return _marked_turns([*turns[:place], *turn.values, *turns[place + 1 :]], mark)
+        blocks = _blocks(turn["content"])
         if _last(blocks) is not None:
-            content = _marked_blocks(blocks, mark)
-            return content and [*turns[:place], {**turns[place], "content": content}, *turns[place + 1 :]]
+            if (content := _marked_blocks(blocks, mark)) is None:
+                return None
+            return [*turns[:place], {**turn, "content": content}, *turns[place + 1 :]]
     return None
 
 
@@ -65,8 +71,9 @@ def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] |
     return [*blocks[:last], {**blocks[last], "cache_control": mark}, *blocks[last + 1 :]]
 
 
-def _marked_tools(tools: Sequence[Block], mark: Block) -> list[Block]:
-    return [*tools[:-1], {**tools[-1], "cache_control": mark}]
+def _marked_tools(tools: Sequence[Block | Written], mark: Block) -> list[Block | Written]:
+    last = tools[-1].values[0] if isinstance(tools[-1], Written) else tools[-1]
+    return [*tools[:-1], {**last, "cache_control": mark}]
 
 
 def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:

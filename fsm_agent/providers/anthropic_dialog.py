@@ -6,7 +6,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
@@ -18,6 +18,24 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")  # nor in names
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
 
 
+class Turns(NamedTuple):
+    """What a dialog ends with, and what it says beside turns."""
+
+    newest: dict[str, Any]
+    prompts: tuple[Sequence[Block], ...]
+    function_names: tuple[str, ...]  # of all calls, in order
+    container: str | None  # where the service runs code
+    breakpoints: int  # of the cache, in the parts themselves
+
+    def system(self, words: str | None = None) -> str | list[Block] | None:
+        """The system prompt, with ``words`` at its end; None when it is empty."""
+        prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
+        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
+        if len(texts) == len(prompts):
+            return "\n\n".join([text for text in texts if text]) or None
+        return [block for blocks in prompts for block in blocks]
+
+
 class DialogInTurns:
     """A dialog as the wire has it: a system prompt, and turns of user and assistant.
 
@@ -26,51 +44,57 @@ class DialogInTurns:
     what else it said itself, which it wants back as it was.
 
     Args:
-        messages: The dialog.
         model: Its name, for errors.
         images: Whether it takes any, and PDFs.
         system_in_dialog: Whether a system message may stand behind others; otherwise it goes to the system prompt.
-
-    Raises:
-        UsageError: A message holds what it cannot hold, or nothing is said at all.
     """
 
-    def __init__(self, messages: Sequence[Message], *, model: str, images: bool, system_in_dialog: bool) -> None:
+    def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:
         self._model = model
         self._images = images
+        self._system_in_dialog = system_in_dialog
         self._ids = _CallIds()
         self._prompts: list[list[Block]] = []
-        self.turns: list[dict[str, Any]] = []
-        self.function_names: dict[str, None] = {}  # of all calls, in order
-        self.container: str | None = None  # where the service runs code
-        self.breakpoints = 0  # of the cache, in the parts themselves
-        for message in messages:
-            blocks = list(self._blocks(message))
-            if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
-                blocks = []
-            if message.role == "system" and not (self.turns and system_in_dialog):
-                self._prompts.append(blocks)
-            elif blocks:
-                self._append(_ROLES[message.role], blocks)
-        if not self.turns:
+        self._role = ""  # of the newest turn
+        self._newest: list[Block] = []
+        self._function_names: dict[str, None] = {}
+        self._container: str | None = None
+        self._breakpoints = 0
+
+    def feed(self, message: Message) -> list[Any]:
+        """The turn that is whole now, if one is.
+
+        Raises:
+            UsageError: The message holds what it cannot hold.
+        """
+        blocks = list(self._blocks(message))
+        if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
+            blocks = []
+        if message.role == "system" and not (self._role and self._system_in_dialog):
+            self._prompts.append(blocks)
+            return []
+        role = _ROLES[message.role]
+        if not blocks or self._role == role != "system":
+            self._newest += blocks
+            return []
+        whole = [self._turn()] if self._role else []
+        self._role, self._newest = role, blocks
+        return whole
+
+    def finish(self) -> Turns:
+        """The newest turn, and what the dialog says beside turns.
+
+        Raises:
+            UsageError: Nothing is said at all.
+        """
+        if not self._role:
             raise UsageError("there is nothing to answer: the dialog needs a message that is not the system's")
-        for turn in self.turns:
-            turn["content"].sort(key=lambda block: block.get("type") != "tool_result")
-            turn["content"] = _plain(turn["content"])
+        names = tuple(self._function_names)
+        return Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints)
 
-    def system(self, words: str | None = None) -> str | list[Block] | None:
-        """The system prompt, with ``words`` at its end; None when it is empty."""
-        prompts = [*self._prompts, [{"type": "text", "text": words}]] if words else self._prompts
-        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
-        if len(texts) == len(prompts):
-            return "\n\n".join([text for text in texts if text]) or None
-        return [block for blocks in prompts for block in blocks]
-
-    def _append(self, role: str, blocks: list[Block]) -> None:
-        if self.turns and self.turns[-1]["role"] == role != "system":
-            self.turns[-1]["content"] += blocks
-        else:
-            self.turns.append({"role": role, "content": blocks})
+    def _turn(self) -> dict[str, Any]:
+        blocks = sorted(self._newest, key=lambda block: block.get("type") != "tool_result")
+        return {"role": self._role, "content": _plain(blocks)}
 
     def _blocks(self, message: Message) -> Iterator[Block]:
         beside: Mapping[str, Any] = {}
@@ -78,13 +102,13 @@ class DialogInTurns:
             if isinstance(part, Opaque) and part.wire == WIRE and isinstance(part.data, dict) and ADDS_TO in part.data:
                 beside = part.data
                 if beside[ADDS_TO] == "request":
-                    self.container = beside.get("container")
+                    self._container = beside.get("container")
                 continue
             block = self._block(part, message.role, beside)
             if block is not None and beside.get(ADDS_TO) == block.get("type"):
                 block |= {key: value for key, value in beside.items() if key != ADDS_TO}
             if block is not None:
-                self.breakpoints += "cache_control" in block
+                self._breakpoints += "cache_control" in block
                 yield block
                 if isinstance(part, FunctionResult) and part.is_error:
                     yield from self._beside(part, block)
@@ -113,7 +137,7 @@ class DialogInTurns:
 
     def _call(self, call: FunctionCall) -> Block:
         name = wire_name(call.name)
-        self.function_names[name] = None
+        self._function_names[name] = None
         arguments = arguments_object(call.arguments_json)
         return {"type": "tool_use", "id": self._ids.of_call(call), "name": name, "input": arguments}
 

@@ -10,13 +10,14 @@ from urllib.parse import quote
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
+from fsm_agent.parsing import Output
 from fsm_agent.providers.adaptations import CHOICES, adaptations, offered_functions, taken_settings, tells_schema
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini_contents import DialogInContents
 from fsm_agent.providers.gemini_reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini_schema import gemini_schema
 from fsm_agent.providers.gemini_tools import check_name, hosted_tools
-from fsm_agent.providers.openai_parts import told
 from fsm_agent.providers.schemas import schema_in_words
 from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
@@ -69,28 +70,33 @@ class Gemini:
             return {"authorization": f"Bearer {api_key}"}
         return {"x-goog-api-key": api_key}
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         """The request's JSON body.
 
         Raises:
             UsageError: The request needs what the wire or, as the profile says, the model cannot take.
         """
-        schema, messages = request.output.schema, request.messages
+        schema, words = request.output.schema, None
         in_words = tells_schema(request, profile)
         if schema is not None and in_words:
-            messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
+            words = schema_in_words(schema, with_functions=bool(request.functions))
         own = _own(profile)
-        dialog = DialogInContents(messages, model=model, images=own.images, media_in_results=own.media_in_results)
-        system, contents = dialog.system, dialog.contents
+        whole, (system, rest) = encoding.dialog(
+            request.messages, DialogInContents, model, own.images, own.media_in_results, words
+        )
+        contents = [*whole, *rest]
         body: dict[str, Any] = {"contents": contents}
         if system and (profile.system_role == "user" or not contents):
             contents.insert(0, {"role": "user", "parts": system})
         elif system:
             body["systemInstruction"] = {"parts": system}
-        body |= _tools(request, model, own)
+        body |= _tools(request, model, own, encoding)
         config = _settings(request.settings, model, own)
         if schema is not None and not in_words:
-            config |= {"responseMimeType": "application/json", "responseJsonSchema": gemini_schema(schema)}
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = encoding.value(request.output, _schema)
         if config:
             body["generationConfig"] = config
         return merged(body, profile.extra_body, request.settings.extra_body)
@@ -117,7 +123,7 @@ class Gemini:
         return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
-def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, Any]:
+def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encoding) -> dict[str, Any]:
     hosted = hosted_tools(request.settings.hosted_tools, model, profile, takes_blocked=profile.blocked_domains)
     if not request.functions:
         return {"tools": hosted} if hosted else {}
@@ -135,7 +141,7 @@ def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, An
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
     return {
-        "tools": [{"functionDeclarations": [_declaration(function) for function in functions]}, *hosted],
+        "tools": [{"functionDeclarations": [encoding.value(f, _declaration) for f in functions]}, *hosted],
         "toolConfig": config,
     }
 
@@ -144,6 +150,10 @@ def _declaration(function: Function) -> dict[str, Any]:
     check_name(function)
     described = {"description": function.description} if function.description else {}
     return {"name": function.name, **described, "parametersJsonSchema": gemini_schema(function.parameters)}
+
+
+def _schema(output: Output) -> dict[str, Any]:
+    return gemini_schema(output.schema or {})
 
 
 def _own(profile: Profile) -> GeminiProfile:

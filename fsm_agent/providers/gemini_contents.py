@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text, url_suffix
 from fsm_agent.providers.anthropic_reply import arguments_object
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible
 from fsm_agent.providers.gemini_reply import WIRE
+from fsm_agent.providers.openai_parts import told
 
 # Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
 # "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
@@ -26,6 +27,13 @@ _IMAGE_TYPES = {
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
+class Contents(NamedTuple):
+    """What a dialog ends with."""
+
+    system: list[dict[str, Any]]
+    rest: list[dict[str, Any]]
+
+
 class DialogInContents:
     """A dialog as the wire has it: an instruction, and turns of user and model.
 
@@ -33,41 +41,59 @@ class DialogInContents:
     a turn behind those of the round.
 
     Args:
-        messages: The dialog.
         model: Its name, for errors.
         images: Whether it takes any, and PDFs.
         media_in_results: Whether it takes them in what a function returned.
-
-    Raises:
-        UsageError: A message holds what it cannot hold.
+        words: What it is told at the end of the system message.
     """
 
-    def __init__(self, messages: Sequence[Message], *, model: str, images: bool, media_in_results: bool) -> None:
+    def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:
         self._model = model
         self._images = images
         self._in_results = _IN_RESULTS if media_in_results else frozenset[str]()
-        self.system: list[dict[str, Any]] = []
-        self.contents: list[dict[str, Any]] = []
-        beside: list[dict[str, Any]] = []
-        last_role = ""
-        for message in messages:
-            if beside and not any(isinstance(part, FunctionResult) for part in message.parts):
-                self.contents.append({"role": "user", "parts": beside})
-                beside = []
-            if message.role == "system":
-                self.system += _system(message)
-            elif message.role == "assistant":
-                if parts := self._model_parts(message):
-                    self.contents.append({"role": "model", "parts": parts})
-            elif message.role == last_role == "tool":
-                self.contents[-1]["parts"] += self._user_parts(message.parts)
-            else:
-                self.contents.append({"role": "user", "parts": self._user_parts(message.parts)})
-            if message.role != "assistant":
-                beside += self._beside(message)
-            last_role = message.role
-        if beside:
-            self.contents.append({"role": "user", "parts": beside})
+        self._words = words  # as long as nothing has been said
+        self._system: list[dict[str, Any]] = []
+        self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
+        self._beside: list[dict[str, Any]] = []
+        self._last_role = ""
+
+    def feed(self, message: Message) -> list[Any]:
+        """The contents that are whole now.
+
+        Raises:
+            UsageError: The message holds what it cannot hold.
+        """
+        said = told([message], self._words) if self._words else [message]
+        self._words = None
+        contents = [*self._last, *[content for each in said for content in self._added(each)]]
+        self._last = contents[-1:]
+        return contents[:-1]
+
+    def finish(self) -> Contents:
+        """The instruction, and the contents that are not whole yet."""
+        system = self._system if self._words is None else _system(told([], self._words)[0])
+        beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
+        last = [{**content, "parts": [*content["parts"]]} for content in self._last]
+        return Contents([*system], [*last, *beside])
+
+    def _added(self, message: Message) -> list[dict[str, Any]]:
+        contents: list[dict[str, Any]] = []
+        if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+            contents.append({"role": "user", "parts": self._beside})
+            self._beside = []
+        if message.role == "system":
+            self._system += _system(message)
+        elif message.role == "assistant":
+            if parts := self._model_parts(message):
+                contents.append({"role": "model", "parts": parts})
+        elif message.role == self._last_role == "tool":
+            (contents or self._last)[-1]["parts"] += self._user_parts(message.parts)
+        else:
+            contents.append({"role": "user", "parts": self._user_parts(message.parts)})
+        if message.role != "assistant":
+            self._beside += self._beside_of(message)
+        self._last_role = message.role
+        return contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
         """First what functions returned: Gemini wants it right behind the calls."""
@@ -106,7 +132,7 @@ class DialogInContents:
     def _is_in_result(self, part: Image | Document) -> bool:
         return part.data is not None and _media_type(part) in self._in_results
 
-    def _beside(self, message: Message) -> list[dict[str, Any]]:
+    def _beside_of(self, message: Message) -> list[dict[str, Any]]:
         """What functions returned and cannot stand in their results, and which call it belongs to."""
         said: list[dict[str, Any]] = []
         for result in message.parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -23,6 +23,7 @@ from fsm_agent.providers.adaptations import (
 )
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosting import location, said_options, wire_type
 from fsm_agent.providers.openai_chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.openai_parts import CallIds
@@ -44,7 +45,9 @@ class OpenAIChat:
         """The headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         """The request's JSON body.
 
         Raises:
@@ -52,16 +55,17 @@ class OpenAIChat:
         """
         schema = request.output.schema
         in_words = tells_schema(request, profile)
-        messages = list(_messages(request.messages, model, profile))
+        words = None
         if schema is not None and in_words:
-            _tell(messages, schema_in_words(schema, with_functions=bool(request.functions)), profile)
-        body: dict[str, Any] = {"model": model, "messages": messages}
+            words = schema_in_words(schema, with_functions=bool(request.functions))
+        entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
+        body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
         if request.functions:
-            body |= _tools(request, profile)
+            body |= _tools(request, profile, encoding)
         for tool in request.settings.hosted_tools:
             body |= _hosted_tool(tool, model, profile)
         if schema is not None and not in_words:
-            body["response_format"] = _response_format(request.output, schema, profile)
+            body["response_format"] = encoding.value(request.output, _response_format, profile.strict_functions)
         body |= _settings(request.settings, model, profile)
         if stream:
             body["stream"] = True
@@ -91,39 +95,64 @@ class OpenAIChat:
         return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
-def _messages(messages: Sequence[Message], model: str, profile: Profile) -> Iterator[dict[str, Any]]:
-    """All entries.  Those of role 'tool' take only text: what functions returned beside it stands behind a round."""
-    ids = CallIds(exactly=profile.call_id_chars)
-    beside: list[Any] = []
-    for message in messages:
+class _Entries:
+    """The entries of a dialog.
+
+    Those of role 'tool' take only text: what functions returned beside it stands behind a round.
+
+    Args:
+        model: Its name, for errors.
+        profile: What it takes.
+        words: What it is told at the end of the system message.
+    """
+
+    def __init__(self, model: str, profile: Profile, words: str | None) -> None:
+        self._model = model
+        self._profile = profile
+        self._words = words  # as long as nothing has been said
+        self._ids = CallIds(exactly=profile.call_id_chars)
+        self._beside: list[Any] = []
+
+    def feed(self, message: Message) -> list[Any]:
+        """The message, behind what it does not belong to."""
+        model, profile, ids = self._model, self._profile, self._ids
         results = [(part, ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
-        if beside and not results:
-            yield {"role": "user", "content": beside}
-            beside = []
+        entries: list[dict[str, Any]] = []
+        if self._beside and not results:
+            entries.append({"role": "user", "content": self._beside})
+            self._beside = []
         # An empty string is refused as null by some services.
-        yield from [{"role": "tool", "tool_call_id": id, "content": result.text or "{}"} for result, id in results]
+        entries += [{"role": "tool", "tool_call_id": id, "content": result.text or "{}"} for result, id in results]
         if message.role == "assistant":
-            yield _assistant(message, profile, ids)
-            continue
-        if (entry := _said(message, len(results), model, profile)) is not None:
-            yield entry
-        beside += [entry for result, id in results for entry in _attached(result, id, model, profile)]
-    if beside:
-        yield {"role": "user", "content": beside}
+            entries.append(_assistant(message, profile, ids))
+        else:
+            entries += _said(message, len(results), model, profile)
+            self._beside += [entry for result, id in results for entry in _attached(result, id, model, profile)]
+        if self._words and entries:
+            _tell(entries, self._words, profile)
+            self._words = None
+        return entries
+
+    def finish(self) -> list[Any]:
+        """What stands behind the last round."""
+        entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
+        if self._words:
+            _tell(entries, self._words, self._profile)
+        return entries
 
 
-def _said(message: Message, results: int, model: str, profile: Profile) -> dict[str, Any] | None:
+def _said(message: Message, results: int, model: str, profile: Profile) -> list[dict[str, Any]]:
     """What a message that is not the model's says beside so many results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
-        return {"role": profile.system_role, "content": content}
+        return [{"role": profile.system_role, "content": content}]
     if results == len(message.parts) and (results or message.role == "tool"):
-        return None
+        return []
     if message.role == "tool":
         other = next(part for part in message.parts if not isinstance(part, FunctionResult))
         raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
-    return {"role": "user", "content": _content(message.parts, model, profile)}
+    return [{"role": "user", "content": _content(message.parts, model, profile)}]
 
 
 def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
@@ -219,20 +248,21 @@ def _tell(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
         messages[0]["content"] = f"{said}\n\n{words}" if said else words
 
 
-def _tools(request: Request, profile: Profile) -> dict[str, Any]:
+def _tools(request: Request, profile: Profile, encoding: Encoding) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
-    said: dict[str, Any] = {"tools": [_tool(function, profile) for function in functions], "tool_choice": tool_choice}
+    tools = [encoding.value(function, _tool, profile.strict_functions) for function in functions]
+    said: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
     if request.settings.parallel_function_calls is not None:
         said["parallel_tool_calls"] = request.settings.parallel_function_calls
     return said
 
 
-def _tool(function: Function, profile: Profile) -> dict[str, Any]:
+def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": function.name}
     if function.description:
         tool["description"] = function.description
-    strict = strict_schema(function.parameters) if profile.strict_functions else None
+    strict = strict_schema(function.parameters) if takes_strict else None
     tool["parameters"] = dict(function.parameters) if strict is None else strict
     if strict is not None:
         tool["strict"] = True
@@ -250,8 +280,9 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
     return {key: said}
 
 
-def _response_format(output: Output, schema: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    strict = strict_schema(schema) if profile.strict_functions else None
+def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
+    schema = output.schema or {}
+    strict = strict_schema(schema) if takes_strict else None
     described: dict[str, Any] = {"name": output.name, "schema": dict(schema) if strict is None else strict}
     if strict is not None:
         described["strict"] = True

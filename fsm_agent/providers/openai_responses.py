@@ -18,8 +18,8 @@ from fsm_agent.providers.adaptations import (
     tells_schema,
 )
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosting import location, said_options, wire_type
-from fsm_agent.providers.openai_parts import told
 from fsm_agent.providers.openai_responses_items import WIRE, InputItems
 from fsm_agent.providers.openai_responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -47,7 +47,9 @@ class OpenAIResponses:
         """The headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         """The request's JSON body.
 
         Raises:
@@ -56,15 +58,15 @@ class OpenAIResponses:
         extra = merged(profile.extra_body, request.settings.extra_body)
         schema = request.output.schema
         in_words = tells_schema(request, profile)
-        messages = request.messages
+        words = None
         if schema is not None and in_words:
-            messages = told(messages, schema_in_words(schema, with_functions=bool(request.functions)))
-        items = InputItems(model, profile, is_stored=bool(extra.get("store")))
-        body: dict[str, Any] = {"model": model, "input": list(items.of(messages)), "store": False}
+            words = schema_in_words(schema, with_functions=bool(request.functions))
+        items, rest = encoding.dialog(request.messages, InputItems, model, profile, bool(extra.get("store")), words)
+        body: dict[str, Any] = {"model": model, "input": [*items, *rest], "store": False}
         if request.functions or request.settings.hosted_tools:
-            body |= _tools(request, model, profile)
+            body |= _tools(request, model, profile, encoding)
         if schema is not None and not in_words:
-            body["text"] = {"format": _format(request.output, schema, profile)}
+            body["text"] = {"format": encoding.value(request.output, _format, profile.strict_functions)}
         body |= _settings(request.settings, model, profile)
         if stream:
             body["stream"] = True
@@ -96,11 +98,11 @@ def _taken(profile: Profile) -> frozenset[str]:
     return taken_settings(profile) - {"seed"}
 
 
-def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
+def _tools(request: Request, model: str, profile: Profile, encoding: Encoding) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
     said: dict[str, Any] = {
-        "tools": [*[_tool(function, profile) for function in functions], *hosted],
+        "tools": [*[encoding.value(function, _tool, profile.strict_functions) for function in functions], *hosted],
         "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
     }
     if request.settings.parallel_function_calls is not None:
@@ -108,11 +110,11 @@ def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
     return said
 
 
-def _tool(function: Function, profile: Profile) -> dict[str, Any]:
+def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
     tool: dict[str, Any] = {"type": "function", "name": function.name}
     if function.description:
         tool["description"] = function.description
-    strict = strict_schema(function.parameters) if profile.strict_functions else None
+    strict = strict_schema(function.parameters) if takes_strict else None
     tool["parameters"] = dict(function.parameters) if strict is None else strict
     return {**tool, "strict": strict is not None}  # unsaid it is true
 
@@ -162,8 +164,9 @@ def _server(tool: HostedMCP) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _format(output: Output, schema: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    strict = strict_schema(schema) if profile.strict_functions else None
+def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
+    schema = output.schema or {}
+    strict = strict_schema(schema) if takes_strict else None
     form = {"type": "json_schema", "name": output.name, "schema": dict(schema) if strict is None else strict}
     return form if strict is None else {**form, "strict": True}
 

@@ -26,7 +26,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
-from fsm_agent.providers.openai_parts import CallIds, arguments_object, text_or_none
+from fsm_agent.providers.openai_parts import CallIds, arguments_object, text_or_none, told
 from fsm_agent.providers.wire import Profile
 
 WIRE = "openai-responses"
@@ -69,33 +69,40 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
 
 
 class InputItems:
-    """The items that tell a dialog: each call and its result with an id that no other call in it has.
+    """The items of a dialog: each call and its result with an id that no other call in it has.
 
     Args:
         model: Its name, for errors.
         profile: What it takes.
         is_stored: The provider keeps what was said, and knows what was thought by its id alone.
+        words: What the model is told at the end of the system message.
     """
 
-    def __init__(self, model: str, profile: Profile, *, is_stored: bool = False) -> None:
+    def __init__(self, model: str, profile: Profile, is_stored: bool, words: str | None) -> None:
         self._model = model
         self._profile = profile
         self._is_stored = is_stored
+        self._words = words  # as long as nothing has been said
         self._ids = CallIds(most=MAX_ID)
         self._custom: set[str] = set()  # ids of calls that were asked in free text
 
-    def of(self, messages: Sequence[Message]) -> Iterator[Any]:
-        """All items, in order.
+    def feed(self, message: Message) -> list[Any]:
+        """The items of the next message.
 
         Raises:
-            UsageError: A message holds what its role, or the model, cannot.
+            UsageError: It holds what its role, or the model, cannot.
         """
-        for message in messages:
-            yield from [self._result(part) for part in message.parts if isinstance(part, FunctionResult)]
-            if message.role == "assistant":
-                yield from self._replied(message)
-            else:
-                yield from self._said(message)
+        said = told([message], self._words) if self._words else [message]
+        self._words = None
+        return [item for each in said for item in self._items_of(each)]
+
+    def finish(self) -> list[Any]:
+        """Nothing, unless nothing has been said."""
+        return [item for each in told([], self._words) for item in self._said(each)] if self._words else []
+
+    def _items_of(self, message: Message) -> Iterator[Any]:
+        yield from [self._result(part) for part in message.parts if isinstance(part, FunctionResult)]
+        yield from self._replied(message) if message.role == "assistant" else self._said(message)
 
     def _said(self, message: Message) -> Iterator[Any]:
         """A message that is not the model's."""
@@ -182,8 +189,8 @@ class InputItems:
         id = self._ids.of_result(result)
         kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
         if result.attachments:
-            told = [{"type": "input_text", "text": result.text}] if result.text else []
-            output = [*told, *[self._media(part) for part in result.attachments]]
+            words = [{"type": "input_text", "text": result.text}] if result.text else []
+            output = [*words, *[self._media(part) for part in result.attachments]]
             return {"type": kind, "call_id": id, "output": output}
         # An empty string is refused as null by some services.
         return {"type": kind, "call_id": id, "output": result.text or "{}"}

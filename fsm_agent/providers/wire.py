@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from fsm_agent.effects import Request
 from fsm_agent.errors import BadReply
 from fsm_agent.events import Delta
+from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 from fsm_agent.replies import Reply
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
@@ -44,8 +45,9 @@ class Profile:
     named_tool_choice: bool = True  # otherwise the one function is offered alone and required
     required_tool_choice: bool = True  # otherwise the model is left free to call or not
     call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
-    hosted_tools: Mapping[str, str] = field(default_factory=dict)  # that it can use: kind, and its type on the wire
-    extra_body: Mapping[str, Any] = field(default_factory=dict)  # sent with every request
+    # Tools of the provider that it can use: kind, and its type on the wire.
+    hosted_tools: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict, hash=False)  # sent with every request
 
 
 class Decoder(Protocol):
@@ -73,7 +75,9 @@ class Codec(Protocol):
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers that carry the key and the wire's version."""
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         """The request's JSON body; raises `UsageError` for what this wire or model cannot say."""
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
@@ -213,8 +217,9 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
     for extra in extras:
         for key, value in extra.items():
             known = whole.get(key)
-            if isinstance(known, Mapping) and isinstance(value, Mapping):
-                value = merged(known, value)
+            if isinstance(value, Mapping):
+                known = known.values[0] if isinstance(known, Written) else known
+                value = merged(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole
 
