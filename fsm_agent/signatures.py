@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
-from docstring_parser import parse as parse_docstring
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.contexts import Context
-from fsm_agent.deferred import pydantic, pydantic_core, pydantic_fields
+from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields
 from fsm_agent.errors import UsageError
+
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = deferred("docstring_parser")
 
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # at an annotation
 
@@ -55,7 +59,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     target, docstring = _explained(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
-    docs = parse_docstring(docstring)
+    docs = docstring_parser.parse(docstring)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
     given = call.keywords if isinstance(call, partial) else {}  # and therefore not by a model
     signature = _signature(call, name)
