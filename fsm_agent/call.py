@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pydantic_core import from_json
 from transitions import Machine, MachineError
 
 from fsm_agent.budgets import is_final, offered, ready
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
@@ -240,7 +240,7 @@ class AgentCall:
         """What the prompt's parser made of the answer; None as long as there is none."""
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
-            return from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
+            return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
         return self._output

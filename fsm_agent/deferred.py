@@ -6,13 +6,16 @@
         jinja2 = deferred("jinja2")
 
 The module is imported when the first of its names is asked for; from then on, names cost what those of a module cost.
-For libraries only: names of this package are imported as usual.
+For libraries only: names of this package are imported as usual.  What many modules use is deferred at the end of this
+one, and imported from it.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["core_schema", "deferred", "pydantic", "pydantic_core", "pydantic_fields"]
 
 
 class Deferred:
@@ -33,3 +36,13 @@ class Deferred:
 def deferred(module: str) -> Any:
     """The module of this name, not imported yet."""
     return Deferred(module)
+
+
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic.fields as pydantic_fields
+    import pydantic_core
+    import pydantic_core.core_schema as core_schema
+else:
+    pydantic, pydantic_core = deferred("pydantic"), deferred("pydantic_core")
+    pydantic_fields, core_schema = deferred("pydantic.fields"), deferred("pydantic_core.core_schema")

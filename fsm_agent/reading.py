@@ -10,9 +10,8 @@ from collections.abc import Callable, Container
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from pydantic_core import from_json
-
 from fsm_agent.budgets import USED_UP, unblocked, used_up
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
@@ -221,7 +220,7 @@ def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) ->
 
 def fingerprint(call: FunctionCall) -> str:
     """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    canonical = call.name + repr(_sorted(from_json(call.arguments_json or "{}")))
+    canonical = call.name + repr(_sorted(pydantic_core.from_json(call.arguments_json or "{}")))
     if len(canonical) <= 64:
         return canonical
     return blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
