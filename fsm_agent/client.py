@@ -7,11 +7,10 @@ nobody anything: see `Exchange.may_resend`.
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
 
 from fsm_agent.answer import Answer
 from fsm_agent.deferred import deferred
@@ -24,6 +23,7 @@ from fsm_agent.pools import Network, Pools
 from fsm_agent.providers import catalog
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.replies import Reply
+from fsm_agent.sockets import shut_down
 
 if TYPE_CHECKING:
     import httpx
@@ -319,15 +319,10 @@ def _apieces(response: httpx.Response) -> AsyncIterable[bytes]:
 
 def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
     """End the reading of a connection that stays open though all is said; a blocked `recv` knows no other way."""
-    timer = threading.Timer(linger_s, _shut_down, (response.extensions.get("network_stream"),))
+    timer = threading.Timer(linger_s, shut_down, (response.extensions.get("network_stream"),))
     timer.daemon = True
     timer.start()
     return timer
-
-
-def _shut_down(stream: Any) -> None:
-    with suppress(OSError, AttributeError):  # closed already, or no socket at all
-        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)  # not TLS's own, which unwraps
 
 
 async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:

@@ -18,6 +18,8 @@ from typing import TypeAlias
 import httpcore
 import httpx
 
+from fsm_agent.sockets import shut_down
+
 Origin: TypeAlias = tuple[bytes, bytes, int]
 
 
@@ -45,9 +47,14 @@ class Body(httpx.SyncByteStream):
         with _errors():
             yield from self._response.iter_stream()
 
+    def hang_up(self) -> None:
+        """End it for whoever reads it, in any thread."""
+        shut_down(self._response.extensions.get("network_stream"))
+
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._pool.bodies.discard(self)
             with _errors():
                 self._response.close()
             self._pool.give_back(self._origin, connection)
@@ -70,6 +77,7 @@ class ThreadPool(httpx.BaseTransport):
         self._idle = dict[Origin, deque[tuple[float, httpcore.HTTPConnection]]]()  # with the time of their last use
         self._n_granted = 0  # connections that are open or being opened
         self._waiting = deque[_Turn]()
+        self.bodies = set[Body]()  # that are being read
         self._is_closed = False
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -100,6 +108,9 @@ class ThreadPool(httpx.BaseTransport):
             self._hang_up(connection)
             raise
         body = Body(self, origin, connection, response)
+        self.bodies.add(body)
+        if self._is_closed:
+            body.hang_up()
         return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
 
     def _acquire(self, origin: Origin, timeout_s: float | None) -> httpcore.HTTPConnection | None:
@@ -195,7 +206,7 @@ class ThreadPool(httpx.BaseTransport):
                 self._n_granted -= 1
 
     def close(self) -> None:
-        """Hang up on whom nobody uses, and take nobody back."""
+        """Hang up, on whoever is answering too, and take nobody back."""
         with self._lock:
             self._is_closed = True
             dead = [connection for idle in self._idle.values() for _, connection in idle]
@@ -205,6 +216,8 @@ class ThreadPool(httpx.BaseTransport):
             self._waiting.clear()
         for connection in dead:
             connection.close()
+        for body in list(self.bodies):
+            body.hang_up()
 
 
 @contextmanager
