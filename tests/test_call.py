@@ -40,6 +40,7 @@ def test_text_is_an_answer():
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 
+@pytest.mark.spec("3.17")
 def test_a_round_of_functions_then_an_answer():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
     assert keys(call) == ["run:2.0", "run:2.1"]
@@ -93,6 +94,7 @@ def test_the_branch_is_governed_by_the_exception_handler():
     assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
 
 
+@pytest.mark.spec("4.19")
 def test_transport_failures_back_off_and_are_bounded():
     call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
     assert call.effects == (Sleep("sleep:1", 204.0),)
@@ -130,6 +132,7 @@ def test_a_failure_in_the_branch_goes_back_to_the_branch():
     assert len(request(call).messages) == 4
 
 
+@pytest.mark.spec("3.18")
 def test_a_repeated_call_is_answered_without_running_it():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
     call.advance("run:2.0", Returned(text="3"))
@@ -141,6 +144,7 @@ def test_a_repeated_call_is_answered_without_running_it():
     assert "already called" in request(call).messages[-1].text
 
 
+@pytest.mark.spec("3.18")
 def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
     call.advance("run:2.0", Returned(text="disk full", is_error=True))
@@ -149,6 +153,7 @@ def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     assert keys(call) == ["run:5.0", "run:5.1"]
 
 
+@pytest.mark.spec("3.18")
 def test_two_equal_calls_of_one_reply_run_once():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))
     assert keys(call) == ["run:2.0"]
@@ -156,6 +161,7 @@ def test_two_equal_calls_of_one_reply_run_once():
     assert [m.role for m in call.record.dialog][-3:] == ["assistant", "tool", "tool"]
 
 
+@pytest.mark.spec("3.18")
 @pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true"), ('"1"', "1"), ("0", "false")])
 def test_values_that_python_calls_equal_are_other_arguments(one, other):
     def note(value: object) -> None:
@@ -168,6 +174,7 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
     assert call.state is State.TOOL_INTERRUPT
 
 
+@pytest.mark.spec("1.28", "4.36")
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
@@ -187,11 +194,13 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
     assert_sendable(request(call).messages)
 
 
+@pytest.mark.spec("4.36")
 def test_arguments_cut_at_the_token_limit_are_told_as_such():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
     assert "cut off at the token limit" in request(call).messages[-1].text
 
 
+@pytest.mark.spec("1.2")
 def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
     call = begun(Limits(rounds=2))
     for n in range(2):
@@ -205,6 +214,7 @@ def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
     assert call.result().output == 42
 
 
+@pytest.mark.spec("1.2")
 def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     call = begun(Limits(rounds=1))
     say(call, function_call("tick"))
@@ -226,6 +236,7 @@ def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     assert request(begun(Limits(rounds=0))).functions == ()
 
 
+@pytest.mark.spec("1.4")
 def test_approvals_come_before_any_function_runs():
     calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
     call = say(begun(), *calls)
@@ -247,6 +258,7 @@ def test_a_denial_of_the_only_call_closes_the_round():
     assert_sendable(request(call).messages)
 
 
+@pytest.mark.spec("4.30", "1.27")
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
 def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
@@ -265,6 +277,7 @@ def test_a_refusal_ends_the_call_and_is_not_retried():
     assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
 
 
+@pytest.mark.spec("1.5", "1.6")
 def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     seen = []
 
@@ -283,6 +296,7 @@ def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     assert_sendable(result.dialog)
 
 
+@pytest.mark.spec("1.10")
 def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
     call = begun(Limits(identical_rounds=3))
     for n in range(2):
@@ -293,6 +307,7 @@ def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
         call.result()
 
 
+@pytest.mark.spec("1.8")
 def test_another_round_between_resets_the_count():
     call = begun(Limits(identical_rounds=2))
     for name in ("tick", "add", "tick"):
@@ -301,6 +316,7 @@ def test_another_round_between_resets_the_count():
     assert call.state is State.CALLING
 
 
+@pytest.mark.spec("1.21")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
 def test_nesting_is_bounded(depth, limit, ends):
     call = seeded(Limits(depth=limit), depth=depth)
@@ -308,6 +324,7 @@ def test_nesting_is_bounded(depth, limit, ends):
     assert (call.state is State.FAILED) == ends
 
 
+@pytest.mark.spec("0.13")
 def test_a_forced_choice_is_for_the_first_request_only():
     call = begun(settings=Settings(tool_choice="required"))
     assert request(call).tool_choice == "required"
@@ -317,6 +334,7 @@ def test_a_forced_choice_is_for_the_first_request_only():
     assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
 
 
+@pytest.mark.spec("1.26")
 def test_usage_counts_pruned_replies_too():
     call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
     say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
@@ -345,6 +363,7 @@ def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says
     assert call.state is State.CALLING
 
 
+@pytest.mark.spec("1.30")
 def test_a_call_that_has_ended_takes_nothing_more():
     call = say(begun(), "42")
     for key, outcome in [("", Cancelled()), ("model:1", Replied(reply=Reply.of("43")))]:

@@ -55,6 +55,7 @@ def facts(events: list[Any]) -> list[Any]:
     return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
 
 
+@pytest.mark.spec("1.25")
 @everywhere
 def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
     script, reference = rich_script(), rich_script()
@@ -69,6 +70,7 @@ def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driv
     script.assert_exhausted()
 
 
+@pytest.mark.spec("1.24")
 @everywhere
 def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
     for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
@@ -76,6 +78,7 @@ def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
         assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
 
 
+@pytest.mark.spec("1.23")
 @everywhere
 def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     one = seed(limits=Limits(recalls=3))
@@ -100,6 +103,7 @@ def test_text_comes_in_pieces(driven: Driver):
 # Functions at once
 
 
+@pytest.mark.spec("1.3", "4.6")
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
 def test_sixteen_plain_functions_run_at_once(driven: Driver):
     barrier = threading.Barrier(16)
@@ -115,6 +119,7 @@ def test_sixteen_plain_functions_run_at_once(driven: Driver):
     assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
 
 
+@pytest.mark.spec("1.3", "4.6")
 def test_sixteen_coroutine_functions_run_at_once():
     async def main() -> AgentCall:
         barrier = asyncio.Barrier(16)
@@ -131,6 +136,7 @@ def test_sixteen_coroutine_functions_run_at_once():
     assert len(asyncio.run(main()).record.function_calls) == 16
 
 
+@pytest.mark.spec("1.3", "4.6")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
     quick_ended = threading.Event()
@@ -162,6 +168,7 @@ def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(dr
     assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
 
 
+@pytest.mark.spec("1.3")
 def test_one_after_another_when_asked():
     log: list[str] = []
 
@@ -220,6 +227,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
 
+@pytest.mark.spec("3.17")
 @everywhere
 def test_what_a_function_raises_is_told(driven: Driver):
     def broken() -> None:
@@ -245,6 +253,7 @@ def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_
     assert names == ["MainThread"]
 
 
+@pytest.mark.spec("1.21")
 @everywhere
 def test_functions_know_how_deep_they_are(driven: Driver):
     depths = []
@@ -261,6 +270,7 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 # Approval and suspension
 
 
+@pytest.mark.spec("1.4", "1.30")
 @everywhere
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
     script = Script(call("erase", path="x"), "42")
@@ -270,6 +280,7 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
     assert isinstance(driven(one, script)[-1], Done)
 
 
+@pytest.mark.spec("1.4")
 @everywhere
 @pytest.mark.parametrize(
     ("verdict", "said"),
@@ -320,6 +331,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
+@pytest.mark.spec("1.12", "1.27")
 @everywhere
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -328,6 +340,7 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
@@ -337,6 +350,7 @@ def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     assert_sendable(one.record.dialog)
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     script = Script()
@@ -345,6 +359,7 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
 
 
+@pytest.mark.spec("1.12", "4.30")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
@@ -419,6 +434,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
 
+@pytest.mark.spec("4.30")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[str] = []
@@ -563,6 +579,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         assert ran.count(1) == 1
 
 
+@pytest.mark.spec("4.30")
 @everywhere
 @pytest.mark.parametrize("at", range(1, 14))
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):

@@ -83,6 +83,7 @@ def test_rules_need_no_machine():
     assert fixed.dialog == r.dialog
 
 
+@pytest.mark.spec("1.27")
 def test_the_model_is_checked_in_every_configuration_within_small_limits():
     """Breadth-first over all that can happen with budgets of one, with what happened beyond them merged."""
 
