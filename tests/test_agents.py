@@ -566,7 +566,8 @@ class TestNested:
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
             agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
 
-    def test_what_the_outer_shares_the_inner_has(self):
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_what_the_outer_shares_the_inner_has(self, way):
         @function
         def who(context: Context) -> str:
             """Who is asking?"""
@@ -574,7 +575,8 @@ class TestNested:
 
         inner = Agent(Script(call("who"), lambda r: r.messages[-1].text), functions=[who], name="inner")
         outer = Agent(Script(call("inner", task="Who?"), "ok"), functions=[inner.as_function(description="Asks.")])
-        assert outer.call("?", deps="ada").function_calls[0].result == "ada at 1"
+        result = outer.call("?", deps="ada") if way == "call" else asyncio.run(outer.acall("?", deps="ada"))
+        assert result.function_calls[0].result == "ada at 1"
 
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_what_fails_inside_is_told(self, way):
