@@ -95,6 +95,15 @@ class Agent:
             object.__setattr__(self, name, value)
         check_hooks(self.hooks)
 
+    def __repr__(self) -> str:
+        """What it is made of; of what is called or holds keys, only whether there is any."""
+        model = self.model if isinstance(self.model, str) else self.model.name
+        functions = ", ".join([getattr(item, "name", "") or type(item).__name__ for item in self.functions])
+        plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
+        others = ("stop_when", "approve", "processors", "results", "hooks")
+        has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
+        return f"Agent({model!r}, functions=[{functions}], {', '.join([*plain, *has])})"
+
     @cached_property
     def client(self) -> Client:
         """What asks the model; made on first use when ``model`` is a name."""

@@ -642,7 +642,8 @@ class TestNested:
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
             agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
 
-    def test_what_the_outer_shares_the_inner_has(self):
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_what_the_outer_shares_the_inner_has(self, way):
         @function
         def who(context: Context) -> str:
             """Who is asking?"""
@@ -650,7 +651,8 @@ class TestNested:
 
         inner = Agent(Script(call("who"), lambda r: r.messages[-1].text), functions=[who], name="inner")
         outer = Agent(Script(call("inner", task="Who?"), "ok"), functions=[inner.as_function(description="Asks.")])
-        assert outer.call("?", deps="ada").function_calls[0].result == "ada at 1"
+        result = outer.call("?", deps="ada") if way == "call" else asyncio.run(outer.acall("?", deps="ada"))
+        assert result.function_calls[0].result == "ada at 1"
 
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_what_fails_inside_is_told(self, way):
@@ -787,3 +789,38 @@ def test_a_loop_at_the_end_is_seen_once():
     with pytest.raises(CallFailed, match="round limit"):
         collect(agent.stream("?"), events)
     assert sum(isinstance(e, LoopDetected) for e in events) == 1
+
+
+@pytest.mark.spec("1.1")
+def test_the_defaults_of_an_agent():
+    agent = Agent("openai:gpt-5-mini")
+    given = {name: getattr(agent, name) for name in ("stop_when", "approve", "masking", "results")}
+    assert given == dict.fromkeys(given)
+    assert (agent.functions, agent.processors, agent.hooks, agent.world) == ((), (), (), {})
+    assert (agent.system, agent.output, agent.name) == ("", str, "agent")
+    assert (agent.limits, agent.settings) == (Limits(), Settings())
+
+
+@pytest.mark.spec("1.1")
+def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
+    class Hook:
+        def on_done(self, event) -> None: ...
+
+    tools = Toolset([add], name="sums")
+    agent = Agent(Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], world={"key": "secret"})
+    shown = repr(agent)
+    assert "0x" not in shown
+    assert "secret" not in shown
+    assert shown.startswith("Agent('script', functions=[add, sums], name='agent', output=<class 'str'>, limits=Limits(")
+    assert shown.endswith(
+        "has_stop_when=True, has_approve=False, has_processors=False, has_results=False, has_hooks=True)"
+    )
+
+
+@pytest.mark.spec("1.1")
+def test_a_changed_agent_shares_what_it_does_not_change():
+    agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
+    other = dataclasses.replace(agent, limits=Limits(rounds=1))
+    assert (other.stop_when, other.functions) == (agent.stop_when, agent.functions)
+    assert (agent.limits.rounds, other.limits.rounds) == (5, 1)
+    assert other.call("?").output == "ok"

@@ -53,7 +53,7 @@ def test_text_is_an_answer():
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 
-@pytest.mark.spec("0.16", "3.7", "3.12", "4.6")
+@pytest.mark.spec("0.16", "3.7", "3.12", "4.6", "3.17")
 def test_a_round_of_functions_then_an_answer():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
     assert keys(call) == ["run:2.0", "run:2.1"]
@@ -328,7 +328,7 @@ def test_an_approver_may_give_other_arguments_and_they_are_checked():
     assert "path: Field required" in refused
 
 
-@pytest.mark.spec("4.30")
+@pytest.mark.spec("4.30", "1.27")
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
 def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))

@@ -81,6 +81,7 @@ def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
         assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
 
 
+@pytest.mark.spec("1.23")
 @everywhere
 def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     one = seed(limits=Limits(recalls=3))
@@ -315,6 +316,7 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 # Approval and suspension
 
 
+@pytest.mark.spec("1.4", "1.30")
 @everywhere
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
     script = Script(call("erase", path="x"), "42")
@@ -375,7 +377,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
-@pytest.mark.spec("1.12", "4.30")
+@pytest.mark.spec("1.12", "4.30", "1.27")
 @everywhere
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -478,6 +480,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
 
+@pytest.mark.spec("4.30")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[str] = []

@@ -8,11 +8,13 @@ from fsm_agent.errors import UsageError
 from fsm_agent.limits import Limits, is_within
 
 
-@pytest.mark.spec("1.1")
+@pytest.mark.spec("1.1", "1.8", "1.21")
 def test_the_defaults():
     limits = Limits()
     assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
+    assert (limits.on_limit, limits.on_loop, limits.wait_s) == ("final_prompt", "stop", 60.0)
     assert (limits.deadline_s, limits.identical_rounds) == (None, None)
+    assert (limits.failures_per_function, limits.parallel) == (None, None)
 
 
 @pytest.mark.parametrize("name", Limits.__dataclass_fields__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,6 +161,35 @@ class TestAtOnce:
         one = seed(prompt(meet), limits=Limits(parallel=3))
         driven(one, Script([call("meet", n=n) for n in range(9)], "done"))
         assert (len(results(one)), most) == (9, 3)
+
+    @pytest.mark.spec("1.3")
+    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
+        one = seed(prompt(Function.of(lambda n: n, name="work", timeout_s=LONG_S)))
+        events = driven(one, Script([call("work", n=n) for n in range(9)], "done"), threads=threads)
+        running, most = 0, 0
+        for event in events:
+            running += isinstance(event, FunctionStarted) - isinstance(event, FunctionEnded)
+            most = max(most, running)
+        assert (most, len(results(one))) == (threads, 9)
+
+    @pytest.mark.spec("1.3")
+    @pytest.mark.parametrize("driven", [by_arun, by_adrive, by_arun_unheard])
+    def test_a_coroutine_runs_beside_a_function_that_has_the_only_thread(self, driven: Driver):
+        met = threading.Event()
+
+        def plain() -> None:
+            """Wait for the coroutine."""
+            assert met.wait(20)
+
+        async def waiting() -> None:
+            """Meet."""
+            met.set()
+
+        one = seed(prompt(plain, waiting))
+        driven(one, Script([call("plain"), call("waiting")], "done"), threads=1)
+        assert results(one) == ["null", "null"]
 
     @pytest.mark.spec("1.23", "1.24")
     @everywhere
@@ -391,7 +421,29 @@ class TestTimeouts:
 
         one = seed(prompt(work, last))
         events = driven(one, Script([call("work"), call("last")], "done"))
+        assert results(one)[1] == "null"
         assert "too late" not in [e.data for e in events if isinstance(e, FunctionProgress)]
+
+    def test_what_becomes_of_it_later_disturbs_nobody(self):
+        complaints: list[Any] = []
+
+        @function(timeout_s=0.05)
+        async def spiteful() -> None:
+            """Fail when cancelled."""
+            try:
+                await asyncio.sleep(LONG_S)
+            finally:
+                raise ValueError("not me")
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+            await arun(seed(prompt(spiteful)), world(Script(call("spiteful"), "done")))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            gc.collect()
+
+        asyncio.run(main())
+        assert complaints == []
 
     @pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
     def test_what_is_let_go_of_does_not_hold_up_asyncio(self, kind: str):

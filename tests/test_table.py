@@ -373,6 +373,16 @@ def test_arguments_that_an_approver_changed_are_checked(arguments, says):
     assert says in wrong.text
 
 
+@pytest.mark.spec("3.18")
+@pytest.mark.parametrize(("path", "is_repeated"), [("tmp", True), ("/", False)])
+def test_what_was_run_is_repeated_and_not_what_was_asked(path, is_repeated):
+    call = say(begun(), function_call("erase", path="/"))
+    call.advance("ask:2.0", Modified('{"path": "tmp"}'))
+    say(returned(call), function_call("erase", path=path))
+    assert bool(call.record.function_calls[1:]) is is_repeated
+    assert keys(call) == (["model:2"] if is_repeated else ["ask:4.0"])
+
+
 @pytest.mark.spec("1.4")
 def test_a_denial_stands_in_its_place():
     call = say(begun(), function_call("tick"), function_call("erase", path="/"), function_call("add", a=1, b=2))
