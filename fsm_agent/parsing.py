@@ -86,23 +86,30 @@ class Output:
                 raise ParseError("the answer is empty")
             return text
         problem: ValidationError | None = None
+        is_sound = False  # all of it is one document, so no piece of it is the answer, and nothing is to be mended
         for document in _documents(text):
             try:
                 return self._validated(document)
             except ValidationError as error:
                 problem = problem or _of_sound_json(error)
+                if document is text and problem is not None and _OPENER.match(text):
+                    is_sound = True
+                    break
         if choices := _said(self.type, text):
             return choices[0]
         if is_cut:
             raise ParseError("the answer was cut off at the token limit: give a shorter one")
-        for document in _mended(text):
+        for document in () if is_sound else _mended(text):
             try:
                 return self._validated(document)
             except ValidationError as error:
                 problem = problem or _of_sound_json(error)
+        raise self._refusal(problem) from problem
+
+    def _refusal(self, problem: ValidationError | None) -> ParseError:
         if problem is None:
-            raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
-        raise ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}") from problem
+            return ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
+        return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
 
     def _validated(self, document: str) -> Any:
         """The document as a value of the type, bare or as ``{"value": …}``."""
