@@ -36,7 +36,7 @@ FLOORS = [
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks agents registry prompt_library testing pytest_plugin drawing diagrams calibration demo"
-    " arguments terminal demo_screen commands cli __main__",
+    " arguments terminal demo_screen bench_works bench bench_screen commands cli __main__",
     # 5: the public list
     "__init__",
 ]
