@@ -201,6 +201,32 @@ def diagram(
         typer.echo(drawn, nl=False)
 
 
+@app.command()
+def bench(
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, too, as provider:model.")] = None,
+    base_url: BaseUrl = None,
+    runs: Annotated[int, typer.Option(min=1, help="How many batches of each work are measured.")] = 15,
+    requests: Annotated[int, typer.Option(min=1, help="How often --model is asked.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all samples into this file.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Measure what a call costs on this machine, beside the same work by hand."""
+    from fsm_agent import bench as costs
+    from fsm_agent.bench_screen import as_json, measured, picture
+
+    with reporting(debug):
+        name, asked = "", list[costs.Asked]()
+        if model is not None:
+            with Screen() as screen, _connected(model, base_url, screen) as (client, name):
+                said = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+                asked += costs.ask(client, settings_and_limits(said)[0], requests)
+        report = measured(runs, model=name, asked=asked)
+        with Screen(quiet=True) as screen:
+            screen.show(picture(report))
+        if json_file is not None:
+            json_file.write_text(_json(as_json(report)))
+
+
 @contextmanager
 def reporting(debug: bool) -> Iterator[None]:
     """Make an exit code of whatever comes, and a paragraph on stderr of what went wrong.
