@@ -49,10 +49,13 @@ _MODULES = {
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
+    "metrics": ("Metrics",),
     "middleware": ("Cache", "Throttle"),
     "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
     "perform": ("World",),
     "policies": ("Default", "Retries"),
+    "pools": ("Network",),
+    "prices": ("Price",),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
     "rate_limit": ("RateLimit",),
@@ -124,6 +127,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages import FunctionCall as FunctionCall
     from fsm_agent.messages import Image as Image
     from fsm_agent.messages import Message as Message
+    from fsm_agent.metrics import Metrics as Metrics
     from fsm_agent.middleware import Cache as Cache
     from fsm_agent.middleware import Throttle as Throttle
     from fsm_agent.outcomes import Approved as Approved
@@ -134,6 +138,8 @@ if TYPE_CHECKING:
     from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries
+    from fsm_agent.pools import Network as Network
+    from fsm_agent.prices import Price as Price
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt
     from fsm_agent.prompts import Prompt as Prompt

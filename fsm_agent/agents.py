@@ -7,7 +7,7 @@ from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fsm_agent.client import Client
 
 Task: TypeAlias = str | Prompt | Message | Dialog
+_lent: WeakSet[Prompt] = WeakSet()  # whose functions are an agent's, for one call: the next is offered its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +75,13 @@ class Agent:
     name: str = "agent"
     limits: Limits = Limits()
     settings: Settings = Settings()
-    stop_when: StopWhen | None = None
-    approve: Approve | None = None
+    stop_when: StopWhen | None = field(default=None, repr=False)
+    approve: Approve | None = field(default=None, repr=False)
     masking: Masking | None = None
-    processors: Sequence[Processor] = ()
+    processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
-    hooks: Sequence[Any] = ()
-    world: Mapping[str, Any] = field(default_factory=dict)
+    hooks: Sequence[Any] = field(default=(), repr=False)
+    world: Mapping[str, Any] = field(default_factory=dict, repr=False)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
@@ -115,7 +116,7 @@ class Agent:
         """A fresh dialog: the system prompt, if there is one, with its variables."""
         if isinstance(self.system, Prompt):
             text = render(self.system.template, values)
-            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self._offered(None)))
+            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self.prompt.offers))
         return Dialog(self._opening)
 
     def seed(
@@ -285,13 +286,16 @@ class Agent:
         """``prompt`` with the agent's functions and output where it has none of its own."""
         if prompt is self.prompt and self._is_fixed:
             return prompt
-        functions = prompt.offers or offered
+        has_own = prompt.offers and prompt not in _lent
+        functions = prompt.offers if has_own else offered
         output = self.output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
         governed = self._governing.get(prompt)
         if governed is None or governed.offers != functions:
             governed = self._governing[prompt] = prompt.extend(functions=functions, output=output)
+            if not has_own:
+                _lent.add(governed)
         return governed
 
     def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
@@ -299,7 +303,10 @@ class Agent:
             return prompt
         if prompt.parser is None:
             raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-        return prompt.extend(parser=partial(prompt.parser, **parser_args))
+        parsed = prompt.extend(parser=partial(prompt.parser, **parser_args))
+        if prompt in _lent:
+            _lent.add(parsed)
+        return parsed
 
     def close(self) -> None:
         """Close the connections, if the agent made any; a client that it was given is its giver's to close."""

@@ -48,15 +48,15 @@ class Answer:
         return 200 <= self._status < 300
 
     def _check_head(self) -> None:
-        place = self._exchange.place
         if 300 <= self._status < 400:
             target = self._shown(self._headers.get("location", "nowhere").partition("?")[0])
-            message = f"{place!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
+            message = f"{self._exchange.place!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
             raise self._error(ProviderError, message, retryable=False)
         media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
             shown = self._shown(media_type)
-            raise self._error(BadReply, f"{place!r} answered with {shown!r}, not JSON: is the base URL right?")
+            message = f"{self._exchange.place!r} answered with {shown!r}, not JSON: is the base URL right?"
+            raise self._error(BadReply, message)
 
     def _make_inflater(self) -> Any:
         """A decompressor whose output can be bounded; None: not compressed."""

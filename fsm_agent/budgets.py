@@ -14,6 +14,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.values import changed
 
+USED_UP = "{name} may be called {limit} time(s), and that is used up."
 _NEVER = Tally()
 
 
@@ -28,7 +29,7 @@ def used_up(r: CallRecord, function: Function) -> str | None:
     """Why a function is no longer offered, in words for the model; None while it is."""
     tally = r.tallies.get(function.name, _NEVER)
     if not is_within(tally.runs, function.max_calls):
-        return f"{function.name} may be called {function.max_calls} time(s), and that is used up."
+        return USED_UP.format(name=function.name, limit=function.max_calls)
     failures = r.limits.failures_per_function if function.max_failures is None else function.max_failures
     if not is_within(tally.failures, failures):
         return f"{function.name} has failed {tally.failures} time(s) and is no longer available. Go on without it."
@@ -61,7 +62,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
     while waits:  # each time settles one at least
-        hopeful = {f.name for f in done if f.result is not None or not f.is_settled}
+        hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
         hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
         waits = False
         for i, f in enumerate(done):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pydantic_core import from_json
 from transitions import Machine, MachineError
 
 from fsm_agent.budgets import is_final, offered, ready
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
@@ -73,6 +73,7 @@ class AgentCall:
         "_output",
         "_seen",
         "after",
+        "cancellation",
         "deps",
         "guard",
         "prompt",
@@ -82,6 +83,7 @@ class AgentCall:
         "step",
         "stop_when",
         "view",
+        "wake",
     )
 
     machine: ClassVar[Machine] = MACHINE
@@ -106,6 +108,8 @@ class AgentCall:
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
+        self.cancellation: Cancelled | None = None  # that the driver has not seen yet
+        self.wake: Callable[[Cancelled], object] | None = None  # tells the driver of it, while it waits
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -132,6 +136,16 @@ class AgentCall:
         if self._effects is None:
             self._effects = self._wanted()
         return self._effects
+
+    def cancel(self, reason: str = "") -> None:
+        """Call it off, from any thread or from one of its functions.
+
+        Its driver ends it: before the next step; while functions run beside each other, at once; under `arun`,
+        whatever it waits for.  A call that nobody drives is ended by ``advance("", Cancelled())`` instead.
+        """
+        self.cancellation = Cancelled(reason=reason)
+        if (wake := self.wake) is not None:
+            wake(self.cancellation)
 
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the answer to one effect.  All or nothing, synchronous, pure.
@@ -216,7 +230,7 @@ class AgentCall:
             keys = ", ".join(repr(effect.key) for effect in self.effects)
             raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
         if r.state is State.FAILED:
-            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s)"
+            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             error = CallFailed(f"{r.ending.reason}: {r.ending.detail} ({place})", call=self)
             raise error from (r.ending.error.exception() if r.ending.error else None)
         return self.outcome
@@ -226,7 +240,7 @@ class AgentCall:
         """What the prompt's parser made of the answer; None as long as there is none."""
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
-            return from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
+            return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
         return self._output

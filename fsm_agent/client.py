@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing, suppress
-from typing import Any, Protocol, Self, TypeVar, cast
-
-import httpx
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from fsm_agent.answer import Answer
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Access, Endpoint
 from fsm_agent.errors import ProviderError, UsageError
@@ -25,6 +24,11 @@ from fsm_agent.pools import Network, Pools
 from fsm_agent.providers import catalog
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.replies import Reply
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
 
@@ -127,13 +131,30 @@ class HttpClient:
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
-        async with aclosing(self._aask(request, stream=False, timeout_s=timeout_s)) as items:
-            return _last([item async for item in items])
+        self._check_open()
+        exchange = await self._aexchange(request, Deadline(timeout_s), stream=False)
+        failure: ProviderError | None = None
+        response: httpx.Response | None = None
+        try:
+            async with asyncio.timeout(exchange.deadline.time_left()):
+                response = await self._asend(exchange)
+                answer = self._answer(exchange, response)
+                async for data in _apieces(response):
+                    answer.feed(data)
+        except (httpx.TransportError, TimeoutError) as error:
+            failure = exchange.failure(error, has_begun=response is not None)
+            failure.__cause__ = error
+            if response is None:
+                raise failure from error
+        finally:
+            if response is not None:
+                await response.aclose()
+        return answer.finish(failure)
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
         self._check_open()
-        return self._aask(request, stream=True, timeout_s=timeout_s)
+        return self._aask(request, timeout_s=timeout_s)
 
     def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> Generator[Delta | Reply]:
         self._check_open()
@@ -142,8 +163,7 @@ class HttpClient:
         failure: ProviderError | None = None
         hang_up: threading.Timer | None = None
         with closing(self._send(exchange)) as response:
-            exchange.begin_body()
-            answer = Answer(exchange, response.status_code, _headers(response))
+            answer = self._answer(exchange, response)
             try:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
@@ -158,37 +178,47 @@ class HttpClient:
                     hang_up.cancel()
         yield answer.finish(failure)
 
-    async def _aask(self, request: Request, *, stream: bool, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
+    async def _aask(self, request: Request, *, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        deadline = Deadline(timeout_s)
-        starts_server = self._access.starts_server
-        endpoint = await asyncio.to_thread(self._access.locate) if starts_server else self._access.locate()
-        exchange = self._exchange(request, endpoint, deadline, stream=stream)
+        exchange = await self._aexchange(request, Deadline(timeout_s), stream=True)
         failure: ProviderError | None = None
-        lingers = False
-        async with aclosing(await self._asend(exchange)) as response:
-            exchange.begin_body()
-            answer = Answer(exchange, response.status_code, _headers(response))
-            try:
-                async with aclosing(_apieces(response)) as pieces:
-                    while data := await _in_time(deadline, anext(pieces, b"")):
-                        for delta in answer.feed(data):
-                            yield delta
-                        if answer.is_done and not lingers:
-                            lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
-            except (httpx.TransportError, TimeoutError) as error:
-                failure = exchange.failure(error, has_begun=True)
-                failure.__cause__ = error
+        try:
+            response = await _in_time(exchange.deadline, self._asend(exchange))
+        except (httpx.TransportError, TimeoutError) as error:
+            raise exchange.failure(error, has_begun=False) from error
+        lingers, deadline = False, exchange.deadline
+        try:
+            answer = self._answer(exchange, response)
+            pieces = aiter(_apieces(response))
+            while data := await _in_time(deadline, anext(pieces, b"")):
+                for delta in answer.feed(data):
+                    yield delta
+                if answer.is_done and not lingers:
+                    lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
+        except (httpx.TransportError, TimeoutError) as error:
+            failure = exchange.failure(error, has_begun=True)
+            failure.__cause__ = error
+        finally:
+            await response.aclose()
         yield answer.finish(failure)
+
+    async def _aexchange(self, request: Request, deadline: Deadline, *, stream: bool) -> Exchange:
+        access = self._access
+        endpoint = await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
+        return self._exchange(request, endpoint, deadline, stream=stream)
+
+    def _answer(self, exchange: Exchange, response: httpx.Response) -> Answer:
+        exchange.begin_body()
+        return Answer(exchange, response.status_code, _headers(response))
 
     def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, stream: bool) -> Exchange:
         return Exchange.of(endpoint, request, stream=stream, network=self._network, deadline=deadline)
 
     def _send(self, exchange: Exchange) -> httpx.Response:
         while True:
-            pool = self._pools.sync_client(exchange.url)
+            send = self._pools.sync_sender(exchange.url)
             try:
-                return pool.send(exchange.attempt(pool), stream=True)
+                return send(exchange.attempt(is_async=False))
             except httpx.TransportError as error:
                 if not exchange.may_resend(error):
                     raise exchange.failure(error, has_begun=False) from error
@@ -198,12 +228,12 @@ class HttpClient:
 
     async def _asend(self, exchange: Exchange) -> httpx.Response:
         while True:
-            pool = await self._pools.async_client(exchange.url)
+            send = await self._pools.sender(exchange.url)
             try:
-                return await _in_time(exchange.deadline, pool.send(exchange.attempt(pool), stream=True))
-            except (httpx.TransportError, TimeoutError) as error:
+                return await send(exchange.attempt(is_async=True))
+            except httpx.TransportError as error:
                 if not exchange.may_resend(error):
-                    raise exchange.failure(error, has_begun=False) from error
+                    raise
             except RuntimeError:
                 self._check_open()
                 raise
@@ -260,7 +290,10 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    headers = dict(response.headers)
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.headers.raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     if response.is_stream_consumed:  # as the mock transport makes them: decompressed already
         headers.pop("content-encoding", None)
     return headers
@@ -273,13 +306,15 @@ def _pieces(response: httpx.Response) -> Generator[bytes]:
         yield from response.iter_raw()
 
 
-async def _apieces(response: httpx.Response) -> AsyncGenerator[bytes]:
+async def _the_whole(response: httpx.Response) -> AsyncGenerator[bytes]:
+    yield response.content
+
+
+def _apieces(response: httpx.Response) -> AsyncIterable[bytes]:
+    """The pieces of the body as they come, for one reader that closes the response."""
     if response.is_stream_consumed:
-        yield response.content
-        return
-    async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
-        async for data in pieces:
-            yield data
+        return _the_whole(response)
+    return cast("httpx.AsyncByteStream", response.stream)
 
 
 def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
@@ -296,5 +331,7 @@ def _shut_down(stream: Any) -> None:
 
 
 async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:
+    if deadline.timeout_s is None:
+        return await awaitable
     async with asyncio.timeout(deadline.time_left()):
         return await awaitable

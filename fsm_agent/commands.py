@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stdout
+from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic_core import to_jsonable_python
 
 from fsm_agent import __version__
 from fsm_agent.agents import Agent
+from fsm_agent.answering import Approver, answer, json_text, waiting_calls
 from fsm_agent.arguments import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
-from fsm_agent.call import AgentCall
 from fsm_agent.client import HttpClient, client_for
-from fsm_agent.demo import Finding, build_demo, write_diagrams
+from fsm_agent.demo import SETTINGS, build_demo, write_diagrams
+from fsm_agent.demo_approval import Reach
+from fsm_agent.demo_items import Finding
 from fsm_agent.demo_screen import DemoScreen, report, table
 from fsm_agent.diagrams import lifecycle, render, write
+from fsm_agent.effects import Settings
 from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, UsageError
-from fsm_agent.events import ReplyCompleted, TextDelta
-from fsm_agent.messages import FunctionCall
+from fsm_agent.functions import Function
+from fsm_agent.limits import Limits
+from fsm_agent.local import local_server
+from fsm_agent.outcomes import Approved, Denied
+from fsm_agent.prompts import Prompt
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.terminal import Screen, discard_output, error_line, plain, shown_call
+from fsm_agent.snapshot_files import read_snapshot
+from fsm_agent.terminal import Screen, discard_output, error_line, plain
 
 T = TypeVar("T")
 
@@ -51,6 +57,13 @@ Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local
 BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Functions = Annotated[
+    list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")
+]
+NamedPrompt = Annotated[
+    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
 Many = list[str] | None
 
 
@@ -76,21 +89,22 @@ def demo(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a real model at work: functions, types, a parse error, log probabilities."""
+    """Show a real model at work: functions, types, a parse error, log probabilities, approval."""
     with reporting(debug):
         findings: list[Finding] = []
         with Screen(steps=as_json) as screen, _connected(model, base_url, screen) as (client, name):
             is_embedded = _is_embedded(model, base_url)
             shown = DemoScreen(screen, as_json=as_json)
             shown.introduce(name)
-            with closing(build_demo(client, is_embedded=is_embedded).play()) as items:
+            reach = _reach(model, base_url)
+            with closing(build_demo(client, is_embedded=is_embedded, reach=reach).play()) as items:
                 for item in items:
                     shown.show(item)
                     if isinstance(item, Finding):
                         findings.append(item)
             paths = write_diagrams(findings, output)
             if as_json:
-                screen.line(_json(report(name, findings, paths)))
+                screen.line(json_text(report(name, findings, paths)))
             else:
                 screen.show(table(findings))
                 for path in paths:
@@ -105,35 +119,67 @@ def ask(
     task: Annotated[str | None, typer.Argument(help="What to ask; of a prompt, its variable 'task'.")] = None,
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
-    function: Annotated[Many, typer.Option(help="What the model may call, as module:name. Repeatable.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="A prompt, as root/name or a file that ends in .jinja.")] = None,
+    function: Functions = None,
+    prompt: NamedPrompt = None,
     var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
     setting: Annotated[
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
+    snapshot: Annotated[
+        Path | None, typer.Option(help="The file to keep the call in, which 'resume' goes on with.")
+    ] = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Ask a model, and let it call functions."""
     # What functions print is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions = [_taken("--function", load_function, named) for named in function or ()]
-        chosen = None if prompt is None else _taken("--prompt", load_named_prompt, prompt)
-        said = {**(EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}), **_taken("--set", pairs, setting or ())}
-        settings, limits = _taken("--set", settings_and_limits, said)
+        functions, chosen = _code(function, prompt)
+        settings, limits = _settings(model, base_url, setting)
         dialog = _taken("task", dialog_of, task, chosen, _taken("--var", pairs, var or ()), system)
         with _connected(model, base_url, screen) as (client, name):
             agent = Agent(
-                client,
-                functions=functions,
-                name="ask",
-                limits=limits,
-                settings=settings,
-                approve=partial(_approve, screen),
+                client, functions=functions, name="ask", limits=limits, settings=settings, approve=Approver(screen)
             )
-            _answer(agent, agent.seed(dialog), screen, json_of=name if as_json else None)
+            answer(agent, agent.seed(dialog), screen, json_of=name if as_json else None, kept_in=snapshot)
+
+
+@app.command()
+def resume(
+    snapshot: Annotated[Path, typer.Argument(help="The file; how far the call gets now is kept in it, too.")],
+    approve: Annotated[
+        bool | None, typer.Option("--approve/--deny", help="Whether the functions that wait for it may be called.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    function: Functions = None,
+    prompt: NamedPrompt = None,
+    setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Go on with a call of 'ask --snapshot' that waits for approval, or was interrupted."""
+    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+        functions, chosen = _code(function, prompt)
+        settings, limits = _settings(model, base_url, setting)
+        if limits != Limits():
+            raise typer.BadParameter("the limits of a call stay as they were", param_hint="--set")
+        if reason and approve is not False:
+            raise typer.BadParameter("there is a reason only to --deny", param_hint="--reason")
+        document = read_snapshot(snapshot)
+        given = None if approve is None else Approved(at_s=time.time()) if approve else Denied(reason, at_s=time.time())
+        with _connected(model, base_url, screen) as (client, name):
+            asked = Agent(client, functions=functions, name="ask", settings=settings)
+            call = asked.restore(document, chosen)
+            waiting = waiting_calls(call)
+            if given and not waiting:
+                screen.tell(f"nothing waits for approval: the call is in {call.state}")
+            agent = replace(asked, approve=Approver(screen, given, [f.id for f in waiting]))
+            answer(agent, call, screen, json_of=name if as_json else None, kept_in=snapshot)
 
 
 @app.command()
@@ -206,6 +252,32 @@ def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
         raise typer.BadParameter(plain(str(error)), param_hint=option) from error
 
 
+def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
+    """What the options name that is code."""
+    return (
+        [_taken("--function", load_function, named) for named in functions or ()],
+        None if prompt is None else _taken("--prompt", load_named_prompt, prompt),
+    )
+
+
+def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, Limits]:
+    """What ``--set`` says, over what the embedded model needs."""
+    defaults = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+    return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
+
+
+def _reach(model: str, base_url: str | None) -> Reach:
+    """How another process asks this model; the embedded one, of the server that runs already."""
+    if not _is_embedded(model, base_url):
+        return Reach(options=("--model", model, *(("--base-url", base_url) if base_url else ())))
+    server = local_server(split_model(model)[1] or None)
+    settings = [word for name, value in SETTINGS["eraser"].items() for word in ("--set", f"{name}={value}")]
+    return Reach(
+        options=("--model", f"llamacpp:{server.model}", "--base-url", server.base_url, *settings),
+        environment={"LLAMA_API_KEY": server.api_key},
+    )
+
+
 def _is_embedded(model: str, base_url: str | None) -> bool:
     return base_url is None and split_model(model)[0].is_embedded
 
@@ -217,69 +289,3 @@ def _connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tup
         screen.resume()
         is_embedded = _is_embedded(model, base_url)
         yield client, screen.start_embedded(split_model(model)[1]) if is_embedded else client.name
-
-
-def _approve(screen: Screen, call: FunctionCall) -> bool | None:
-    """Ask whoever sits at the terminal; None: nobody does."""
-    if not sys.stdin.isatty():
-        return None
-    screen.pause()
-    return typer.confirm(f"May the model call {shown_call(call)}?", err=True)
-
-
-def _answer(agent: Agent, call: AgentCall, screen: Screen, *, json_of: str | None) -> None:
-    """Drive the call, and say what comes of it: on a terminal as it comes, elsewhere when it is sure.
-
-    Args:
-        agent: Whose call it is.
-        call: The call.
-        screen: Where it is said.
-        json_of: The model's name, if it is to be said as JSON.
-
-    Raises:
-        CallFailed: There is no answer.
-        CallSuspended: The call waits for somebody.
-    """
-    is_live = screen.out.is_terminal and json_of is None
-    events: Any = agent.stream(call)
-    try:
-        with closing(events):
-            for event in events:
-                screen.take(event)
-                if is_live and isinstance(event, TextDelta):
-                    screen.write(event.text)
-                elif is_live and isinstance(event, ReplyCompleted):
-                    screen.end_line()
-        result = call.result()
-    finally:
-        screen.pause()
-        if json_of is not None and call.record.turn:
-            screen.line(_json(_call_json(json_of, call)))
-    if json_of is None and not is_live:
-        screen.line(result.text)
-    if call.record.reply and call.record.reply.finish == "length":
-        screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
-
-
-def _call_json(model: str, call: AgentCall) -> dict[str, Any]:
-    r = call.record
-    return {
-        "model": model,
-        "state": str(r.state),
-        "reason": str(r.ending.reason) if r.ending else None,
-        "detail": r.ending.detail or None if r.ending else None,
-        "output": to_jsonable_python(call.output, serialize_unknown=True),
-        "text": r.reply.message.text if r.reply else None,
-        "finish": r.reply.finish if r.reply else None,
-        "usage": to_jsonable_python(r.usage),
-        "rounds": r.rounds,
-        "states": [str(step.to) for step in r.trace],
-        "waits_for": [effect.key for effect in call.effects],
-        "function_calls": [
-            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error} for f in r.function_calls
-        ],
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2)  # in ASCII: what models say reaches no terminal as it is

@@ -9,27 +9,24 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from fsm_agent.agents import Agent
 from fsm_agent.calibration import calibrated, label_scores
-from fsm_agent.call import AgentCall
 from fsm_agent.client import Client
+from fsm_agent.demo_approval import Reach, approved_elsewhere
+from fsm_agent.demo_items import Finding, Item, Scene, streamed
 from fsm_agent.diagrams import trace_diagram, write
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drawing import FORMATS
-from fsm_agent.errors import CallFailed, UsageError
-from fsm_agent.events import Event
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import function
 from fsm_agent.parsing import Output
 from fsm_agent.prompt_library import Prompts, packaged_prompts
-from fsm_agent.record import Reason, State
-from fsm_agent.registry import AgentBase, build_agent
-from fsm_agent.replies import Usage
+from fsm_agent.registry import AgentBase, AgentConfig, build_agent
 from fsm_agent.testing import Script, call
 
 LABELS = ("positive", "negative")
@@ -44,10 +41,11 @@ TEXTS = (  # half of each: the calibration takes the labels to be equally freque
 MAX_WRONG_LABELS = 1
 DIAGRAM_STEM = "fsm-agent-demo"
 
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
+SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
     "calculator": {"temperature": 0, "seed": 1, "max_tokens": 48},
     "extractor": {"temperature": 0, "seed": 1, "max_tokens": 64},
     "classifier": {"temperature": 0, "seed": 1},
+    "eraser": {"temperature": 0, "seed": 1, "max_tokens": 48},
 }
 
 
@@ -65,43 +63,6 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """The next part begins."""
-
-    title: str
-    about: str  # what is shown, for people
-    asked: str  # what the model is asked
-    shows_steps: bool = True  # False: many small calls, of which only the result is of interest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What came of a part; without an output or a problem, it was left out."""
-
-    title: str
-    output: Any = None
-    calls: tuple[AgentCall, ...] = ()
-    problem: str = ""  # what is not as it should be; empty: all is well
-    note: str = ""
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all calls."""
-        return sum((one.record.usage for one in self.calls), Usage())
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of function calls."""
-        return sum(one.record.rounds for one in self.calls)
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds from the first to the last step, over all calls."""
-        traces = [one.record.trace for one in self.calls if one.record.trace]
-        return sum(trace[-1].at_s - trace[0].at_s for trace in traces)
-
-
 class Label(NamedTuple):
     """What a text was taken to be."""
 
@@ -111,14 +72,27 @@ class Label(NamedTuple):
     is_right: bool
 
 
-Item: TypeAlias = Scene | Event | Finding
-
-
 class Demo(AgentBase):
-    """An agent of three sub-agents that shows what the library does."""
+    """An agent of four sub-agents that shows what the library does.
+
+    Args:
+        config: See `AgentBase`.
+        client: Asks the model.
+        reach: How a second process asks the model, if it can.
+    """
 
     agent_type = "demo"
-    agent_group = ("calculator", "extractor", "classifier")
+    agent_group = ("calculator", "extractor", "classifier", "eraser")
+
+    def __init__(
+        self,
+        config: AgentConfig | Mapping[str, Any],
+        *,
+        client: Client | None = None,
+        reach: Reach | None = None,
+    ) -> None:
+        super().__init__(config, client=client)
+        self._reach = reach
 
     @property
     def prompts(self) -> Prompts:
@@ -140,6 +114,7 @@ class Demo(AgentBase):
         yield from self._extract("Maria Silva is 34 years old and lives in Lisbon.", maria)
         yield from self._recover(7)
         yield from self._classify()
+        yield from approved_elsewhere(self.agents["eraser"], self.prompts("erase"), self._reach)
 
     def _add_up(self, a: int, b: int) -> Iterator[Item]:
         title, agent = "A sum, through a function", self.agents["calculator"]
@@ -147,7 +122,7 @@ class Demo(AgentBase):
         seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt, a=a, b=b))
         about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
         yield Scene(title=title, about=about, asked=prompt.render(a=a, b=b).text)
-        problem = yield from _streamed(agent, seed)
+        problem = yield from streamed(agent, seed)
         added = [f for f in seed.record.function_calls if f.name == "add" and f.succeeded]
         if not problem and not any(sorted(map(str, f.arguments.values())) == sorted([str(a), str(b)]) for f in added):
             problem = f"the model did not call add(a={a}, b={b})"
@@ -161,7 +136,7 @@ class Demo(AgentBase):
         seed = agent.seed(agent.init_dialog().put(prompt, text=text))
         about = "The answer is a Person(name, age, city), and the model can say nothing else."
         yield Scene(title=title, about=about, asked=prompt.render(text=text).text)
-        problem = yield from _streamed(agent, seed)
+        problem = yield from streamed(agent, seed)
         if not problem and seed.output != expected:
             problem = f"the answer {seed.output!r} is not {expected!r}"
         yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem)
@@ -176,7 +151,7 @@ class Demo(AgentBase):
             " is wrong and asked again, held to the schema; the failed try is pruned from the dialog."
         )
         yield Scene(title=title, about=about, asked=prompt.render().text)
-        problem = yield from _streamed(agent, seed)
+        problem = yield from streamed(agent, seed)
         note = ""
         if not problem and seed.output != expected:
             problem = f"the answer {seed.output!r} is not {expected}"
@@ -196,7 +171,7 @@ class Demo(AgentBase):
             dialog = agent.init_dialog().put(self.prompts("sentiment"), text=text)
             calls.append(agent.seed(dialog, args={"max_tokens": 1, "top_logprobs": 20}))
             try:
-                problem = yield from _streamed(agent, calls[-1])
+                problem = yield from streamed(agent, calls[-1])
             except UsageError as error:
                 yield Finding(title=title, note=f"Left out: {error}")
                 return
@@ -227,24 +202,24 @@ def worked_turns(dialog: Dialog) -> Dialog:
     return dialog
 
 
-def build_demo(client: Client, *, is_embedded: bool) -> Demo:
+def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None) -> Demo:
     """The demo on a model.
 
     Args:
         client: Asks the model.
         is_embedded: Whether it is the embedded one, whose settings are known.
+        reach: How a second process asks the model, if it can.
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
-    configs = {
-        name: {"system": system, "settings": _SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group
-    }
-    demo = build_agent({"agent_type": Demo.agent_type, "agent_configs": configs}, client=client)
+    configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
+    config = {"agent_type": Demo.agent_type, "agent_configs": configs}
+    demo = build_agent(config, client=client, reach=reach)
     assert isinstance(demo, Demo)
     return demo
 
 
 def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> list[Path]:
-    """Draw what the first parts did, all but the classification, on the map of an agent call.
+    """Draw what the parts that are one call each did on the map of an agent call.
 
     Args:
         findings: Of all parts.
@@ -258,8 +233,9 @@ def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> l
         UsageError: A file cannot be written.
         ConfigError: `dot` is needed, and is not installed.
     """
-    trace = [step for finding in findings[:3] for one in finding.calls for step in one.record.trace]
-    diagram = trace_diagram(trace, title="fsm-agent demo: three calls")
+    calls = [finding.calls[0] for finding in findings if len(finding.calls) == 1]
+    trace = [step for one in calls for step in one.record.trace]
+    diagram = trace_diagram(trace, title=f"fsm-agent demo: {len(calls)} calls")
     if output is not None and output.suffix.lower() in FORMATS and not output.is_dir():
         return [write(diagram, output)]
     directory = output or Path()
@@ -267,18 +243,3 @@ def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> l
         directory.mkdir(parents=True, exist_ok=True)
     suffixes = (".mmd", ".svg") if shutil.which("dot") else (".mmd",)
     return [write(diagram, directory / f"{DIAGRAM_STEM}{suffix}") for suffix in suffixes]
-
-
-def _streamed(agent: Agent, seed: AgentCall) -> Generator[Item, None, str]:
-    """The events of a call; gives what went wrong with the model's answers.
-
-    Raises:
-        CallFailed: The model could not be asked.
-    """
-    try:
-        yield from agent.stream(seed)
-    except CallFailed as error:
-        if error.reason is Reason.MODEL_FAILED:
-            raise
-    ending = seed.record.ending
-    return f"{ending.reason}: {ending.detail}" if ending and seed.state is State.FAILED else ""

@@ -11,8 +11,9 @@ from pydantic_core import to_jsonable_python
 from rich.table import Table
 from rich.text import Text
 
-from fsm_agent.demo import Finding, Item, Label, Scene
-from fsm_agent.events import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
+from fsm_agent.demo import Label
+from fsm_agent.demo_items import Finding, Item, Said, Scene
+from fsm_agent.events import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
 from fsm_agent.local_model import SMOLLM2
 from fsm_agent.terminal import Screen, one_line, shown_function, shown_step
 
@@ -49,6 +50,8 @@ class DemoScreen:
                 self._begin(item)
             case Finding():
                 self._end(item)
+            case Said():
+                self._say(item)
             case _ if self._as_json:
                 self._screen.take(item)
             case _:
@@ -68,6 +71,15 @@ class DemoScreen:
         self._screen.line(_indented(textwrap.fill(scene.about, WIDTH)), "dim")
         self._screen.line(_indented(f"asked: {scene.asked}"))
 
+    def _say(self, said: Said) -> None:
+        text = one_line(said.text)
+        if self._as_json:
+            self._screen.tell(f"| {text}" if said.is_quoted else text)
+        elif said.is_quoted:
+            self._screen.line(f"{INDENT}| {text}", "cyan")
+        else:
+            self._screen.line(_indented(textwrap.fill(text, WIDTH)))
+
     def _tell(self, item: Item) -> None:
         screen = self._screen
         match item:
@@ -83,6 +95,8 @@ class DemoScreen:
                 screen.line(f"{INDENT}{shown_step(item)}", "cyan")
             case FunctionStarted() | FunctionEnded():
                 screen.line(f"{INDENT}function: {shown_function(item)}", "yellow")
+            case Suspended():
+                screen.line(f"{INDENT}suspended: it waits for {', '.join(map(repr, item.keys))}", "cyan")
 
     def _end(self, finding: Finding) -> None:
         screen = self._screen

@@ -163,10 +163,12 @@ def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
     lingering = {(arrow.source, arrow.trigger) for arrow in _arrows(ROWS) if arrow.stays}
     before: Stepped | None = None
+    at_s = 0.0
     for step in trace:
+        since_s, at_s = at_s, step.at_s or at_s  # 0: it is not known when
         source, to = stays.setdefault(str(step.source), _Stay()), stays.setdefault(str(step.to), _Stay())
         if before is not None and before.to == step.source:
-            source.spent_s = (source.spent_s or 0.0) + _elapsed_s(before, step)
+            source.spent_s = (source.spent_s or 0.0) + _elapsed_s(since_s, at_s)
         else:
             source.visits += 1  # a run begins
         source.usage += step.usage or Usage()
@@ -200,9 +202,9 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
     return tuple(said)
 
 
-def _elapsed_s(step: Stepped, following: Stepped) -> float:
+def _elapsed_s(since_s: float, at_s: float) -> float:
     """Clocks may be set back, and numbers in a file may be anything."""
-    elapsed = following.at_s - step.at_s
+    elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 
 

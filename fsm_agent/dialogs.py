@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, overload
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
+from fsm_agent.deferred import pydantic, pydantic_core
 from fsm_agent.errors import PromptError, SnapshotError
 from fsm_agent.functions import described_errors
 from fsm_agent.messages import Message, Part
@@ -18,22 +17,22 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.vector import Vector
 
 
-@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"))
 class _Document(TypedDict):
     messages: Vector[Message]
     top_prompt: str | None
 
 
 @cache
-def _document() -> TypeAdapter[_Document]:
-    return TypeAdapter(_Document)
+def _document() -> pydantic.TypeAdapter[_Document]:
+    config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
+    return pydantic.TypeAdapter(pydantic.with_config(config)(_Document))
 
 
-def json_text(adapter: TypeAdapter[Any], document: Any) -> str:
+def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
     """The document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD."""
     try:
         return adapter.dump_json(document).decode()
-    except PydanticSerializationError:
+    except pydantic_core.PydanticSerializationError:
         text = json.dumps(adapter.dump_python(document, mode="json"), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -129,7 +128,7 @@ class Dialog(Sequence[Message]):
         """
         try:
             data = _document().validate_json(document)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
         path, known = data["top_prompt"], {prompt.path: prompt for prompt in prompts}
         if path is not None and path not in known:

@@ -289,7 +289,7 @@ def _dot_edge(edge: Edge, target: Node) -> dict[str, str]:
     attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
     is_loop = edge.source == edge.target
     if edge.lines:
-        below = [""] if is_loop else []  # lifts the label over the lines that leave to the side
+        below = [""] * 3 if is_loop else []  # lifts the label over the lines that leave to the side
         attributes["label"] = _dot_text([f" {line} " for line in _folded(edge, "   ")] + below, r"\l")
     if edge.is_dashed:
         attributes["style"] = "dashed"

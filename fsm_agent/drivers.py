@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -17,10 +17,9 @@ from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
-from fsm_agent.outcomes import Replied, Slept
+from fsm_agent.outcomes import Cancelled, Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, time_left
-from fsm_agent.record import Reason
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_all, arun_functions, run_functions
@@ -43,12 +42,8 @@ def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = Non
 
 async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
     """`run` for asyncio."""
-    if sink is None:  # an asynchronous generator costs more than a step
-        while effects := call.effects:
-            before, first = call.record, effects[0]
-            await _astep(call, first, world)
-            if call.record is before or _is_undecided(call, first):
-                break
+    if sink is None:
+        await _arun_unheard(call, world)
         return call
     async with aclosing(adrive(call, world)) as events:
         async for event in events:
@@ -56,20 +51,43 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     return call
 
 
+async def _arun_unheard(call: AgentCall, world: World) -> None:
+    """`adrive` for nobody: an asynchronous generator costs more than a step."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        if call.wake is wake:
+            task.cancel()
+
+    def wake(_: Cancelled) -> None:
+        loop.call_soon_threadsafe(interrupt)
+
+    call.wake = wake
+    try:
+        while effects := call.effects:
+            before, first = call.record, effects[0]
+            await _astep(call, first, world)
+            if call.record is before or _is_undecided(call, first):
+                break
+    except asyncio.CancelledError:
+        if call.cancellation is None or task.uncancel():
+            raise
+        overtaken(call, world)
+    finally:
+        call.wake = None
+
+
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
     """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
     while effects := call.effects:
         before, first = call.record, effects[0]
-        if is_late(call, world):
-            yield from expire(call, world)
+        if events := overtaken(call, world):
+            yield from events
             continue
         match first:
             case CallModel():
-                yield from _asking(call, first)
-                if streaming:
-                    yield from _stream_model(call, first, world)
-                else:
-                    yield from _ask_model(call, first, world)
+                yield from _model(call, first, world, streaming=streaming)
             case RunFunction():
                 yield from run_functions(call, world)
             case Begin():
@@ -88,15 +106,11 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
     while effects := call.effects:
         before, first = call.record, effects[0]
-        events: AsyncEvents | None = None
-        if not is_late(call, world):
-            if isinstance(first, CallModel):
-                for event in _asking(call, first):
-                    yield event
-                events = _astream_model(call, first, world) if streaming else None
-            elif isinstance(first, RunFunction):
-                events = arun_functions(call, world)
-        if events is None:
+        for event in _asking(call, first, world):
+            yield event
+        if call.record is not before:  # a listener had something to say to that
+            continue
+        if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
             for event in await _astep(call, first, world):
                 yield event
         else:
@@ -108,10 +122,19 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     yield _last(call)
 
 
+def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: bool) -> AsyncEvents | None:
+    """What happens while an effect is performed; None when all is told afterwards."""
+    if call.cancellation is not None or is_late(call, world):
+        return None
+    if isinstance(first, CallModel):
+        return _astream_model(call, first, world) if streaming else None
+    return arun_functions(call, world) if isinstance(first, RunFunction) else None
+
+
 async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
     """Perform one effect, or all functions of a round; what happened, afterwards."""
-    if is_late(call, world):
-        return expire(call, world)
+    if events := overtaken(call, world):
+        return events
     match first:
         case CallModel():
             return await _aask_model(call, first, world)
@@ -144,11 +167,21 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 # The model
 
 
-def _asking(call: AgentCall, effect: CallModel) -> tuple[Event, ...]:
+def _asking(call: AgentCall, effect: Effect, world: World) -> tuple[Event, ...]:
     """That the model is asked, and what the request does not show any more."""
+    if not isinstance(effect, CallModel) or call.cancellation is not None or is_late(call, world):
+        return ()
     started = RequestStarted(call.record.turn + 1, len(effect.request.messages))
     masked = call.view.news() if call.view else None
     return (masked, started) if masked else (started,)
+
+
+def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool) -> Events:
+    before = call.record
+    yield from _asking(call, effect, world)
+    if call.record is not before:  # a listener had something to say to that
+        return
+    yield from _stream_model(call, effect, world) if streaming else _ask_model(call, effect, world)
 
 
 def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
@@ -202,19 +235,17 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
 
 
 def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
+    so_far = call.record.identical_rounds
     events = (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
-    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call))
+    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call, so_far))
 
 
-def _looped(call: AgentCall) -> tuple[Event, ...]:
+def _looped(call: AgentCall, so_far: int) -> tuple[Event, ...]:
     r = call.record
-    if call.step.trigger != "functions_asked":
+    if r.identical_rounds == so_far or not r.is_looping:
         return ()
-    if r.ending is not None and r.ending.reason is Reason.LOOPED:
-        return (LoopDetected(r.ending.function, r.identical_rounds + 1, r.limits.on_loop),)
-    if not r.is_looping:
-        return ()
-    return (LoopDetected(", ".join(f.name for f in r.round or r.newest_round), r.identical_rounds, r.limits.on_loop),)
+    asked = r.reply.message.function_calls if r.reply else ()
+    return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)
 
 
 def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:
@@ -231,8 +262,11 @@ def _is_undecided(call: AgentCall, first: object) -> bool:
     return isinstance(first, AskApproval) and call.record.waits_for_approval
 
 
-def _asks(call: AgentCall) -> list[AskApproval]:
-    return [effect for effect in call.effects if isinstance(effect, AskApproval)]
+def _asks(call: AgentCall) -> Iterator[AskApproval]:
+    """One after another, as long as it is wanted: a denial may settle what depends on it."""
+    for ask in call.effects:
+        if isinstance(ask, AskApproval) and any(effect.key == ask.key for effect in call.effects):
+            yield ask
 
 
 def _ask_approval(call: AgentCall, world: World) -> Events:

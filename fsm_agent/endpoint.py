@@ -6,15 +6,22 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import httpx
-
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
+from fsm_agent.providers.wire import Profile
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = re.compile(r"[\w.:-]+")
 _VERSION = re.compile(r"/v\d+[a-z0-9]*$")
+MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
 _SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
@@ -27,6 +34,28 @@ class Endpoint:
     model: str
     headers: Mapping[str, str] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)  # what no message may show
+    profile: Profile = field(init=False, repr=False)
+    _heads: dict[bool, tuple[httpx.URL, httpx.Headers]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", self.provider.profile_of(self.model))
+
+    def head(self, *, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
+        """The URL and the headers of every request; made once."""
+        if (known := self._heads.get(stream)) is not None:
+            return known
+        url = self.url(self.provider.codec.path(self.model, stream=stream))
+        closes = stream and self.provider.closes_after_stream
+        headers = {
+            "host": url.netloc.decode("ascii"),
+            "user-agent": "fsm-agent",
+            "connection": "close" if closes else "keep-alive",
+            "content-type": "application/json",
+            "accept": "text/event-stream" if stream else "application/json",
+            "accept-encoding": "identity" if stream else "gzip",
+            **self.headers,
+        }
+        return self._heads.setdefault(stream, (url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
         """The URL of ``path``, which may bring a query of its own."""
@@ -49,6 +78,7 @@ class Access:
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
         if self.base_url is not None:
@@ -78,7 +108,14 @@ class Access:
 
             server = local_server(self.model or None)
             return self._endpoint(httpx.URL(server.base_url), server.model, server.api_key)
-        return self._endpoint(self._find_base_url(), self.model, self._find_key())
+        found = (*self._find_base_url(), self._find_key())
+        for asked, endpoint in self._last[:]:
+            if asked == found:  # as nearly always
+                return endpoint
+        text, source, key = found
+        endpoint = self._endpoint(_base_url(text, source, self.provider), self.model, key)
+        self._last[:] = [(found, endpoint)]
+        return endpoint
 
     def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
         provider = self.provider
@@ -96,20 +133,21 @@ class Access:
             base_url=base_url,
             model=model,
             headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
-            secrets=frozenset(secrets),
+            secrets=frozenset([secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]),
         )
 
-    def _find_base_url(self) -> httpx.URL:
+    def _find_base_url(self) -> tuple[str, str]:
+        """The base URL, and what says so."""
         provider = self.provider
         if self.base_url is not None:
-            return _base_url(self.base_url, "base_url", provider)
+            return self.base_url, "base_url"
         variable = provider.base_url_variable
         if variable and (said := os.environ.get(variable, "").strip()):
-            return _base_url(said, variable, provider)
+            return said, variable
         if provider.base_url is None:
             also = f", or set {variable}" if variable else ""
             raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{also}")
-        return _base_url(provider.base_url, "base_url", provider)
+        return provider.base_url, "base_url"
 
     def _find_key(self) -> str | None:
         if self.api_key is not None:

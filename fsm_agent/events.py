@@ -99,6 +99,15 @@ class Stepped:
     served_by: str | None = None  # which of several clients answered
 
 
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The model asks for just the same again and again; ``action`` is what `Limits.on_loop` says of that."""
+
+    name: str  # of the function; of all of them, when a reply asks for several
+    count: int  # of the rounds in a row that ask for it
+    action: str
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class FunctionStarted:
@@ -107,15 +116,6 @@ class FunctionStarted:
     id: str
     name: str
     arguments_json: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoopDetected:
-    """The model asks for just the same again and again; see `Limits.on_loop` for what comes of it."""
-
-    names: str  # of the functions, joined with ", "
-    count: int  # rounds in a row
-    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,8 @@ Event: TypeAlias = (
     RequestStarted
     | Delta
     | ReplyCompleted
-    | LoopDetected
     | Stepped
+    | LoopDetected
     | FunctionStarted
     | FunctionProgress
     | FunctionEnded

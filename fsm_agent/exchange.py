@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
-
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import Endpoint
+from fsm_agent.endpoint import MIN_SECRET_CHARS, Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
@@ -25,8 +24,12 @@ from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
 from fsm_agent.scrubbing import SECRETS
 
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
+
 MAX_SHOWN_CHARS = 200  # of what others said
-MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
 
 
@@ -61,7 +64,7 @@ class Exchange:
 
     codec: Codec
     url: httpx.URL
-    headers: Mapping[str, str]
+    headers: httpx.Headers
     content: bytes
     is_stream: bool
     network: Network
@@ -84,33 +87,26 @@ class Exchange:
             UsageError: The request cannot be said on this wire or to this model.
             TimedOut: It is too late already.
         """
-        provider, model = endpoint.provider, endpoint.model
-        profile = provider.profile_of(model)
-        encoding = Once(provider.name)
-        body = provider.codec.encode(request, model=model, profile=profile, stream=stream, encoding=encoding)
-        headers = {
-            "user-agent": "fsm-agent",
-            "content-type": "application/json",
-            "accept": "text/event-stream" if stream else "application/json",
-            "accept-encoding": "identity" if stream else "gzip",
-            **endpoint.headers,
-        }
-        for name, value in provider.codec.request_headers(request, profile).items():
-            headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
-        if stream and provider.closes_after_stream:
-            headers["connection"] = "close"
-        secrets = endpoint.secrets | secrets_of(request.settings.hosted_tools)
+        codec, profile, provider = endpoint.provider.codec, endpoint.profile, endpoint.provider.name
+        encoding = Once(provider)
+        body = codec.encode(request, model=endpoint.model, profile=profile, stream=stream, encoding=encoding)
+        url, headers = endpoint.head(stream=stream)
+        if more := codec.request_headers(request, profile):
+            headers = headers.copy()
+            for name, value in more.items():
+                headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
+        hidden = [secret for secret in secrets_of(request.settings.hosted_tools) if len(secret) >= MIN_SECRET_CHARS]
         exchange = cls(
-            codec=provider.codec,
-            url=endpoint.url(provider.codec.path(model, stream=stream)),
+            codec=codec,
+            url=url,
             headers=headers,
             content=as_json(body),
             is_stream=stream,
             network=network,
             deadline=deadline,
-            secrets=frozenset([secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]),
-            provider=provider.name,
-            adapted=provider.codec.adapted(request, profile),
+            secrets=endpoint.secrets.union(network.secrets, hidden),
+            provider=provider,
+            adapted=codec.adapted(request, profile),
         )
         if deadline.is_over:
             raise exchange.late()
@@ -121,8 +117,8 @@ class Exchange:
         """Where the request goes, as messages show it."""
         return str(self.url.copy_with(query=None))
 
-    def attempt(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request, to be sent by ``client``."""
+    def attempt(self, *, is_async: bool) -> httpx.Request:
+        """The request, to be sent once; its timeouts are in force from now on."""
         network = self.network
         self._limits = {
             "connect": network.connect_s,
@@ -130,20 +126,21 @@ class Exchange:
             "write": network.write_s,
             "pool": network.pool_s,
         }
-        self._timeouts = {}
+        self._timeouts = dict(self._limits)
         self._bound()
         self._seen.clear()
         extensions = {
             "timeout": self._timeouts,
-            "trace": self._atrace if isinstance(client, httpx.AsyncClient) else self._trace,
+            "trace": self._atrace if is_async else self._trace,
             SECRETS: self.secrets,
         }
-        return client.build_request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
+        return httpx.Request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
 
     def _bound(self) -> None:
         """Set this moment's timeouts: the transport looks at them when a step begins."""
-        for step, limit_s in self._limits.items():
-            self._timeouts[step] = self.deadline.within(limit_s)
+        if self.deadline.timeout_s is not None:
+            for step, limit_s in self._limits.items():
+                self._timeouts[step] = self.deadline.within(limit_s)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         self._seen.add(event.partition(".")[2])
@@ -168,7 +165,7 @@ class Exchange:
     def begin_body(self) -> None:
         """The response's head is there: from now on the body's timeouts count."""
         if self.is_stream:
-            self._limits["read"] = self.network.idle_s
+            self._limits["read"] = self._timeouts["read"] = self.network.idle_s
         self._bound()
 
     def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:

@@ -10,10 +10,8 @@ from functools import partial
 from reprlib import Repr
 from typing import Any, cast, overload
 
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, SchemaValidator, to_json
-
 from fsm_agent.contexts import Context
+from fsm_agent.deferred import pydantic, pydantic_core
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.json_schemas import schema_validator
 from fsm_agent.messages import FunctionCall
@@ -43,7 +41,7 @@ class Function(Policy):
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
-    validator: SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
     is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
     takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
@@ -156,7 +154,7 @@ class Function(Policy):
         """
         try:
             return self._validate(arguments_json or "{}")
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise ParseError(described_errors(error)) from error
         except _ODD as error:
             raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
@@ -165,7 +163,7 @@ class Function(Policy):
         """Why these arguments cannot be taken, in words for the model; None when they can."""
         try:
             self._validate(arguments_json or "{}")
-        except (ValidationError, *_ODD):
+        except (pydantic.ValidationError, *_ODD):
             try:
                 self.bind(arguments_json)
             except ParseError as error:
@@ -217,7 +215,7 @@ class Function(Policy):
         return result_text(text)
 
 
-def described_errors(error: ValidationError) -> str:
+def described_errors(error: pydantic.ValidationError) -> str:
     """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
@@ -244,8 +242,8 @@ def result_text(value: Any) -> str:
     if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     try:
-        return to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
-    except PydanticSerializationError:
+        return pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
+    except pydantic_core.PydanticSerializationError:
         return repr(value)
 
 

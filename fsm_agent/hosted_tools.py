@@ -12,9 +12,8 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Discriminator
-
 from fsm_agent.errors import UsageError
+from fsm_agent.kinds import ByKind
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
@@ -118,7 +117,7 @@ class HostedMCP:
         yield from (self.url, *[value for _, value in parse_qsl(urlsplit(self.url).query)])
 
 
-HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, Discriminator("kind")]
+HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]
 
 
 def check_hosted_tools(tools: Sequence[HostedTool]) -> None:

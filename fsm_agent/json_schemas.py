@@ -12,28 +12,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import CoreSchema, SchemaError, SchemaValidator, core_schema
+from fsm_agent.deferred import core_schema, pydantic_core
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema, SchemaValidator
 
 _MAX_DEPTH = 20  # to which a schema is read
 _MAX_NODES = 5_000  # of a schema are read
 _MAX_OPEN = 2  # times a reference is followed inside of itself
-_ANY = core_schema.any_schema()
+_ANY: CoreSchema = {"type": "any"}
 _NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
 _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _TEXT = {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
-_BAD = (SchemaError, ValueError, TypeError, OverflowError)  # what pydantic_core says of constraints
+
+
+def _bad() -> tuple[type[Exception], ...]:
+    """What pydantic_core says of constraints."""
+    return pydantic_core.SchemaError, ValueError, TypeError, OverflowError
 
 
 def schema_validator(schema: Mapping[str, Any]) -> SchemaValidator:
     """What checks arguments against a JSON Schema, as far as it is read; they are an object in any case."""
     reader = _Reader(schema)
     try:
-        return SchemaValidator(reader.object(schema, 0))
-    except _BAD:
-        return SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+        return pydantic_core.SchemaValidator(reader.object(schema, 0))
+    except _bad():
+        return pydantic_core.SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 
 
 class _Reader:
@@ -153,8 +160,8 @@ def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[st
         if plain["type"] == "int":  # pydantic takes whole bounds only
             bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
         if bounds:
-            SchemaValidator(cast("CoreSchema", plain | bounds))
-    except _BAD:
+            pydantic_core.SchemaValidator(cast("CoreSchema", plain | bounds))
+    except _bad():
         bounds = {}
     return cast("CoreSchema", plain | bounds)
 

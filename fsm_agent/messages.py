@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Discriminator
-from pydantic_core import from_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import UsageError
+from fsm_agent.kinds import ByKind
 from fsm_agent.values import Memo, quick
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -200,7 +199,7 @@ def _image_type(data: bytes) -> str | None:
     return None
 
 
-Attachment: TypeAlias = Annotated[Image | Document, Discriminator("kind")]
+Attachment: TypeAlias = Annotated[Image | Document, ByKind()]
 
 
 @quick
@@ -252,7 +251,7 @@ class FunctionCall:
     def arguments(self) -> dict[str, Any]:
         """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
         try:
-            arguments = from_json(self.arguments_json or "{}")
+            arguments = pydantic_core.from_json(self.arguments_json or "{}")
         except (ValueError, TypeError):  # the latter: half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}
@@ -282,7 +281,7 @@ class FunctionResult:
     kind: Literal["function_result"] = field(default="function_result", repr=False)
 
 
-Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, Discriminator("kind")]
+Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, ByKind()]
 
 
 @quick

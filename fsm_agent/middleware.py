@@ -7,6 +7,7 @@ has one.  State lives in the middleware: two functions that share one share its 
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from threading import Lock
@@ -15,6 +16,7 @@ from typing import Any
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.perform import Clock, SystemClock
+from fsm_agent.reading import fingerprint
 from fsm_agent.running import current_run
 
 _CLOCK = SystemClock()
@@ -67,39 +69,43 @@ class Cache:
             raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
         self.ttl_s = ttl_s
         self.size = size
-        self._results: OrderedDict[tuple[str, str], tuple[float, Any]] = OrderedDict()
+        self._results: OrderedDict[str, tuple[float, Any]] = OrderedDict()
         self._lock = Lock()
 
     def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
         value = self._kept(call)
-        return self._keep(call, following(call)) if value is _NOTHING else value
+        if value is not _NOTHING:
+            return value
+        value = following(call)
+        return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
         """`__call__` around a coroutine function."""
         value = self._kept(call)
-        return self._keep(call, await following(call)) if value is _NOTHING else value
+        return await self._awaited(call, following(call)) if value is _NOTHING else value
+
+    async def _awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
+        return self._keep(call, await value)
 
     def _kept(self, call: FunctionCall) -> Any:
+        mark = fingerprint(call)  # of what is to be run: what stands around may have changed the call
         with self._lock:
-            until_s, value = self._results.get(_mark(call), (0.0, _NOTHING))
+            until_s, value = self._results.get(mark, (0.0, _NOTHING))
             if value is _NOTHING or until_s <= _clock().now():
                 return _NOTHING
-            self._results.move_to_end(_mark(call))
+            self._results.move_to_end(mark)
         if run := current_run():
             run.is_cached = True
         return value
 
     def _keep(self, call: FunctionCall, value: Any) -> Any:
+        mark = fingerprint(call)
         with self._lock:
-            self._results[_mark(call)] = _clock().now() + self.ttl_s, value
-            self._results.move_to_end(_mark(call))
+            self._results[mark] = _clock().now() + self.ttl_s, value
+            self._results.move_to_end(mark)
             if len(self._results) > self.size:
                 self._results.popitem(last=False)
         return value
-
-
-def _mark(call: FunctionCall) -> tuple[str, str]:
-    return call.name, call.fingerprint or call.arguments_json
 
 
 def _clock() -> Clock:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator
-
 from fsm_agent.errors import ErrorReport
+from fsm_agent.kinds import ByKind
 from fsm_agent.messages import Attachment, Message
 from fsm_agent.replies import Reply
 from fsm_agent.values import quick
@@ -147,5 +146,5 @@ Outcome: TypeAlias = Annotated[
     | Injected
     | Expired
     | Cancelled,
-    Discriminator("kind"),
+    ByKind(),
 ]

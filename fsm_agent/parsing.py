@@ -8,17 +8,20 @@ from contextlib import suppress
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, SupportsIndex, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
-from json_repair import repair_json
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from fsm_agent.deferred import deferred, pydantic, pydantic_core
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
-from fsm_agent.signatures import UNDESCRIBABLE
+from fsm_agent.signatures import undescribable
 from fsm_agent.values import Memo
+
+if TYPE_CHECKING:
+    import json_repair
+else:
+    json_repair = deferred("json_repair")
 
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
@@ -47,9 +50,9 @@ class Output(Memo):
     def __init__(self, type: Any = str) -> None:
         self.type = type
         try:
-            self._adapter: TypeAdapter[Any] | None = None if type is str else TypeAdapter(type)
+            self._adapter: pydantic.TypeAdapter[Any] | None = None if type is str else pydantic.TypeAdapter(type)
             self._bare_schema = self._adapter and self._adapter.json_schema()
-        except UNDESCRIBABLE as error:
+        except undescribable() as error:
             raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
 
     @property
@@ -88,18 +91,18 @@ class Output(Memo):
             return text
         try:
             return self._validated(text)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             problem = _of_sound_json(error)
         if problem is not None and _OPENER.match(text):  # it is the answer, and all of it
             raise self._refused(problem) from problem
         return self._found(text, problem, is_cut=is_cut)
 
-    def _found(self, text: str, problem: ValidationError | None, *, is_cut: bool) -> Any:
+    def _found(self, text: str, problem: pydantic.ValidationError | None, *, is_cut: bool) -> Any:
         """The value that stands somewhere in the text."""
         for document in _documents(text):
             try:
                 return self._validated(document)
-            except ValidationError as error:
+            except pydantic.ValidationError as error:
                 problem = problem or _of_sound_json(error)
         if choices := _said(self.type, text):
             return choices[0]
@@ -108,43 +111,43 @@ class Output(Memo):
         for document in _mended(text):
             try:
                 return self._validated(document)
-            except ValidationError as error:
+            except pydantic.ValidationError as error:
                 problem = problem or _of_sound_json(error)
         if problem is None:
             raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
         raise self._refused(problem) from problem
 
-    def _refused(self, problem: ValidationError) -> ParseError:
+    def _refused(self, problem: pydantic.ValidationError) -> ParseError:
         return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
 
     def _validated(self, document: str) -> Any:
         """The document as a value of the type, bare or as ``{"value": …}``."""
-        adapter = cast("TypeAdapter[Any]", self._adapter)
+        adapter = cast("pydantic.TypeAdapter[Any]", self._adapter)
         if not self.is_wrapped:
             return adapter.validate_json(document)
         try:
             return self._wrapper.validate_json(document)["value"]
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             items = error.errors(include_url=False, include_context=False, include_input=False)
             is_wrapper = all(item["loc"][:1] == ("value",) and item["type"] != "missing" for item in items)
             try:
                 return adapter.validate_json(document)
-            except ValidationError:
+            except pydantic.ValidationError:
                 if is_wrapper:
                     raise error from None
                 raise
 
     @cached_property
-    def _wrapper(self) -> TypeAdapter[dict[str, Any]]:
+    def _wrapper(self) -> pydantic.TypeAdapter[dict[str, Any]]:
         wrapper = cast("Any", TypedDict)(self.name, {"value": self.type})
-        return TypeAdapter(with_config(ConfigDict(extra="forbid"))(wrapper))
+        return pydantic.TypeAdapter(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
 
     def _choices(self) -> str:
         choices = (self._bare_schema or {}).get("enum", ())
         return ": it is one of " + ", ".join(map(repr, choices)) if choices else ""
 
 
-def _of_sound_json(error: ValidationError) -> ValidationError | None:
+def _of_sound_json(error: pydantic.ValidationError) -> pydantic.ValidationError | None:
     """The error, if it is one of the type: what is no JSON at all says nothing of the fields."""
     kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
     return None if kind == "json_invalid" else error
@@ -172,7 +175,7 @@ def extract_json(text: str) -> Any:
     """
     for document in (text, *_documents(text)):
         with suppress(*_NO_JSON):
-            return from_json(document)
+            return pydantic_core.from_json(document)
     raise ParseError("there is no JSON in the answer")
 
 
@@ -207,7 +210,7 @@ def _broken(text: str) -> Iterator[str]:
 
 def _is_json(document: str) -> bool:
     try:
-        from_json(document)
+        pydantic_core.from_json(document)
     except _NO_JSON:
         return False
     return True
@@ -289,6 +292,6 @@ def _repaired(document: str, looks: list[int]) -> str:
     it fails in ways of its own.
     """
     try:
-        return str(repair_json(_Metered.of(document, looks), skip_json_loads=True))
+        return str(json_repair.repair_json(_Metered.of(document, looks), skip_json_loads=True))
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return ""

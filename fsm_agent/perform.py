@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from tenacity import RetryCallState, wait_exponential, wait_random
-from tenacity.wait import wait_base
-
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import CallModel
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.messages import FunctionCall
@@ -20,7 +18,12 @@ from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
 from fsm_agent.result_pipeline import ResultPipeline
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
+    import tenacity
+    from tenacity.wait import wait_base
+
     from fsm_agent.client import Client
+else:
+    tenacity = deferred("tenacity")
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
 Approve: TypeAlias = Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
@@ -53,6 +56,10 @@ def _new_id() -> str:
     return secrets.token_hex(8)
 
 
+def _backoff() -> wait_base:
+    return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What performs the effects of a call.
@@ -73,7 +80,7 @@ class World:
     client: Client
     clock: Clock = field(default_factory=SystemClock)
     approve: Approve | None = None
-    backoff: wait_base = field(default_factory=lambda: wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5))
+    backoff: wait_base = field(default_factory=_backoff)
     threads: int = 16
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = random.random
@@ -94,7 +101,7 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
     """What a failed request means: the error, and how long to wait before the next."""
     delay_s = error.retry_after_s
     if delay_s is None:
-        state = RetryCallState(cast("Any", None), None, (), {})
+        state = tenacity.RetryCallState(cast("Any", None), None, (), {})
         state.attempt_number = effect.attempt
         delay_s = world.backoff(state)
     return ModelFailed(error=error.report(), delay_s=delay_s, at_s=world.clock.now())

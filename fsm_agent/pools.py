@@ -12,13 +12,32 @@ import os
 import ssl
 import threading
 import weakref
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-import httpx
+from fsm_agent.deferred import deferred
+from fsm_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    import urllib.request as urllib_request
+
+    import httpx
+
+    from fsm_agent.http_pool import AsyncPool
+    from fsm_agent.thread_pool import ThreadPool
+else:
+    httpx = deferred("httpx")
+    urllib_request = deferred("urllib.request")
+
+KEPT_S = 30.0  # how long a connection that nobody uses stays open
+
+
+Transport: TypeAlias = Literal["fast", "stock", "httpx"]
+Send: TypeAlias = Callable[["httpx.Request"], Awaitable["httpx.Response"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +48,23 @@ class Network:
         connect_s: Until there is a connection.
         read_s: Until a reply begins, and between the pieces of one that is not streamed.
         write_s: Between the pieces of a request.
-        pool_s: Until one of `max_connections` is free.
+        pool_s: Until one of `max_connections` is free; who waits longest is next.
         idle_s: Between the pieces of a stream; comments that keep it alive count.
         linger_s: After a stream said that it is done, for its end: only who reads that can use the connection again.
         max_reply_bytes: Of one reply, decompressed.
-        max_connections: At once, of each pool.
+        max_connections: At once, of each pool: so many requests can be on their way.
+        proxy: The URL of one that all requests go through, ``http://user:password@host:port``; None: those of the
+            environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never to this machine.  It is shown nowhere.
+        verify: Whom to trust: True (whom certifi or ``SSL_CERT_FILE`` names), the path of a PEM file or of a folder
+            of certificates, an `ssl.SSLContext`, or False: anybody, so for tests only.
+        http2: Speak HTTP/2 where the server can; needs the extra ``http2``.
         transport: Instead of a pool of ours; closed with the client.
-        async_transport: The same for asyncio.
+        async_transport: The same for asyncio, or which of ours: ``"fast"`` (needs the extra of that name),
+            ``"stock"`` (the same on h11), ``"httpx"`` (that library's own); None: the first of these that is there.
+            With a proxy or HTTP/2 it is always httpx's own.
+
+    Raises:
+        ConfigError: A part cannot be right, or its extra is not installed.
     """
 
     connect_s: float = 10.0
@@ -46,8 +75,47 @@ class Network:
     linger_s: float = 1.0
     max_reply_bytes: int = 64_000_000
     max_connections: int = 1000
+    proxy: str | None = field(default=None, repr=False)
+    verify: bool | str | ssl.SSLContext = True
+    http2: bool = False
     transport: httpx.BaseTransport | None = None
-    async_transport: httpx.AsyncBaseTransport | None = None
+    async_transport: httpx.AsyncBaseTransport | Transport | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_connections < 1:
+            raise ConfigError(f"max_connections is {self.max_connections!r}: 1 or more would be right")
+        if self.http2 and not _has("h2"):
+            raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
+        if isinstance(self.async_transport, str):
+            if self.async_transport not in get_args(Transport):
+                known = ", ".join([repr(name) for name in get_args(Transport)])
+                raise ConfigError(f"async_transport is {self.async_transport!r}: one of {known} would be right")
+            if self.async_transport == "fast" and not _has("httptools"):
+                raise ConfigError("async_transport='fast' needs httptools: pip install 'fsm-agent[fast]'")
+        if isinstance(self.verify, str) and not os.path.exists(self.verify):
+            raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
+        if self.proxy is not None:
+            _check_proxy(self.proxy)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What no message may show."""
+        userinfo = "" if self.proxy is None else self.proxy.partition("://")[2].rpartition("@")[0]
+        return frozenset(filter(None, [userinfo, userinfo.partition(":")[2]]))
+
+
+def _has(module: str) -> bool:
+    return find_spec(module) is not None
+
+
+def _check_proxy(url: str) -> None:
+    scheme, colon, rest = url.partition("://")
+    shown = rest.rpartition("@")[2]
+    if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown:
+        here = f" for {shown!r}" if shown else ""
+        raise ConfigError(f"the URL of the proxy{here} is none: one like 'http://host:3128' would be right")
+    if scheme.startswith("socks") and not _has("socksio"):
+        raise ConfigError(f"the proxy '{scheme}://{shown}' needs socksio: pip install 'httpx[socks]'")
 
 
 def is_loopback(url: httpx.URL) -> bool:
@@ -58,9 +126,22 @@ def is_loopback(url: httpx.URL) -> bool:
         return url.host == "localhost" or url.host.endswith(".localhost")
 
 
-@lru_cache(maxsize=1)
-def _trusted() -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+@lru_cache(maxsize=16)
+def _trusted(verify: bool | str) -> ssl.SSLContext:
+    if isinstance(verify, bool):
+        return httpx.create_ssl_context(verify=verify)
+    is_folder = os.path.isdir(verify)
+    try:
+        return ssl.create_default_context(cafile=None if is_folder else verify, capath=verify if is_folder else None)
+    except OSError as error:
+        raise ConfigError(f"verify is {verify!r}, and holds no certificates in PEM: {error}") from error
+
+
+def _context(network: Network, scheme: str) -> ssl.SSLContext:
+    if scheme != "https" and network.proxy is None:
+        # One that trusts nobody: for http it is never asked, and the real one takes 20 ms to load.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return network.verify if isinstance(network.verify, ssl.SSLContext) else _trusted(network.verify)
 
 
 class Pools:
@@ -73,8 +154,8 @@ class Pools:
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._sync: httpx.Client | None = None
-        self._keepers = dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None]]]()
+        self._sync: httpx.Client | ThreadPool | None = None
+        self._keepers = dict[asyncio.AbstractEventLoop, tuple[Send, AsyncGenerator[None]]]()
 
     def _enter_process(self) -> None:
         if self._pid != os.getpid():
@@ -83,38 +164,76 @@ class Pools:
             if inherited is not None:
                 inherited.close()
 
-    def sync_client(self, url: httpx.URL) -> httpx.Client:
-        """The pool of all threads; ``url`` is where the requests will go."""
+    def sync_sender(self, url: httpx.URL) -> Callable[[httpx.Request], httpx.Response]:
+        """What sends the requests of all threads; ``url`` is where they will go."""
         self._enter_process()
         with self._lock:
             if self._sync is None:
-                self._sync = httpx.Client(transport=self._network.transport, **self._options(url))
+                self._sync = self._sync_pool(url)
                 weakref.finalize(self, self._sync.close)
-            return self._sync
+            pool = self._sync
+        return partial(pool.send, stream=True) if isinstance(pool, httpx.Client) else pool.handle_request
 
-    async def async_client(self, url: httpx.URL) -> httpx.AsyncClient:
-        """The pool of the running loop."""
+    def _sync_pool(self, url: httpx.URL) -> httpx.Client | ThreadPool:
+        network, options = self._network, self._options(url)
+        if network.transport is not None or network.http2 or self._has_proxy(url):
+            return httpx.Client(transport=network.transport, **options)
+        from fsm_agent.thread_pool import ThreadPool
+
+        context = partial(_context, network, "https")
+        return ThreadPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
+
+    def _has_proxy(self, url: httpx.URL) -> bool:
+        return bool(self._network.proxy or (not is_loopback(url) and urllib_request.getproxies()))
+
+    async def sender(self, url: httpx.URL) -> Send:
+        """What sends the requests of the running loop; ``url`` is where they will go."""
         self._enter_process()
         loop = asyncio.get_running_loop()
+        if (mine := self._keepers.get(loop)) is not None:
+            return mine[0]
+        pool = self._async_pool(url)
+        send: Send = (
+            partial(pool.send, stream=True) if isinstance(pool, httpx.AsyncClient) else pool.handle_async_request
+        )
+        keeper = _keep(pool)
+        await anext(keeper)  # lets no other task of this loop run
         with self._lock:
             for dead in [known for known in self._keepers if known.is_closed()]:
                 del self._keepers[dead]
-            if (mine := self._keepers.get(loop)) is not None:
-                return mine[0]
-        client = httpx.AsyncClient(transport=self._network.async_transport, **self._options(url))
-        keeper = _keep(client)
-        await anext(keeper)  # lets no other task of this loop run
-        with self._lock:
-            self._keepers[loop] = (client, keeper)
-        return client
+            self._keepers[loop] = (send, keeper)
+        return send
+
+    def _async_pool(self, url: httpx.URL) -> httpx.AsyncClient | AsyncPool:
+        network, options = self._network, self._options(url)
+        kind = network.async_transport or ("fast" if _has("httptools") else "stock")
+        if kind not in ("fast", "stock"):
+            given = None if kind == "httpx" else network.async_transport
+            return httpx.AsyncClient(transport=cast("httpx.AsyncBaseTransport | None", given), **options)
+        if network.http2 or self._has_proxy(url):
+            return httpx.AsyncClient(**options)
+        from fsm_agent.http1 import H11Wire, HttptoolsWire
+        from fsm_agent.http_pool import AsyncPool
+
+        return AsyncPool(
+            HttptoolsWire if kind == "fast" else H11Wire,
+            partial(_context, network, "https"),
+            max_connections=network.max_connections,
+            idle_s=KEPT_S,
+        )
 
     def _options(self, url: httpx.URL) -> dict[str, Any]:
-        # A context that trusts nobody: for http it is never asked, and the real one takes 20 ms to load.
-        trusted = _trusted() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        network = self._network
         limits = httpx.Limits(
-            max_connections=self._network.max_connections, max_keepalive_connections=100, keepalive_expiry=30.0
+            max_connections=network.max_connections, max_keepalive_connections=100, keepalive_expiry=KEPT_S
         )
-        return {"verify": trusted, "limits": limits, "trust_env": not is_loopback(url)}
+        return {
+            "verify": _context(network, url.scheme),
+            "limits": limits,
+            "http2": network.http2,
+            "proxy": network.proxy,
+            "trust_env": not is_loopback(url),
+        }
 
     def close(self) -> None:
         """Close what belongs to threads; loops close theirs, soon."""
@@ -137,11 +256,11 @@ class Pools:
             await _end(mine[1])
 
 
-async def _keep(client: httpx.AsyncClient) -> AsyncGenerator[None]:
+async def _keep(pool: httpx.AsyncClient | AsyncPool) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await client.aclose()
+        await pool.aclose()
 
 
 async def _end(keeper: AsyncGenerator[None]) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Container
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from pydantic_core import from_json
-
-from fsm_agent.budgets import unblocked, used_up
+from fsm_agent.budgets import USED_UP, unblocked, used_up
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
@@ -184,7 +183,8 @@ class _Screen:
             call = changed(call, id=id)
             known = ", ".join(self.prompt.by_name) or "none"
             return call, changed(call, error=f"There is no function {call.name!r}. There are: {known}.")
-        problem = self._refusal(call, function)
+        problem = used_up(self.r, function) if self.r.tallies else None
+        problem = problem or _problem(call, function, is_cut=self.is_cut)
         if problem is not None:
             call = changed(call, id=id)
             return call, changed(call, error=problem)
@@ -192,6 +192,9 @@ class _Screen:
         if not function.repeatable and (mark in self.seen or mark in self.asked):
             call = changed(call, id=id)
             return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+        if function.max_calls is not None and not self._is_within(function, function.max_calls):
+            call = changed(call, id=id)
+            return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
         self.asked.add(mark)
         needs: Any = function.needs_approval
         if needs is not False and needs is not True:
@@ -199,14 +202,11 @@ class _Screen:
         call = changed(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
         return call, call
 
-    def _refusal(self, call: FunctionCall, function: Function) -> str | None:
-        if self.r.tallies and (reason := used_up(self.r, function)):
-            return reason
-        if function.max_calls is not None:
-            runs = self.runs[call.name] = self.runs.get(call.name, 0) + 1
-            if self.r.tallies.get(call.name, Tally()).runs + runs > function.max_calls:
-                return f"{call.name} may be called {function.max_calls} time(s), and that is used up."
-        return _problem(call, function, is_cut=self.is_cut)
+    def _is_within(self, function: Function, limit: int) -> bool:
+        """Whether this one may be run beside those of this reply that are to be run; it is counted then."""
+        runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
+        self.runs[function.name] = self.runs.get(function.name, 0) + 1
+        return runs < limit
 
 
 def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) -> str | None:
@@ -220,7 +220,7 @@ def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) ->
 
 def fingerprint(call: FunctionCall) -> str:
     """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    canonical = call.name + repr(_sorted(from_json(call.arguments_json or "{}")))
+    canonical = call.name + repr(_sorted(pydantic_core.from_json(call.arguments_json or "{}")))
     if len(canonical) <= 64:
         return canonical
     return blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -8,8 +8,9 @@ from typing import Any
 from fsm_agent.dialogs import Dialog
 from fsm_agent.events import Stepped
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.record import CallRecord, Ending, State
+from fsm_agent.record import CallRecord, Ending, Reason, State
 from fsm_agent.replies import Usage
+from fsm_agent.transcripts import transcript
 from fsm_agent.vector import Vector
 
 
@@ -84,6 +85,14 @@ class CallResult:
     def ending(self) -> Ending | None:
         """Why it ended; None for a call that has not."""
         return self.record.ending
+
+    def transcript(self) -> str:
+        """What was said in the dialog, the functions and their results, and why there is no answer: for people."""
+        said, ending = transcript(self.record.dialog), self.ending
+        if ending is None or ending.reason is Reason.ANSWERED:
+            return said
+        why = ": ".join([ending.reason, *ending.detail.splitlines()])
+        return f"{said}\n({self.state}: {why})"
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.message, self.dialog, self.function_calls))

@@ -14,18 +14,20 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
-from fsm_agent.events import Event, FunctionEnded, FunctionStarted
-from fsm_agent.outcomes import Returned
+from fsm_agent.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
+from fsm_agent.outcomes import Cancelled, Returned
 from fsm_agent.perform import World
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, time_left
+from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, timed_out
 from fsm_agent.threads import Child
 
 T = TypeVar("T")
+# What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
+Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -57,13 +59,17 @@ class Round:
         return self.call.record.ending is not None or not (self.waiting or self.running)
 
     def startable(self, effect: RunFunction, *, asynchronous: bool) -> bool:
-        """Whether there is a thread for it, if it needs one."""
+        """Whether there is time, and a thread for it if it needs one."""
+        if is_late(self.call, self.world):
+            return False
         if asynchronous and not effect.function.takes_thread:
             return True
         threads = [r for r, _, _ in self.running.values() if not asynchronous or r.function.takes_thread]
         return len(threads) < max(1, self.world.threads)
 
     def begin(self, effect: RunFunction, start: Callable[[Run], Any], tell: Tell) -> None:
+        if self.call.record.ending is not None:  # a listener has ended it
+            return
         run = Run(effect, self.call, self.world, tell)
         self.running[effect.key] = (run, start(run), time.monotonic())
 
@@ -78,21 +84,34 @@ class Round:
         return max(0.0, min(waits)) if waits else None
 
     def overdue(self) -> tuple[Event, ...]:
-        """Let go of those whose time is up; if there is none, it is the whole call's that is."""
-        now, events = time.monotonic(), list[Event]()
+        """Let go of those whose time is up; if there is none, and no wait that ends before, the whole call's is."""
+        now, events, waits = time.monotonic(), list[Event](), list[float]()
         for key, (run, running, since) in list(self.running.items()):
-            if run.function.timeout_s and since + run.function.timeout_s <= now:
+            if not run.function.timeout_s:
+                continue
+            waits.append(since + run.function.timeout_s - now)
+            if waits[-1] <= 0:
                 run.cancel()
                 running.cancel()
                 if isinstance(running, asyncio.Task):
                     _leave(running)
                 events += self.ended(key, timed_out(run))
-        return tuple(events) or expire(self.call, self.world)
+        left_s = time_left(self.call, self.world)
+        if events or left_s is None or left_s > min(waits, default=left_s):
+            return tuple(events)
+        return expire(self.call, self.world)
+
+    def happened(self, item: Told) -> tuple[Event, ...]:
+        """What a function says, or what came of it; nothing when it was let go of before."""
+        if isinstance(item, Cancelled):
+            return overtaken(self.call, self.world)
+        if isinstance(item, FunctionProgress):
+            return (item,) if f"run:{item.id}" in self.running else ()
+        key, future = item
+        return self.ended(key, future.result()) if key in self.running else ()
 
     def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
-        """Tell the call of it; nothing when it was let go of before."""
-        if key not in self.running:
-            return ()
+        """Tell the call of it."""
         run, _, _ = self.running.pop(key)
         events = _ended(self.call, run, outcome)
         if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
@@ -125,29 +144,29 @@ def run_functions(call: AgentCall, world: World) -> Events:
         while round.waiting and call.record.ending is None:
             yield from _run_here(round, round.waiting.pop(0))
         return
-    inbox: queue.SimpleQueue[Event | tuple[str, Future[Ended]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Told] = queue.SimpleQueue()
 
     def start(run: Run) -> Child[Ended]:
         child = Child[Ended](partial(run_function, run))
         child.future.add_done_callback(lambda future: inbox.put((run.effect.key, future)))
         return child
 
+    call.wake = inbox.put
     try:
         while not round.is_over:
-            while round.waiting and round.startable(round.waiting[0], asynchronous=False):
+            if round.waiting and round.startable(round.waiting[0], asynchronous=False):
                 effect = round.waiting.pop(0)
                 yield _started(effect)
                 round.begin(effect, start, inbox.put)
+                continue
             try:
                 item = inbox.get(timeout=round.patience_s())
             except queue.Empty:
                 yield from round.overdue()
-                continue
-            if not isinstance(item, tuple):
-                yield item
-            elif item[0] in round.running:
-                yield from round.ended(item[0], item[1].result())
+            else:
+                yield from round.happened(item)
     finally:
+        call.wake = None
         for _, child, _ in round.running.values():
             child.cancel()
         _keep(round, [(key, child.future) for key, (_, child, _) in round.running.items()])
@@ -157,11 +176,8 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
     yield _started(effect)
     if round.call.record.ending is not None:
         return
-    told = list[Event]()
-    run = Run(effect, round.call, round.world, told.append)
-    outcome = run_function(run)
-    yield from told
-    yield from _ended(round.call, run, outcome)
+    run = Run(effect, round.call, round.world)
+    yield from _ended(round.call, run, run_function(run))
     round.look()
 
 
@@ -183,33 +199,30 @@ async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
 
 
 async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Event | tuple[str, asyncio.Task[Ended]]]()
+    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Told]()
 
-    def tell(event: Event) -> None:
+    def tell(item: FunctionProgress | Cancelled) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody listens
-            loop.call_soon_threadsafe(inbox.put_nowait, event)
+            loop.call_soon_threadsafe(inbox.put_nowait, item)
 
     def start(run: Run) -> asyncio.Task[Ended]:
         task = loop.create_task(arun_function(run))
         task.add_done_callback(lambda task: inbox.put_nowait((run.effect.key, task)))
         return task
 
+    before, round.call.wake = round.call.wake, tell
     try:
         while not round.is_over:
-            while round.waiting and round.startable(round.waiting[0], asynchronous=True):
+            if round.waiting and round.startable(round.waiting[0], asynchronous=True):
                 effect = round.waiting.pop(0)
                 yield _started(effect)
                 round.begin(effect, start, tell)
+                continue
             item = await _next(inbox, round.patience_s())
-            if item is None:
-                for event in round.overdue():
-                    yield event
-            elif not isinstance(item, tuple):
-                yield item
-            elif item[0] in round.running:
-                for event in round.ended(item[0], item[1].result()):
-                    yield event
+            for event in round.overdue() if item is None else round.happened(item):
+                yield event
     finally:
+        round.call.wake = before
         await _let_go(round)
 
 

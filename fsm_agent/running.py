@@ -26,7 +26,7 @@ from fsm_agent.policies import Default, Retries
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 
-Tell: TypeAlias = Callable[[Event], object]
+Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
 
 
@@ -42,10 +42,10 @@ class Run:
 
     attempt = 1
     is_cached = False
+    is_cancelled = False  # nobody waits for it any more
     releases: tuple[int, ...] = ()
     returned: str | None = None  # before its result was changed
     changes: tuple[Event, ...] = ()  # of its result
-    _is_cancelled = False
 
     def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
         self.effect = effect
@@ -59,7 +59,7 @@ class Run:
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def context(self) -> Context[Any] | None:
         """What the function is given of the agent call, if it takes that."""
@@ -72,7 +72,7 @@ class Run:
             depth=self.depth - 1,
             attempt=self.attempt,
             emit=self._emit,
-            is_cancelled=lambda: self._is_cancelled,
+            is_cancelled=lambda: self.is_cancelled,
             release=self._release,
         )
 
@@ -150,7 +150,7 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
     if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
-        return await asyncio.wrap_future(Child[Ended](partial(run_function, run)).future)
+        return await _in_thread(run)
     token = _run.set(run)
     try:
         if run.is_plain:
@@ -190,6 +190,15 @@ async def _aplain(run: Run) -> Ended:
         return _raised(error, run)
 
 
+async def _in_thread(run: Run) -> Ended:
+    child = Child[Ended](partial(run_function, run))
+    try:
+        return await asyncio.wrap_future(child.future)
+    except asyncio.CancelledError:
+        child.cancel()  # what it waits for, if that can be cancelled
+        raise
+
+
 def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
     """What comes of a run, attempt by attempt.
 
@@ -202,17 +211,25 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
         try:
             value = yield None
         except Exception as error:
-            if (
-                not isinstance(error, Retry)
-                and run.attempt < retries.attempts
-                and (retries.retry_if is None or retries.retry_if(error))
-            ):
-                jitter = 1 - retries.jitter * run.world.random()
-                yield min(retries.delay_s * 2 ** (run.attempt - 1), retries.max_delay_s) * jitter
-                run.attempt += 1
-                continue
+            if _is_worth_it(error, retries, run):
+                yield _delay_s(retries, run)
+                if not run.is_cancelled:
+                    run.attempt += 1
+                    continue
             return _raised(error, run)
         return _returned(value, run)
+
+
+def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
+    """Whether to run it again; not when nobody waits for it any more."""
+    if isinstance(error, Retry) or run.attempt >= retries.attempts:
+        return False
+    return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
+
+
+def _delay_s(retries: Retries, run: Run) -> float:
+    doubled = retries.delay_s * 2.0 ** min(run.attempt - 1, 1000)  # floats end at 2 ** 1023
+    return min(doubled, retries.max_delay_s) * (1 - retries.jitter * run.world.random())
 
 
 def _value(run: Run) -> Any:
@@ -239,8 +256,9 @@ async def _avalue(run: Run) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             running = Child[Any](lambda _: function.run(call.arguments_json, run.context()))
-            return await asyncio.wrap_future(running.future)
-        value = function.arun(call.arguments_json, run.context())
+            value = await asyncio.wrap_future(running.future)
+        else:
+            value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-
-import httpx
+from typing import TYPE_CHECKING
 
 from fsm_agent.key_patterns import KEY_LIKE
+
+if TYPE_CHECKING:
+    import httpx
 
 SCRUBBED = "***"
 SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body

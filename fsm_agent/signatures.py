@@ -8,19 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
-from docstring_parser import parse as parse_docstring
-from pydantic import BeforeValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, with_config
-from pydantic.fields import FieldInfo
-from pydantic_core import SchemaError, SchemaValidator, from_json, to_json
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.contexts import Context
+from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields
 from fsm_agent.errors import UsageError
 
-UNDESCRIBABLE = (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)  # at a type
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = deferred("docstring_parser")
+
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # at an annotation
+
+
+def undescribable() -> tuple[type[Exception], ...]:
+    """What pydantic raises at a type that it has no JSON schema for."""
+    own = (pydantic.PydanticUserError, pydantic_core.SchemaError)
+    return (*own, AssertionError, NameError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +46,7 @@ class Description:
     name: str
     text: str
     parameters: dict[str, Any]  # JSON Schema
-    validator: SchemaValidator
+    validator: pydantic_core.SchemaValidator
     passing: Passing
 
 
@@ -52,7 +59,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     target, docstring = _explained(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
-    docs = parse_docstring(docstring)
+    docs = docstring_parser.parse(docstring)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
     given = call.keywords if isinstance(call, partial) else {}  # and therefore not by a model
     signature = _signature(call, name)
@@ -61,9 +68,9 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     offered = [p for p in signature.parameters.values() if p.name != context]
     arguments = _arguments_type(name, offered, hints, documented, given)
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(arguments)
         schema = adapter.json_schema()
-    except UNDESCRIBABLE as error:
+    except undescribable() as error:
         raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
     schema.pop("title", None)
     for key in given:
@@ -75,7 +82,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         name=name,
         text="\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
         parameters=schema,
-        validator=cast("SchemaValidator", adapter.validator),
+        validator=cast("pydantic_core.SchemaValidator", adapter.validator),
         passing=Passing(
             is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
             takes_context=context is not None,
@@ -209,10 +216,10 @@ def _arguments_type(
             raise UsageError(f"function {name!r} takes '*{key}': a model can only give arguments by name")
         if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
-            fields |= dict.fromkeys(given, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
+            fields |= dict.fromkeys(given, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])
         elif key not in given:
             fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
-    configured = with_config(ConfigDict(extra="allow" if is_open else "forbid"))
+    configured = pydantic.with_config(pydantic.ConfigDict(extra="allow" if is_open else "forbid"))
     return configured(cast("Any", TypedDict)(name, fields))
 
 
@@ -221,22 +228,24 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
     hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     said = [note if isinstance(note, str) else note.documentation for note in notes if isinstance(note, str | Doc)]
     if description := said[0] if said else description:
-        notes = [Field(description=description), *notes]
-    if isinstance(parameter.default, FieldInfo):
+        notes = [pydantic.Field(description=description), *notes]
+    if isinstance(parameter.default, pydantic_fields.FieldInfo):
         notes.append(parameter.default)
     if notes:
         hint = Annotated[(hint, *notes)]
     return (
-        hint if parameter.default is parameter.empty or isinstance(parameter.default, FieldInfo) else NotRequired[hint]
+        hint
+        if parameter.default is parameter.empty or isinstance(parameter.default, pydantic_fields.FieldInfo)
+        else NotRequired[hint]
     )
 
 
 def _default(parameter: inspect.Parameter) -> Any:
     """The default, for the schema, if JSON can say it."""
     default = parameter.default
-    if default is parameter.empty or default is None or isinstance(default, FieldInfo):
+    if default is parameter.empty or default is None or isinstance(default, pydantic_fields.FieldInfo):
         return None
     try:
-        return from_json(to_json(default), allow_inf_nan=False)
+        return pydantic_core.from_json(pydantic_core.to_json(default), allow_inf_nan=False)
     except ValueError:
         return None

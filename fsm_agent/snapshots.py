@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from fsm_agent.call import AgentCall
+from fsm_agent.deferred import pydantic
 from fsm_agent.dialogs import json_text
 from fsm_agent.errors import SnapshotError
 from fsm_agent.functions import described_errors
@@ -18,7 +18,6 @@ from fsm_agent.record import CallRecord
 VERSION: Literal[1] = 1
 
 
-@with_config(ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"))
 class _Document(TypedDict):
     version: Literal[1]
     prompt: str  # its path
@@ -26,8 +25,9 @@ class _Document(TypedDict):
 
 
 @cache
-def _document() -> TypeAdapter[_Document]:
-    return TypeAdapter(_Document)
+def _document() -> pydantic.TypeAdapter[_Document]:
+    config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
+    return pydantic.TypeAdapter(pydantic.with_config(config)(_Document))
 
 
 def snapshot(call: AgentCall) -> str:
@@ -48,7 +48,7 @@ def restore(document: str | bytes, prompt: Prompt, **options: Any) -> AgentCall:
     """
     try:
         data = _document().validate_json(document)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         raise SnapshotError(f"this is no snapshot of version {VERSION}: {described_errors(error)}") from error
     if data["prompt"] != prompt.path:
         raise SnapshotError(f"the snapshot is of prompt {data['prompt']!r}, and {prompt.path!r} was given")

@@ -6,18 +6,31 @@ is run.
 
 from __future__ import annotations
 
+from pydantic_core import from_json
+
 from fsm_agent.errors import UsageError
+from fsm_agent.messages import FunctionCall
 from fsm_agent.reading import Stop, StopContext, StopWhen
 
 
 def stop_on(name: str) -> StopWhen:
-    """Stop when the model calls the function of this name; its arguments are the call's output."""
+    """Stop when the model calls the function of this name; its arguments are the call's output.
+
+    Arguments that are no JSON object stop nothing: the model is told, and may try again.
+    """
 
     def stops(context: StopContext) -> Stop | None:
-        called = next((f for f in context.reply.message.function_calls if f.name == name), None)
-        return None if called is None else Stop(f"{name} was called", called.arguments_json or "{}")
+        calls = [f for f in context.reply.message.function_calls if f.name == name and _is_object(f)]
+        return Stop(f"{name} was called", calls[0].arguments_json or "{}") if calls else None
 
     return stops
+
+
+def _is_object(f: FunctionCall) -> bool:
+    try:
+        return isinstance(from_json(f.arguments_json or "{}"), dict)
+    except (ValueError, TypeError):  # the latter: half a surrogate pair
+        return False
 
 
 def max_function_calls(most: int) -> StopWhen:

@@ -41,7 +41,7 @@ from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.prompts import INTERRUPT, Prompt
-from fsm_agent.reading import Asked, Spoken, Stopped
+from fsm_agent.reading import Asked, Spoken, Stopped, fingerprint
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.values import changed
 
@@ -140,10 +140,10 @@ def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 
 def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
-    names = ", ".join(f.name for f in answer.calls)
-    detail = f"the model asked for the same ({names}) {_identical_rounds(r, answer)} times in a row"
-    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=_identical_rounds(r, answer))
-    return _pruned(r, ending=ending)
+    names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
+    detail = f"the model asked for the same ({names}) {count} times in a row"
+    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=count)
+    return _pruned(r, ending=ending, identical_rounds=count)
 
 
 def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
@@ -320,9 +320,20 @@ def _identical_rounds(r: CallRecord, answer: Asked) -> int:
     """How many rounds in a row ask for just the same, the one of this reply included."""
     if r.limits.identical_rounds is None:
         return 0
-    asked, before = _marks(answer.calls), _marks(r.newest_round)
-    return r.identical_rounds + 1 if asked == before else 1
+    return r.identical_rounds + 1 if _marks(answer.message) == _marks(_asked_last(r)) else 1
 
 
-def _marks(calls: tuple[FunctionCall, ...]) -> list[tuple[str, str]]:
-    return sorted((f.name, f.fingerprint or f.arguments_json) for f in calls)
+def _asked_last(r: CallRecord) -> Message | None:
+    """The message of the newest round: its calls as the model asked, whatever an approver made of them."""
+    return r.dialog[int(r.function_calls[-1].id.partition(".")[0])] if r.function_calls else None
+
+
+def _marks(message: Message | None) -> list[str]:
+    return sorted([_mark(f) for f in message.function_calls]) if message else []
+
+
+def _mark(f: FunctionCall) -> str:
+    try:
+        return f.fingerprint or fingerprint(f)
+    except (ValueError, TypeError):  # no JSON
+        return f.name + f.arguments_json

@@ -2,27 +2,60 @@
 
 Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
 that lists the names.  Only templates that developers write come here: what users and models say is never one.
+
+A template that holds nothing but names, as most do, is filled in without Jinja2, which takes a while to load.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, UndefinedError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import PromptError
 
-_ENVIRONMENT = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
-)
+if TYPE_CHECKING:
+    import jinja2
+    import jinja2.meta as jinja2_meta
+    import jinja2.sandbox as jinja2_sandbox
+else:
+    jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
+
+_NAME = re.compile(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
+_SYNTAX = re.compile(r"\{[{%#]|\r")  # Jinja2 makes LF of CR LF
+_NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
+    *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
+}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2_sandbox.ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 @lru_cache(maxsize=1024)
-def _compiled(template: str) -> Template:
-    return _ENVIRONMENT.from_string(template)
+def _compiled(template: str) -> jinja2.Template:
+    return _environment().from_string(template)
+
+
+@lru_cache(maxsize=1024)
+def _pieces(template: str) -> tuple[str, ...] | None:
+    """Texts, and between them names; None when there is more to the template."""
+    pieces = _NAME.split(template)
+    if any(map(_SYNTAX.search, pieces[::2])):
+        return None
+    if any(iskeyword(name) or name in _NO_VARIABLES for name in pieces[1::2]):
+        return None
+    return tuple(pieces)
 
 
 @lru_cache(maxsize=1024)
@@ -32,9 +65,11 @@ def variables(template: str) -> frozenset[str]:
     Raises:
         PromptError: The template's syntax is wrong.
     """
+    if (pieces := _pieces(template)) is not None:
+        return frozenset(pieces[1::2])
     try:
-        return frozenset(meta.find_undeclared_variables(_ENVIRONMENT.parse(template)))
-    except TemplateSyntaxError as error:
+        return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
+    except jinja2.TemplateSyntaxError as error:
         raise PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}") from error
 
 
@@ -47,12 +82,23 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     if "{" not in template:
         return template
     needed = variables(template)
+    pieces = _pieces(template)
     try:
-        return _compiled(template).render(values)
-    except (TemplateError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        missing = sorted(needed - values.keys()) if isinstance(error, UndefinedError) else ()
-        problem = f"cannot be rendered: {error}"
-        if missing:
-            given = ", ".join(sorted(values)) or "none"
-            problem = f"needs the variable(s) {', '.join(missing)}; given: {given}"
-        raise PromptError(f"the template {template[:60]!r} {problem}") from error
+        if pieces is None or not needed <= values.keys():
+            return _compiled(template).render(values)
+        said = list(pieces)
+        said[1::2] = [str(values[name]) for name in pieces[1::2]]
+        return "".join(said)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise _failed(template, needed, values, error) from error
+    except jinja2.TemplateError as error:
+        raise _failed(template, needed, values, error) from error
+
+
+def _failed(template: str, needed: frozenset[str], values: Mapping[str, Any], error: Exception) -> PromptError:
+    missing = sorted(needed - values.keys()) if isinstance(error, jinja2.UndefinedError) else ()
+    problem = f"cannot be rendered: {error}"
+    if missing:
+        given = ", ".join(sorted(values)) or "none"
+        problem = f"needs the variable(s) {', '.join(missing)}; given: {given}"
+    return PromptError(f"the template {template[:60]!r} {problem}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
@@ -45,7 +46,12 @@ def good(way: str) -> list[Step]:
     return STREAM if way in STREAMED else WHOLE
 
 
+chosen: list[Any] = []  # what the fixture `over` says that clients shall send over under asyncio
+
+
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
+    if chosen and network.async_transport is None:
+        network = replace(network, async_transport=chosen[-1])
     base_url = server if isinstance(server, str) else server.base_url
     options = {"api_key": KEY, **options}
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)

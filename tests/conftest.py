@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from asking import chosen
 from hypothesis import settings
 
 from fsm_agent.providers import catalog
@@ -37,10 +38,30 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
         raise RuntimeError(f"a test tried to reach {host!r}")
 
 
+pytest_plugins = ["spec_table"]
+
 settings.register_profile("here", deadline=None)  # the machine may be busy with something else
 settings.load_profile("here")
 
 sys.addaudithook(_stay_here)
+
+
+@pytest.fixture(params=["fast", "stock", "httpx"])
+def over(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What the clients of `asking.client_of` send over under asyncio, one after the other."""
+    chosen.append(request.param)
+    yield request.param
+    chosen.pop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ask over every transport of asyncio; who does not use asyncio is asked once."""
+    items[:] = [item for item in items if not _is_the_same_again(getattr(item, "callspec", None))]
+
+
+def _is_the_same_again(callspec: Any) -> bool:
+    params = getattr(callspec, "params", {})
+    return params.get("over", "fast") != "fast" and params.get("way") in ("complete", "stream")
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Sequence
@@ -78,9 +79,10 @@ def chunk(data: bytes) -> bytes:
 class FaultServer:
     """A server on loopback that does as it is told, for as long as it is entered."""
 
-    def __init__(self, *scripts: Sequence[Step], together: int = 1) -> None:
+    def __init__(self, *scripts: Sequence[Step], together: int = 1, tls: ssl.SSLContext | None = None) -> None:
         self.scripts = [list(script) for script in scripts]
         self.requests: list[Seen] = []
+        self.protocols: list[str | None] = []  # agreed upon with TLS, by connection
         self.n_connections = 0
         self.n_open = 0
         self._barrier = threading.Barrier(together)
@@ -89,7 +91,8 @@ class FaultServer:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        self._tls = tls
+        self.base_url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
     def __enter__(self) -> FaultServer:
         self._start(self._accept)
@@ -138,6 +141,13 @@ class FaultServer:
             self._start(self._serve, connection, number)
 
     def _serve(self, connection: socket.socket, number: int) -> None:
+        if self._tls is not None:
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:
+                self._end(connection)
+                return
+            self.protocols.append(connection.selected_alpn_protocol())
         with connection.makefile("rb") as reader:
             try:
                 while (seen := _read_request(reader, number)) is not None:
@@ -149,6 +159,9 @@ class FaultServer:
                         break
             except (OSError, threading.BrokenBarrierError):
                 pass
+        self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
         with self._changed:
             connection.close()
             self.n_open -= 1
@@ -178,6 +191,8 @@ def _read_request(reader: Any, connection: int) -> Seen | None:
     if not reader.peek(1)[:1].isupper():  # no request, or one of TLS
         return None
     first = reader.readline()
+    if first.startswith(b"PRI "):  # of HTTP/2
+        return None
     headers = {}
     while (line := reader.readline().strip()) != b"":
         name, _, value = line.decode("latin-1").partition(":")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
 import gc
+from contextlib import suppress
 from typing import Literal
 
 import pytest
@@ -17,18 +19,22 @@ from fsm_agent import (
     Approved,
     CallFailed,
     CallSuspended,
+    Context,
     Dialog,
+    Function,
     Limits,
     Message,
     ParseError,
     Prompt,
     Reason,
     Settings,
+    State,
+    Toolset,
     UsageError,
     function,
     snapshot,
 )
-from fsm_agent.events import Done, Suspended, TextDelta
+from fsm_agent.events import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
 from fsm_agent.testing import Script, ScriptError, call
 
 
@@ -43,6 +49,7 @@ def test_a_task_in_words(script):
     ]
 
 
+@pytest.mark.spec("3.4")
 @pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
 def test_a_users_text_is_data_and_never_a_template(script, text):
     one = script("ok")
@@ -64,6 +71,7 @@ def test_a_dialog_goes_on(script):
     assert len(dialog) == 2
 
 
+@pytest.mark.spec("3.4")
 def test_a_dialogs_own_prompt_governs(script):
     agent = Agent(script("x", "42"))
     dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
@@ -85,6 +93,7 @@ def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
     assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
 
 
+@pytest.mark.spec("4.5")
 def test_a_plain_callable_is_a_function(script):
     def shout(text: str) -> str:
         """Say it loud.
@@ -112,6 +121,7 @@ class Mood(enum.Enum):
     BAD = "bad"
 
 
+@pytest.mark.spec("0.3")
 @pytest.mark.parametrize(
     ("output", "said", "expected"),
     [
@@ -133,6 +143,7 @@ def test_typed_output(script, output, said, expected):
     assert one.requests[0].output.type == output
 
 
+@pytest.mark.spec("0.3", "3.9")
 def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
     result = Agent(one, output=Person).call("Who?")
@@ -141,6 +152,7 @@ def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     assert len(result.dialog) == 2
 
 
+@pytest.mark.spec("0.5", "3.2")
 def test_settings_of_the_agent_and_of_one_call(script):
     one = script("a", "b")
     agent = Agent(one, settings=Settings(temperature=0, seed=1))
@@ -154,6 +166,7 @@ def test_settings_of_the_agent_and_of_one_call(script):
         agent.call("?", args={"temprature": 1})
 
 
+@pytest.mark.spec("3.2")
 def test_parser_args_reach_the_parser(script):
     def split(text: str, separator: str = ",") -> list[str]:
         return text.split(separator)
@@ -182,6 +195,67 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     assert one.requests == []
 
 
+@pytest.mark.spec("0.10")
+def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
+    once = [
+        function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
+    ]
+    one = script(call("first"), call("second"), "done")
+    assert Agent(one, functions=once).call("go").output == "done"
+    assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
+    assert "give your final answer" in one.requests[2].messages[-1].text
+
+
+@pytest.mark.spec("4.25", "4.37")
+def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
+    edited = []
+
+    def plan(steps: str) -> str:
+        """Say what you will do."""
+        return steps
+
+    @function(depends_on=("plan",))
+    def edit(path: str) -> str:
+        """Edit a file."""
+        edited.append(path)
+        return f"edited {path}"
+
+    one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
+    result = Agent(one, functions=[plan, edit]).call("go")
+    assert edited == ["b"]
+    assert [f.error or f.result for f in result.function_calls] == [
+        "edit requires plan to have succeeded first.",
+        "edited b",
+        "all",
+    ]
+
+
+class States:
+    """A hook that notes where the call stands at each step."""
+
+    def __init__(self):
+        self.call = None
+        self.seen = []
+
+    def on_stepped(self, event):
+        assert event.to == self.call.state == self.call.record.state
+        self.seen.append((str(event.to), self.call.record.ending is None))
+
+
+@pytest.mark.spec("0.7")
+@pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
+def test_the_state_says_idle_busy_done_or_failed(script, said, end):
+    hook = States()
+    agent = Agent(script(call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
+    hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
+    assert hook.call.state is State.SEEDED
+    with suppress(CallFailed):
+        agent.run(hook.call)
+    busy = ["Calling", "ToolInterrupt", "Calling", "ParseException"]
+    assert hook.seen == [*[(state, True) for state in busy], (end, False)]
+
+
+@pytest.mark.spec("4.20")
 def test_a_failure_is_raised_once_with_everything_in_it(script):
     agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
     with pytest.raises(CallFailed, match="unparseable") as caught:
@@ -196,6 +270,7 @@ def collect(stream, events):
         events.append(event)
 
 
+@pytest.mark.spec("1.24")
 def test_a_stream_ends_with_done_and_then_says_what_failed(script):
     agent = Agent(script("a"), limits=Limits(parse_retries=0))
     events = []
@@ -217,6 +292,7 @@ def test_sync_async_and_streams_agree(script):
     assert asyncio.run(both(agent)) == ("one two", deltas)
 
 
+@pytest.mark.spec("4.23")
 def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     one = script(call("erase", path="x"), "done")
     with pytest.raises(CallSuspended) as caught:
@@ -233,6 +309,7 @@ def test_an_approver_decides_here(script):
     assert agent.call("Erase x").function_calls[0].result == "erased x"
 
 
+@pytest.mark.spec("1.21")
 def test_agents_inside_functions_of_agents_are_bounded(script):
     inner_script = script()
 
@@ -248,6 +325,7 @@ def test_agents_inside_functions_of_agents_are_bounded(script):
     assert "gave up" in result.function_calls[0].result
 
 
+@pytest.mark.spec("3.9")
 def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     def even(text: str) -> int:
         if int(text) % 2:
@@ -259,6 +337,7 @@ def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     assert "invalid literal" in one.requests[1].messages[-1].text
 
 
+@pytest.mark.spec("3.3")
 def test_a_system_prompt_with_variables(script):
     one = script("ok")
     agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
@@ -309,6 +388,7 @@ def test_a_client_that_was_never_made_needs_no_closing():
     asyncio.run(Agent("openai:gpt-5-mini").aclose())
 
 
+@pytest.mark.spec("2.29")
 def test_a_client_is_made_of_the_models_name_on_first_use():
     agent = Agent("openai-compatible:some-model")
     assert agent.client.name == "openai-compatible:some-model"
@@ -372,3 +452,338 @@ def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent(
     Agent(Script(call("delegate"), "so be it"), functions=[delegate]).call("go")
     with pytest.raises(ScriptError, match="request 1 has no reply"):
         inner.assert_exhausted()
+
+
+class TestDeps:
+    @pytest.mark.spec("1.31")
+    @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
+    def test_functions_find_what_the_caller_shares(self, script, way):
+        @function
+        def who(context: Context[dict]) -> str:
+            """Who is asking?"""
+            return context.deps["user"]
+
+        agent = Agent(script(call("who"), "ok"), functions=[who])
+        one = agent.seed("?", deps={"user": "ada"})
+
+        async def astream() -> None:
+            async for _ in agent.astream(one):
+                pass
+
+        {
+            "call": lambda: agent.run(one),
+            "acall": lambda: asyncio.run(agent.arun(one)),
+            "stream": lambda: list(agent.stream(one)),
+            "astream": lambda: asyncio.run(astream()),
+        }[way]()
+        assert one.outcome.function_calls[0].result == "ada"
+
+    def test_a_restored_call_is_given_them_anew_and_no_snapshot_holds_them(self, script):
+        @function(needs_approval=True)
+        def who(context: Context) -> str:
+            """Who is asking?"""
+            return context.deps
+
+        agent = Agent(script(call("who"), "ok"), functions=[who])
+        with pytest.raises(CallSuspended) as caught:
+            agent.call("?", deps="ada the secret")
+        document = snapshot(caught.value.call)
+        assert "secret" not in document
+        restored = agent.restore(document, deps="grace")
+        restored.advance(restored.effects[0].key, Approved())
+        assert agent.run(restored).function_calls[0].result == "grace"
+
+
+def offered(one: Script) -> list[list[str]]:
+    return [[f.name for f in request.functions] for request in one.requests]
+
+
+class TestToolsets:
+    """What a call is offered is decided for that call, by its deps."""
+
+    @staticmethod
+    def guarded(asked: list) -> Toolset:
+        def admits(f: Function, deps: str) -> bool:
+            asked.append(deps)
+            return f.name != "erase" or deps.startswith("admin")
+
+        return Toolset([add, erase], name="files").filtered(admits)
+
+    @pytest.mark.spec("4.24")
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_filters_are_asked_anew_for_each_call(self, script, listed):
+        one, asked = script(*["ok"] * 3), []
+        tools = self.guarded(asked)
+        agent = Agent(one, functions=[tools] if listed else tools)
+        for deps in ("admin", "guest", "admin 2"):
+            agent.call("?", deps=deps)
+        assert offered(one) == [["add", "erase"], ["add"], ["add", "erase"]]
+        assert asked == ["admin"] * 2 + ["guest"] * 2 + ["admin 2"] * 2
+
+    @pytest.mark.parametrize("deps", ["guest", "admin"])
+    def test_one_that_is_not_offered_is_not_run(self, script, deps):
+        one = script(call("erase", path="x"), "ok")
+        agent = Agent(one, functions=self.guarded([]), approve=lambda f: True)
+        (asked,) = agent.call("?", deps=deps).function_calls
+        assert (asked.error is None) == (deps == "admin")
+
+    def test_a_system_prompt_asks_no_filter_for_nobody(self, script):
+        one, asked = script("ok", "ok", "ok"), []
+        agent = Agent(one, system=Prompt("You are {{ who }}."), functions=self.guarded(asked))
+        dialog = agent.init_dialog(who="terse")
+        assert asked == []
+        agent.call(dialog.append(Message.of("user", "?")), deps="guest")
+        agent.call(dialog.put("?"), deps="admin")
+        agent.call(dialog.append(Message.of("user", "?")), deps="admin")
+        assert offered(one) == [["add"], ["add", "erase"], ["add", "erase"]]
+
+    @pytest.mark.spec("4.24")
+    @pytest.mark.parametrize("go_on", ["put", "append"])
+    @pytest.mark.parametrize("prompt", [None, Prompt("Do it.", output=int), Prompt("{{ x }}", parser=int)])
+    def test_a_dialog_that_goes_on_is_offered_what_its_new_caller_may_use(self, script, go_on, prompt):
+        one = script("1", "2", "3")
+        agent = Agent(one, functions=self.guarded([]))
+        options = {"x": "Do it."} if prompt and prompt.parser else {}
+        dialog = agent.call(prompt or "Do it.", deps="admin", **options).dialog
+        for deps in ("guest", "admin"):
+            more = dialog.put("more") if go_on == "put" else dialog.append(Message.of("user", "more"))
+            dialog = agent.call(more, deps=deps).dialog
+        assert offered(one) == [["add", "erase"], ["add"], ["add", "erase"]]
+
+    def test_parsers_with_arguments_keep_nothing_of_an_earlier_caller_either(self, script):
+        def split(text: str, separator: str = ",") -> list[str]:
+            return text.split(separator)
+
+        one = script("a;b", "c")
+        agent = Agent(one, functions=self.guarded([]))
+        dialog = agent.call(Prompt("?", parser=split), deps="admin", parser_args={"separator": ";"}).dialog
+        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
+        assert offered(one)[1] == ["add"]
+
+    def test_another_agent_offers_its_own(self, script):
+        one = script("1", "2")
+        dialog = Agent(one, functions=self.guarded([])).call("?", deps="admin").dialog
+        Agent(one, functions=[add]).call(dialog.append(Message.of("user", "more")))
+        assert offered(one) == [["add", "erase"], ["add"]]
+
+    def test_a_prompts_own_functions_stay_its_own(self, script):
+        one = script("1", "2")
+        agent = Agent(one, functions=self.guarded([]), output=str)
+        dialog = agent.call(Prompt("?", functions=[erase], output=int), deps="guest").dialog
+        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
+        assert offered(one) == [["erase"], ["erase"]]
+
+    def test_a_restored_call_is_offered_what_its_deps_may_use(self, script):
+        agent = Agent(script(), functions=self.guarded([]))
+        one = agent.seed("?", deps="admin")
+        restored = agent.restore(snapshot(one), deps="guest")
+        assert [f.name for f in restored.prompt.offers] == ["add"]
+
+    @pytest.mark.spec("4.24")
+    def test_shares_are_of_calls(self, script):
+        one = script(*["ok"] * 4)
+        old, new = [Function(name="find", version=v, call=lambda: 1) for v in "12"]
+        points = iter([0.0, 0.95, 0.5, 0.89])
+        tools = Toolset([old, new]).route("find", {"1": 0.9, "2": 0.1}, lambda: next(points))
+        agent = Agent(one, system=Prompt("You search."), functions=tools)
+        for _ in range(4):
+            agent.call("?")
+        assert [r.functions[0].version for r in one.requests] == ["1", "2", "1", "1"]
+
+    def test_calls_at_once_do_not_mix_up_their_functions(self, script):
+        agent = Agent(script(), functions=self.guarded([]))
+        ones = [agent.seed("?", deps=deps) for deps in ("admin", "guest", "admin")]
+        assert [[f.name for f in one.prompt.offers] for one in ones] == [["add", "erase"], ["add"], ["add", "erase"]]
+
+
+class TestNested:
+    """An agent is a function of another."""
+
+    @pytest.mark.spec("1.21")
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_recursion_is_bounded_and_told_one_level_up(self, way):
+        """0 -> 1 -> 2 are allowed with three levels; the fourth is an error of the third's function."""
+        asked: list[int] = []
+
+        def model(request):
+            """Goes deeper once, and says then what came of it."""
+            last = request.messages[-1]
+            if last.role == "user":
+                asked.append(1)
+                return call("deeper", task="go on")
+            return last.text[:200]
+
+        one = Script(*[model] * 6)
+        inner: list[Agent] = []
+
+        def deeper(context: Context, task: str) -> str:
+            """Ask yourself."""
+            return inner[0].call(task).text
+
+        async def adeeper(context: Context, task: str) -> str:
+            return (await inner[0].acall(task)).text
+
+        ask = Function.of(deeper, acall=adeeper)
+        agent = Agent(one, functions=[ask], limits=Limits(depth=3))
+        inner.append(agent)
+        result = agent.call("go") if way == "call" else asyncio.run(agent.acall("go"))
+        assert "agent calls are nested 4 deep, and limits.depth is 3" in result.output
+        assert len(asked) == 3
+        one.assert_exhausted()
+
+    @pytest.mark.spec("1.21")
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_siblings_do_not_add_up(self, way):
+        helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
+        agent = Agent(Script([call("helper", task=str(n)) for n in range(4)], *["ok"]), functions=[helper])
+        for _ in range(2):
+            one = agent.seed("go")
+            agent.run(one) if way == "call" else asyncio.run(agent.arun(one))
+            assert [f.result for f in one.record.function_calls] == ["fine"] * 4
+            agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
+
+    def test_what_the_outer_shares_the_inner_has(self):
+        @function
+        def who(context: Context) -> str:
+            """Who is asking?"""
+            return f"{context.deps} at {context.depth}"
+
+        inner = Agent(Script(call("who"), lambda r: r.messages[-1].text), functions=[who], name="inner")
+        outer = Agent(Script(call("inner", task="Who?"), "ok"), functions=[inner.as_function(description="Asks.")])
+        assert outer.call("?", deps="ada").function_calls[0].result == "ada at 1"
+
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_what_fails_inside_is_told(self, way):
+        inner = Agent(Script("no", "number"), output=int, limits=Limits(parse_retries=1), name="inner")
+        outer = Agent(Script(call("inner", task="?"), "sorry"), functions=[inner.as_function()])
+        result = outer.call("?") if way == "call" else asyncio.run(outer.acall("?"))
+        assert result.function_calls[0].error.startswith("CallFailed: unparseable")
+        assert result.output == "sorry"
+
+    def test_its_output_is_the_result(self):
+        inner = Agent(Script('{"name": "Ada", "age": 36}'), output=Person, name="person")
+        outer = Agent(Script(call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
+        (asked,) = outer.call("?").function_calls
+        assert (asked.result, asked.version) == ('{"name":"Ada","age":36}', "2")
+
+    def test_under_asyncio_it_holds_up_nobody_and_runs_beside_its_like(self):
+        async def main() -> list[str]:
+            barrier = asyncio.Barrier(3)
+
+            class Meeting(Script):
+                async def acomplete(self, request, *, timeout_s=None):
+                    async with asyncio.timeout(20):
+                        await barrier.wait()
+                    return await super().acomplete(request, timeout_s=timeout_s)
+
+            inners = [Agent(Meeting(f"said {n}"), name=f"inner{n}").as_function() for n in range(3)]
+            outer = Agent(Script([call(f"inner{n}", task="?") for n in range(3)], "ok"), functions=inners)
+            return [f.result for f in (await outer.acall("?")).function_calls]
+
+        assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
+
+    def test_cancelled_from_outside_the_inner_one_is_cancelled(self):
+        ended: list[str] = []
+
+        async def main() -> None:
+            began = asyncio.Event()
+
+            class Stuck(Script):
+                async def acomplete(self, request, *, timeout_s=None):
+                    began.set()
+                    try:
+                        await asyncio.sleep(60)
+                    finally:
+                        ended.append("inner")
+                    raise AssertionError
+
+            inner = Agent(Stuck(), name="inner").as_function()
+            task = asyncio.create_task(Agent(Script(call("inner", task="?")), functions=[inner]).acall("?"))
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        assert ended == ["inner"]
+
+    def test_its_own_hooks_are_told_of_it(self):
+        told: list[str] = []
+
+        class Hook:
+            def on_done(self, event) -> None:
+                told.append(event.result.output)
+
+        inner = Agent(Script("inside"), name="inner", hooks=[Hook()])
+        Agent(Script(call("inner", task="?"), "outside"), functions=[inner.as_function()]).call("?")
+        assert told == ["inside"]
+
+
+@pytest.mark.spec("0.13", "1.38")
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("auto", [("auto", 1), ("auto", 1)]),
+        ("required", [("required", 1), ("auto", 1)]),
+        ("add", [("add", 1), ("auto", 1)]),
+        ("none", [("auto", 0)]),
+    ],
+)
+def test_tool_choice(script, choice, expected):
+    replies = ["ok"] if choice == "none" else [call("add", a=1, b=2), "ok"]
+    one = script(*replies)
+    Agent(one, functions=[add], settings=Settings(tool_choice=choice)).call("?")
+    assert [(r.tool_choice, len(r.functions)) for r in one.requests] == expected
+
+
+@pytest.mark.spec("0.10")
+def test_functions_of_an_agent_are_used_up(script):
+    once = [Function(name=name, call=lambda: "fine", max_calls=1) for name in ("login", "fetch")]
+    one = script(call("login"), call("fetch"), "done")
+    result = Agent(one, functions=once).call("?")
+    assert result.output == "done"
+    assert offered(one) == [["login", "fetch"], ["fetch"], []]
+    assert "Call no more functions" in one.requests[2].messages[-1].text
+
+
+@pytest.mark.spec("1.8", "1.9", "1.10", "1.11", "1.23")
+@pytest.mark.parametrize(
+    ("on_loop", "replies", "seen"),
+    [("warn", 7, [3, 6]), ("tell", 7, [3, 6]), ("stop", 3, [3])],
+)
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
+    @function(repeatable=True)
+    def poll() -> str:
+        """Poll."""
+        return "not yet"
+
+    limits = Limits(rounds=None, identical_rounds=3, on_loop=on_loop)
+    agent = Agent(Script(*[call("poll")] * replies, "gave up"), functions=[poll], limits=limits)
+    events: list[object] = []
+
+    async def astream() -> None:
+        async for event in agent.astream("?"):
+            events.append(event)
+
+    with contextlib.suppress(CallFailed):
+        collect(agent.stream("?"), events) if way == "stream" else asyncio.run(astream())
+    loops = [i for i, e in enumerate(events) if isinstance(e, LoopDetected)]
+    assert [events[i] for i in loops] == [LoopDetected("poll", n, on_loop) for n in seen]
+    assert all(events[i - 1].trigger == "functions_asked" for i in loops), "before anything is run"
+    ran = sum(isinstance(e, FunctionStarted) for e in events)
+    assert ran == (2 if on_loop == "stop" else replies)
+
+
+@pytest.mark.spec("1.23")
+def test_a_loop_at_the_end_is_seen_once():
+    @function(repeatable=True)
+    def poll() -> str:
+        """Poll."""
+        return "not yet"
+
+    limits = Limits(rounds=2, identical_rounds=2, on_loop="warn")
+    agent, events = Agent(Script(*[call("poll")] * 3), functions=[poll], limits=limits), []
+    with pytest.raises(CallFailed, match="round limit"):
+        collect(agent.stream("?"), events)
+    assert sum(isinstance(e, LoopDetected) for e in events) == 1

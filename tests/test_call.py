@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from stepping import begun, fail, keys, request, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
 from fsm_agent.call import WATCHERS, AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import CallModel, Settings, Sleep
+from fsm_agent.effects import Settings, Sleep
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
-    ErrorReport,
     IllegalTrigger,
     OutcomeError,
     PromptError,
@@ -25,45 +24,25 @@ from fsm_agent.hosted_tools import WebSearch
 from fsm_agent.limits import Limits
 from fsm_agent.machine import LeanMachine
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    Injected,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
 
 
-def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:
-    call = AgentCall.seed(Dialog([Message.of("system", "You add.")]).put("17 + 25?"), prompt, limits=limits, **options)
-    call.advance("begin", Begun(at_s=100.0, id="c1"))
-    return call
-
-
-def say(call: AgentCall, *content, **facts) -> AgentCall:
-    reply = Reply.of(*content)
-    call.advance(call.effects[0].key, Replied(reply=dataclasses.replace(reply, **facts)))
-    return call
-
-
-def fail(call: AgentCall, *, retryable: bool = True, delay_s: float = 1.0, at_s: float = 100.0) -> AgentCall:
-    error = ErrorReport(kind="Overloaded", message="busy", status=529, retryable=retryable)
-    call.advance(call.effects[0].key, ModelFailed(error=error, delay_s=delay_s, at_s=at_s))
-    return call
-
-
-def keys(call: AgentCall) -> list[str]:
-    return [effect.key for effect in call.effects]
-
-
-def texts(messages) -> list[str]:
-    return [message.text for message in messages]
-
-
-def request(call: AgentCall):
-    (effect,) = call.effects
-    assert isinstance(effect, CallModel)
-    return effect.request
-
-
+@pytest.mark.spec("3.2", "3.11")
 def test_text_is_an_answer():
     call = say(begun(), "42")
     result = call.result()
@@ -74,6 +53,7 @@ def test_text_is_an_answer():
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 
+@pytest.mark.spec("0.16", "3.7", "3.12", "4.6")
 def test_a_round_of_functions_then_an_answer():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
     assert keys(call) == ["run:2.0", "run:2.1"]
@@ -86,6 +66,25 @@ def test_a_round_of_functions_then_an_answer():
     assert result.iterations == 2
 
 
+@pytest.mark.spec("4.3", "4.15")
+def test_each_step_adds_what_it_stands_for():
+    def roles() -> str:
+        return " ".join(message.role for message in call.record.dialog)
+
+    call = begun()
+    assert roles() == "system user"
+    say(call, function_call("tick"), function_call("add", a=1, b=2))
+    assert roles() == "system user assistant"
+    call.advance("run:2.1", Returned(text="3"))
+    assert roles() == "system user assistant"
+    call.advance("run:2.0", Returned(text="now"))
+    assert roles() == "system user assistant tool tool"
+    say(call, "42")
+    assert roles() == "system user assistant tool tool assistant"
+    assert call.effects == ()
+
+
+@pytest.mark.spec("0.9", "0.14")
 def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     call = say(begun(), "nonsense", function_call("tick"), finish="stop")
     assert call.state is State.TOOL_INTERRUPT
@@ -93,6 +92,7 @@ def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     assert call.record.dialog[2].text == "nonsense", "the model's real words are kept"
 
 
+@pytest.mark.spec("3.8")
 def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     call = say(say(begun(), "forty"), "forty-two")
     assert call.state is State.PARSE_EXCEPTION
@@ -103,6 +103,7 @@ def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["forty", "forty-two"]
 
 
+@pytest.mark.spec("2.32", "3.8", "4.20")
 def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
     call = begun(Limits(parse_retries=3))
     before = call.record.dialog
@@ -127,6 +128,7 @@ def test_the_branch_is_governed_by_the_exception_handler():
     assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
 
 
+@pytest.mark.spec("3.10", "4.19")
 def test_transport_failures_back_off_and_are_bounded():
     call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
     assert call.effects == (Sleep("sleep:1", 204.0),)
@@ -143,6 +145,7 @@ def test_transport_failures_back_off_and_are_bounded():
     assert len(caught.value.trace) == 6
 
 
+@pytest.mark.spec("2.32", "3.10")
 @pytest.mark.parametrize(
     ("failure", "limits"),
     [
@@ -164,6 +167,7 @@ def test_a_failure_in_the_branch_goes_back_to_the_branch():
     assert len(request(call).messages) == 4
 
 
+@pytest.mark.spec("3.18")
 def test_a_repeated_call_is_answered_without_running_it():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
     call.advance("run:2.0", Returned(text="3"))
@@ -175,6 +179,7 @@ def test_a_repeated_call_is_answered_without_running_it():
     assert "already called" in request(call).messages[-1].text
 
 
+@pytest.mark.spec("3.18")
 def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
     call.advance("run:2.0", Returned(text="disk full", is_error=True))
@@ -183,6 +188,7 @@ def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     assert keys(call) == ["run:5.0", "run:5.1"]
 
 
+@pytest.mark.spec("3.18")
 def test_two_equal_calls_of_one_reply_run_once():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))
     assert keys(call) == ["run:2.0"]
@@ -190,6 +196,7 @@ def test_two_equal_calls_of_one_reply_run_once():
     assert [m.role for m in call.record.dialog][-3:] == ["assistant", "tool", "tool"]
 
 
+@pytest.mark.spec("3.18")
 @pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true"), ('"1"', "1"), ("0", "false")])
 def test_values_that_python_calls_equal_are_other_arguments(one, other):
     def note(value: object) -> None:
@@ -202,6 +209,7 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
     assert call.state is State.TOOL_INTERRUPT
 
 
+@pytest.mark.spec("1.28", "4.29", "4.36")
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
@@ -221,11 +229,13 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
     assert_sendable(request(call).messages)
 
 
+@pytest.mark.spec("1.39", "4.36")
 def test_arguments_cut_at_the_token_limit_are_told_as_such():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
     assert "cut off at the token limit" in request(call).messages[-1].text
 
 
+@pytest.mark.spec("1.2", "3.13")
 def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
     call = begun(Limits(rounds=2))
     for n in range(2):
@@ -247,6 +257,7 @@ def test_tools_of_the_provider_are_withdrawn_with_the_functions():
     assert request(call).settings == Settings(temperature=0)
 
 
+@pytest.mark.spec("1.2", "3.13", "4.2")
 def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     call = begun(Limits(rounds=1))
     say(call, function_call("tick"))
@@ -259,6 +270,19 @@ def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     assert_sendable(call.record.dialog)
 
 
+@pytest.mark.spec("1.2", "4.2")
+@pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
+def test_at_the_round_limit_the_call_may_end(on_limit, state):
+    call = begun(Limits(rounds=2, on_limit=on_limit))
+    for n in range(2):
+        say(call, "so far", function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text=str(n)))
+    assert (call.effects, call.state, call.record.ending.reason) == ((), state, Reason.ROUND_LIMIT)
+    assert (call.outcome.iterations, call.outcome.text) == (2, "so far")
+    assert_sendable(call.record.dialog)
+
+
+@pytest.mark.spec("3.13")
 def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     call = begun(Limits(rounds=None))
     for n in range(12):
@@ -268,6 +292,7 @@ def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     assert request(begun(Limits(rounds=0))).functions == ()
 
 
+@pytest.mark.spec("1.4")
 def test_approvals_come_before_any_function_runs():
     calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
     call = say(begun(), *calls)
@@ -282,6 +307,7 @@ def test_approvals_come_before_any_function_runs():
     assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
 
 
+@pytest.mark.spec("1.4")
 def test_a_denial_of_the_only_call_closes_the_round():
     call = say(begun(), function_call("erase", path="/"))
     call.advance("ask:2.0", Denied())
@@ -289,6 +315,20 @@ def test_a_denial_of_the_only_call_closes_the_round():
     assert_sendable(request(call).messages)
 
 
+@pytest.mark.spec("1.4")
+def test_an_approver_may_give_other_arguments_and_they_are_checked():
+    call = say(begun(), function_call("erase", path="/"), function_call("erase", path="x"))
+    call.advance("ask:2.0", Modified('{"path": "tmp"}'))
+    call.advance("ask:2.1", Modified('{"file": "tmp"}'))
+    (wanted,) = call.effects
+    assert (wanted.key, wanted.call.arguments) == ("run:2.0", {"path": "tmp"})
+    call.advance("run:2.0", Returned(text="erased tmp"))
+    erased, refused = texts(call.record.dialog)[-2:]
+    assert erased == "erased tmp"
+    assert "path: Field required" in refused
+
+
+@pytest.mark.spec("4.30")
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
 def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
@@ -300,6 +340,7 @@ def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     assert texts(call.record.dialog)[-2].startswith("Not run: ")
 
 
+@pytest.mark.spec("1.39")
 def test_a_refusal_ends_the_call_and_is_not_retried():
     call = say(begun(), "", refusal="I will not.")
     with pytest.raises(CallFailed, match="refused: I will not"):
@@ -307,6 +348,7 @@ def test_a_refusal_ends_the_call_and_is_not_retried():
     assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
 
 
+@pytest.mark.spec("1.5", "1.6")
 def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     seen = []
 
@@ -325,6 +367,7 @@ def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     assert_sendable(result.dialog)
 
 
+@pytest.mark.spec("1.8", "1.10")
 def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
     call = begun(Limits(identical_rounds=3))
     for n in range(2):
@@ -335,6 +378,7 @@ def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
         call.result()
 
 
+@pytest.mark.spec("1.8")
 def test_another_round_between_resets_the_count():
     call = begun(Limits(identical_rounds=2))
     for name in ("tick", "add", "tick"):
@@ -343,6 +387,21 @@ def test_another_round_between_resets_the_count():
     assert call.state is State.CALLING
 
 
+@pytest.mark.spec("1.11")
+def test_a_model_in_a_loop_is_told_behind_every_third_round():
+    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="tell"))
+    for n in range(7):
+        say(call, function_call("tick"))
+        call.advance(call.effects[0].key, Returned(text=f"{n}"))
+    said = texts(call.record.dialog)[2:]
+    warnings = [place for place, text in enumerate(said) if "identical arguments" in text]
+    assert [said[place - 1] for place in warnings] == ["2", "5"], "behind the results of rounds 3 and 6"
+    assert [said[place].partition(".")[0] for place in warnings] == [
+        f"You have called tick with identical arguments {n} times" for n in (3, 6)
+    ]
+
+
+@pytest.mark.spec("1.21")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
 def test_nesting_is_bounded(depth, limit, ends):
     call = seeded(Limits(depth=limit), depth=depth)
@@ -350,6 +409,7 @@ def test_nesting_is_bounded(depth, limit, ends):
     assert (call.state is State.FAILED) == ends
 
 
+@pytest.mark.spec("0.13")
 def test_a_forced_choice_is_for_the_first_request_only():
     call = begun(settings=Settings(tool_choice="required"))
     assert request(call).tool_choice == "required"
@@ -359,6 +419,7 @@ def test_a_forced_choice_is_for_the_first_request_only():
     assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
 
 
+@pytest.mark.spec("1.26")
 def test_usage_counts_pruned_replies_too():
     call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
     say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
@@ -387,12 +448,24 @@ def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says
     assert call.state is State.CALLING
 
 
+@pytest.mark.spec("1.30")
 def test_a_call_that_has_ended_takes_nothing_more():
     call = say(begun(), "42")
     for key, outcome in [("", Cancelled()), ("model:1", Replied(reply=Reply.of("43")))]:
         with pytest.raises((IllegalTrigger, OutcomeError), match="it has ended"):
             call.advance(key, outcome)
     assert call.result().output == 42
+
+
+@pytest.mark.spec("1.30")
+def test_what_is_injected_between_two_steps_stands_behind_the_results():
+    call = say(begun(), function_call("tick"))
+    with pytest.raises(IllegalTrigger, match="'injected' is not possible in ToolInterrupt"):
+        call.advance("", Injected((Message.of("user", "Hurry."),)))
+    call.advance("run:2.0", Returned(text="now"))
+    call.advance("", Injected((Message.of("user", "Hurry."),)))
+    assert texts(request(call).messages)[-2:] == ["now", "Hurry."]
+    assert say(call, "42").result().output == 42
 
 
 def test_a_bug_in_the_parser_goes_through_and_changes_nothing():
@@ -418,6 +491,7 @@ def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
     assert (call.record, call.state) == (before, State.CALLING)
 
 
+@pytest.mark.spec("3.14")
 def test_handlers_are_told_the_attempt_and_the_results():
     @function
     def half(n: int) -> int:
@@ -446,6 +520,7 @@ def test_a_call_that_waits_is_no_result():
     assert caught.value.call is call
 
 
+@pytest.mark.spec("4.1")
 def test_the_record_refuses_fields_that_it_does_not_have():
     with pytest.raises(TypeError, match="a CallRecord has no turns"):
         begun().record.changed(turns=3)
@@ -533,12 +608,14 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert say(call, "42").result().output == 42
 
 
+@pytest.mark.spec("3.9")
 @pytest.mark.parametrize("wrong", [lambda text: {}["answer"], lambda text: text["answer"], lambda text: text.answer])
 def test_data_of_another_shape_is_the_models_mistake(wrong):
     call = say(begun(prompt=Prompt("x", parser=wrong)), "42")
     assert call.state is State.PARSE_EXCEPTION
 
 
+@pytest.mark.spec("1.7")
 def test_a_stop_when_that_says_something_else_is_a_mistake():
     async def stop(context: object) -> bool:
         return False

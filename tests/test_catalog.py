@@ -165,6 +165,7 @@ def test_what_is_no_models_name_is_refused_with_help(wrong: str, says: str) -> N
     assert says in str(caught.value)
 
 
+@pytest.mark.spec("2.35", "4.4", "4.17")
 def test_ones_own_provider() -> None:
     mine = Provider(name="mine-1.of_test", codec=OpenAIChat(), base_url="https://example.invalid/v1")
     register_provider(mine)

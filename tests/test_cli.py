@@ -57,6 +57,12 @@ def add(a: int, b: int) -> int:
 def remove(path: str) -> str:
     "Remove a file."
     return f"removed {path}"
+
+@function(needs_approval=True)
+def look() -> str:
+    "Say what is kept."
+    import json, pathlib
+    return json.loads(pathlib.Path("call.json").read_text())["record"]["trace"][-1]["trigger"]
 """
 
 
@@ -220,9 +226,102 @@ class TestAsk:
             assert fact in ended.stderr
 
 
+class TestResume:
+    REMOVE = ("--function", "tools_of_test:remove")
+
+    def kept(self, *arguments, name="remove", **given):
+        ended, _ = ask([asks_for(name, **given)], "?", *arguments, "--snapshot", "call.json")
+        assert ended.exit_code == 1
+        return ended
+
+    def resume(self, messages, *arguments):
+        with StubServer(messages) as stub:
+            return run("resume", "call.json", *MODEL, "--base-url", stub.base_url, *arguments), stub.requests
+
+    def test_an_approval_lets_the_call_go_on(self):
+        kept = self.kept(*self.REMOVE, "--set", "rounds=7", path="x")
+        assert "waits for approval: remove(path='x')\n" in kept.stderr
+        ended, requests = self.resume(["It is gone."], *self.REMOVE, "--approve", "--json")
+        said = json.loads(ended.stdout)
+        assert (ended.exit_code, said["output"], said["rounds"]) == (0, "It is gone.", 1)
+        assert said["usage"]["input_tokens"] == 14  # of both processes
+        assert said["states"] == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed"]
+        assert [m["role"] for m in requests[0]["messages"]] == ["user", "assistant", "tool"]
+        assert requests[0]["messages"][-1]["content"] == "removed x"
+        assert json.loads(Path("call.json").read_text())["record"]["limits"]["rounds"] == 7
+
+    def test_what_has_ended_is_only_said_again(self):
+        self.kept(*self.REMOVE, path="x")
+        self.resume(["It is gone."], *self.REMOVE, "--approve")
+        ended, requests = self.resume([], *self.REMOVE, "--approve")
+        assert (ended.exit_code, ended.stdout, requests) == (0, "It is gone.\n", [])
+        assert ended.stderr == "nothing waits for approval: the call is in Completed\n"
+
+    def test_a_denial_is_told_to_the_model(self):
+        self.kept(*self.REMOVE, path="x")
+        ended, requests = self.resume(["So be it."], *self.REMOVE, "--deny", "--reason", "Not on Sundays.")
+        assert (ended.exit_code, ended.stdout) == (0, "So be it.\n")
+        assert "ToolInterrupt → Calling (denied)" in ended.stderr
+        assert requests[0]["messages"][-1]["content"] == "The call was not allowed: Not on Sundays."
+
+    def test_what_is_asked_for_later_is_not_approved(self):
+        self.kept(*self.REMOVE, path="x")
+        ended, _ = self.resume([asks_for("remove", path="everything")], *self.REMOVE, "--approve")
+        assert ended.exit_code == 1
+        assert "waits for approval: remove(path='everything')\n" in ended.stderr
+        assert "remove → removed everything" not in ended.stderr
+        ended, requests = self.resume(["Both are gone."], *self.REMOVE, "--approve")  # it is kept, too
+        assert ended.stdout == "Both are gone.\n"
+        assert requests[0]["messages"][-1]["content"] == "removed everything"
+
+    def test_without_a_word_it_goes_on_waiting(self):
+        self.kept(*self.REMOVE, path="x")
+        before = Path("call.json").read_text()
+        ended, requests = self.resume([], *self.REMOVE)
+        assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
+        assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
+        assert Path("call.json").read_text() == before
+
+    def test_every_step_is_kept_before_the_next(self):
+        self.kept("--function", "tools_of_test:look", name="look")
+        _, requests = self.resume(["ok"], "--function", "tools_of_test:look", "--approve")
+        assert requests[0]["messages"][-1]["content"] == "approved"
+
+    def test_a_prompt_is_named_again(self, here):
+        (here / "greet.jinja").write_text("Greet {{ who }}.")
+        ended, _ = ask(["Hi."], "--prompt", "greet.jinja", "--var", "who=Ada", "--snapshot", "call.json")
+        assert ended.stdout == "Hi.\n"
+        assert self.resume([], "--prompt", "greet.jinja")[0].stdout == "Hi.\n"
+        assert "of prompt 'greet', and 'ask' was given" in self.resume([])[0].stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            (("no.json",), 1, "no snapshot can be read from 'no.json': No such file or directory"),
+            (("tools_of_test.py",), 1, "this is no snapshot of version 1"),
+            (("call.json",), 1, "waits for function(s) remove that the prompt does not have"),
+            (("call.json", "--set", "rounds=9"), 2, "the limits of a call stay as they were"),
+            (("call.json", "--approve", "--reason", "Why not?"), 2, "there is a reason only to --deny"),
+        ],
+    )
+    def test_what_cannot_be_resumed(self, arguments, code, said):
+        self.kept(*self.REMOVE, path="x")
+        ended = run("resume", *MODEL, "--base-url", "http://127.0.0.1:1/v1", *arguments)
+        assert (ended.exit_code, ended.stdout) == (code, "")
+        assert said in re.sub(r"[│\s]+", " ", ended.stderr)
+
+    def test_a_snapshot_that_cannot_be_written(self):
+        ended, _ = ask(["Hi."], "?", "--snapshot", "no/such/call.json")
+        assert (ended.exit_code, ended.stdout) == (1, "")
+        assert "no snapshot can be written to 'no/such/call.json'" in ended.stderr
+
+
 class TestDemo:
     SUM = (asks_for("add", a=17, b=25), "The answer is 42.")
-    REST = ('{"name": "Maria Silva", "age": 34, "city": "Lisbon"}', "A week has 7 days.", '{"value": 7}', "Positive")
+    REST = (
+        *('{"name": "Maria Silva", "age": 34, "city": "Lisbon"}', "A week has 7 days.", '{"value": 7}', "Positive"),
+        *(asks_for("erase", path="notes.txt"), "It is gone."),
+    )
 
     def demo(self, messages, *arguments):
         with StubServer(messages) as stub:
@@ -238,6 +337,11 @@ class TestDemo:
             "model: The answer is 42.",
             "Calling → ParseException (parse_failed: there is no int in JSON in the answer)",
             "Left out: the model gives no log probabilities.",
+            "suspended: it waits for 'ask:10.0'",
+            "notes.txt is still there",
+            "| ToolInterrupt → ToolInterrupt (approved)",
+            "| It is gone.",
+            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests, 20 tokens",
             "diagram written to run.mmd",
         ):
             assert shown in ended.stdout
@@ -247,14 +351,29 @@ class TestDemo:
         ended = self.demo(["It is 41.", *self.REST])
         assert ended.exit_code == 1
         assert "not as it should be: the model did not call add(a=17, b=25)" in ended.stdout
-        assert "fsm-agent: 1 of 4 parts failed: the model did not call add(a=17, b=25)\n" in ended.stderr
+        assert "fsm-agent: 1 of 5 parts failed: the model did not call add(a=17, b=25)\n" in ended.stderr
         assert (here / "fsm-agent-demo.mmd").exists()
 
     def test_json(self, here):
         ended = self.demo([*self.SUM, *self.REST], "--json", "--output", str(here / "out"))
         said = json.loads(ended.stdout)
-        assert (said["succeeded"], said["model"], len(said["parts"])) == (True, "openai-compatible:stub", 4)
+        assert (said["succeeded"], said["model"], len(said["parts"])) == (True, "openai-compatible:stub", 5)
+        assert said["parts"][4]["states"] == [["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed"]]
         assert all(Path(path).exists() for path in said["diagrams"])
+
+    @posix
+    def test_ctrl_c_ends_the_second_process_too(self):
+        with (
+            StubServer([*self.SUM, *self.REST]) as stub,
+            started("demo", *MODEL, "--base-url", stub.base_url) as process,
+        ):
+            found = (re.search(r"process (\d+), which runs", line) for line in iter(process.stdout.readline, ""))
+            pid = int(next(filter(None, found))[1])
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 130
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
     def test_a_model_that_cannot_be_asked(self):
         ended = run("demo", *MODEL)
@@ -496,6 +615,12 @@ class TestEmbedded:
             "Calling → ParseException (parse_failed: ",
             "ParseException → Completed (answered)",
             "labels right",
+            "suspended: it waits for 'ask:10.0'",
+            "notes.txt is still there",
+            "| ToolInterrupt → ToolInterrupt (approved)",
+            "| erase(path='notes.txt')",
+            "| Calling → Completed (answered)",
+            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests",
         ):
             assert shown in ended.stdout
         assert re.search(r"diagram written to fsm-agent-demo\.mmd\n", ended.stdout)
@@ -523,3 +648,21 @@ class TestEmbedded:
         launched = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
         ended = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         assert ended.stdout.splitlines()[: len(said)] == said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("approve", "I was told: 25.00 EUR for A-17 are on their way."),
+        ("deny", "I was told: The call was not allowed: not before Monday."),
+    ],
+)
+def test_the_example_of_two_processes_runs(here, verdict, said):
+    def example(step):
+        launched = [sys.executable, str(ROOT / "examples" / "approval.py"), step]
+        done = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        return done.stdout.splitlines()
+
+    assert example("ask") == ["suspended: the agent call waits in ToolInterrupt for 'ask:1.0'"]
+    assert said in example(verdict)
+    assert said in example(verdict)  # of a call that has ended

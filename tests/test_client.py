@@ -72,6 +72,8 @@ from fsm_agent.local_model import command_to_fetch, find_model
 from fsm_agent.messages import Message
 from fsm_agent.replies import Reply
 
+pytestmark = pytest.mark.usefixtures("over")
+
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_reply_comes(way: str) -> None:
@@ -532,7 +534,8 @@ class TestEmbedded:
 
     @pytest.mark.skipif(find_model() is None, reason=f"no local model: {command_to_fetch()}")
     @pytest.mark.skipif(not HAS_ENGINE, reason="no engine: pip install 'fsm-agent[local]'")
-    def test_the_real_one(self) -> None:
+    @pytest.mark.parametrize("over", ["fast"], indirect=True)
+    def test_the_real_one(self, over: str) -> None:
         request = Request(messages=REQUEST.messages, settings=Settings(temperature=0.0, max_tokens=3))
         with client_for("local:") as client:
             texts = {text(ask(client, way, request=request)[-1]) for way in WAYS * 2}

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.agents import Agent
-from fsm_agent.demo import TEXTS, Demo, Finding, Label, Person, Scene, add, build_demo, worked_turns, write_diagrams
+from fsm_agent.demo import TEXTS, Demo, Label, Person, add, build_demo, worked_turns, write_diagrams
+from fsm_agent.demo_items import Finding, Said, Scene
 from fsm_agent.demo_screen import DemoScreen, report, table
 from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import AuthFailed, CallFailed, ConfigError, UsageError
-from fsm_agent.events import Stepped
+from fsm_agent.events import Stepped, Suspended
 from fsm_agent.functions import result_text
 from fsm_agent.local_model import SMOLLM2
 from fsm_agent.messages import FunctionResult, Message
@@ -57,13 +58,14 @@ def played(*entries, is_embedded=False) -> tuple[list[Finding], Script]:
 class TestGood:
     def test_every_part_succeeds(self):
         findings, _ = played(*good())
-        assert [finding.problem for finding in findings] == [""] * 4
+        assert [finding.problem for finding in findings] == [""] * 5
         assert [finding.output for finding in findings[:3]] == [
             "The answer is 42.",
             Person(name="Maria Silva", age=34, city="Lisbon"),
             7,
         ]
         assert [(label.text, label.label) for label in findings[3].output] == list(TEXTS)
+        assert findings[4].note == "Left out: no other process can ask this model."
 
     def test_the_function_is_really_called(self):
         findings, script = played(*good())
@@ -110,7 +112,7 @@ class TestGood:
 
     def test_it_counts(self):
         findings, _ = played(*good())
-        assert [finding.rounds for finding in findings] == [1, 0, 0, 0]
+        assert [finding.rounds for finding in findings] == [1, 0, 0, 0, 0]
         assert findings[3].usage == Usage(input_tokens=5 * len(TEXTS))
         assert findings[0].duration_s == 0.0  # the script's clock stands still
 
@@ -146,7 +148,7 @@ class TestBad:
     def test_a_call_that_fails_is_a_problem_and_the_rest_goes_on(self):
         findings, _ = played(*good(person=["Maria"] * 4))
         assert findings[1].problem.startswith("unparseable: ")
-        assert [finding.problem for finding in findings[2:]] == ["", ""]
+        assert [finding.problem for finding in findings[2:]] == ["", "", ""]
 
     def test_wrong_labels(self):
         wrong = [judged({"positive": "negative", "negative": "positive"}[label]) for _, label in TEXTS]
@@ -195,7 +197,7 @@ class TestAgent:
         scenes = [item.title for item in items if isinstance(item, Scene)]
         findings = [item.title for item in items if isinstance(item, Finding)]
         assert scenes == findings
-        assert len(scenes) == 4
+        assert len(scenes) == 5
         steps = [f"{item.source} {item.to}" for item in items if isinstance(item, Stepped)]
         assert steps[:4] == ["Seeded Calling", "Calling ToolInterrupt", "ToolInterrupt Calling", "Calling Completed"]
 
@@ -207,6 +209,7 @@ class TestDiagrams:
         drawn = (tmp_path / "run.mmd").read_text()
         assert "ToolInterrupt" in drawn
         assert "ParseException" in drawn
+        assert "3 calls" in drawn  # those of the classification are no story
         assert write_diagrams(findings, tmp_path / "run.dot") == [tmp_path / "run.dot"]
         assert (tmp_path / "run.dot").read_text().startswith("digraph")
 
@@ -267,6 +270,21 @@ class TestShown:
         assert said.out == ""
         assert "Calling → ToolInterrupt (functions_asked)\nadd(a=17, b=25)\nadd → 42\n" in said.err
 
+    @pytest.mark.parametrize(
+        ("as_json", "said"),
+        [
+            (False, "   suspended: it waits for 'ask:1.0'\n   it is still there\n   | from [31m elsewhere\n"),
+            (True, "it is still there\n| from [31m elsewhere\n"),
+        ],
+    )
+    def test_what_a_part_says_and_quotes(self, capsys, as_json, said):
+        with Screen(steps=as_json) as screen:
+            shown = DemoScreen(screen, as_json=as_json)
+            for item in (Suspended(("ask:1.0",)), Said("it is still there"), Said("from \x1b[31m elsewhere", True)):
+                shown.show(item)
+        told = capsys.readouterr()
+        assert (told.err if as_json else told.out) == said
+
     def test_the_table_names_every_part_and_its_verdict(self, capsys):
         findings, _ = played(*good(sum=["It is 42."], labels=["Positive"]))
         with Screen() as screen:
@@ -274,13 +292,13 @@ class TestShown:
             screen.show(table(findings))
         rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
         verdicts = [row.split("│")[-2].strip() for row in rows]
-        assert list(filter(None, verdicts)) == ["failed", "ok", "ok", "left out"]
+        assert list(filter(None, verdicts)) == ["failed", "ok", "ok", "left out", "left out"]
 
     def test_the_report_is_json(self):
         findings, _ = played(*good(sum=["It is 42."]))
         said = json.loads(json.dumps(report("a model", findings, [Path("x.mmd")])))
         assert (said["model"], said["succeeded"], said["diagrams"]) == ("a model", False, ["x.mmd"])
-        assert [part["problem"] is None for part in said["parts"]] == [False, True, True, True]
+        assert [part["problem"] is None for part in said["parts"]] == [False, True, True, True, True]
         assert said["parts"][1]["output"] == {"name": "Maria Silva", "age": 34, "city": "Lisbon"}
         assert said["parts"][2]["states"] == [["Calling", "ParseException", "Completed"]]
 

@@ -155,6 +155,7 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
         "refused",
         "functions_asked [after_final]",
         "functions_asked [loop_must_stop]",
+        "functions_asked [fails_at_limit]",
         "paused [after_final]",
         "parse_failed [else]",
         "model_failed [else]",
@@ -600,3 +601,15 @@ def test_a_broken_dot_is_told_in_its_own_words(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="could not draw 'png': Format: not recognized"):
         render(lifecycle(), "png")
+
+
+def test_a_moment_that_nobody_knows_takes_no_time():
+    trace = [
+        Stepped("Seeded", "begun", "Calling", "begin", 1_700_000_000.0),
+        Stepped("Calling", "functions_asked", "ToolInterrupt", "model:0", 1_700_000_002.0),
+        Stepped("ToolInterrupt", "approved", "ToolInterrupt", "ask:1.0", 0.0),
+        Stepped("ToolInterrupt", "returned", "Calling", "run:1.0", 1_700_000_005.0),
+    ]
+    notes = {node.id: node.note for node in trace_diagram(trace).nodes}
+    assert "2.0 s" in notes["Calling"]
+    assert "3.0 s" in notes["ToolInterrupt"]

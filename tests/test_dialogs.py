@@ -38,6 +38,7 @@ class TestValue:
             [SYSTEM, Message.of("user", "c"), Message.of("assistant", "d")],
         ]
 
+    @pytest.mark.spec("3.4")
     @pytest.mark.parametrize("text", ["{", '{"a": 1}', "{{ name }}", "{% if", "{#", "", "\ud800"])
     def test_text_is_never_a_template(self, text):
         assert Dialog().put(text).tail == Message.of("user", text)
@@ -46,6 +47,7 @@ class TestValue:
         with pytest.raises(PromptError, match="the variables city, self are for a Prompt, not for the text 'Tell"):
             Dialog().put("Tell me of {{ city }}", city="Rome", **{"self": 1})
 
+    @pytest.mark.spec("3.4")
     def test_a_prompt_is_rendered_and_governs(self):
         prompt, other = Prompt("About {{ said }}"), Prompt("More")
         start = Dialog([SYSTEM])
@@ -88,6 +90,7 @@ class TestValue:
 
 
 class TestFork:
+    @pytest.mark.spec("3.29")
     def test_it_shares_everything(self):
         prompt = Prompt("x")
         dialog = Dialog([SYSTEM] * 1000).put(prompt)
@@ -103,6 +106,7 @@ class TestFork:
         assert [message.text for message in one] == ["Be terse.", "a", "b"]
         assert [message.text for message in two] == ["Be terse.", "a", "c"]
 
+    @pytest.mark.spec("3.29")
     def test_the_oldest_and_the_newest(self):
         dialog = Dialog([SYSTEM, *[Message.of("user", str(i)) for i in range(5)]])
 
@@ -118,6 +122,7 @@ class TestFork:
         assert kept(5) == "B01234"
         assert kept(9, 9) == "B01234"
 
+    @pytest.mark.spec("3.29")
     def test_a_round_is_kept_whole_or_not_at_all(self):
         dialog = Dialog([SYSTEM, asked("1.0", "1.1"), told("1.0"), told("1.1"), Message.of("assistant", "so"), SYSTEM])
         assert dialog.fork(3).messages == dialog.messages
@@ -194,6 +199,7 @@ def dialogs(text: st.SearchStrategy[str]) -> st.SearchStrategy[Dialog]:
 
 
 class TestJson:
+    @pytest.mark.spec("3.29")
     @given(dialogs(sound))
     @settings(max_examples=60, deadline=None)
     def test_round_trip(self, dialog):
@@ -228,6 +234,7 @@ class TestJson:
             "top_prompt": "greet",
         }
 
+    @pytest.mark.spec("3.29")
     def test_the_prompt_comes_back_by_its_path(self):
         prompt = Prompt("Hi", path="greet")
         document = Dialog().put(prompt).to_json()

@@ -6,16 +6,15 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from driving import DRIVERS, Driver, anyhow, by_adrive, by_arun, by_drive, by_run, by_threads, everywhere, seed, world
 from walking import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.events import (
@@ -32,57 +31,13 @@ from fsm_agent.events import (
 )
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import Approved, Cancelled, Denied, Returned
+from fsm_agent.outcomes import Approved, Cancelled, Denied, Modified, Returned
 from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.running import current_depth
+from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import Delayed, Script, ScriptError, call
-
-TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-
-
-def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
-    return AgentCall.seed(TASK, prompt, **options)
-
-
-def world(script: Script, **changes: Any) -> World:
-    return World.of(script, **changes)
-
-
-def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, threads=0, **changes), events.append)
-    return events
-
-
-def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    run(one, world(script, **changes), events.append)
-    return events
-
-
-def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    return list(drive(one, world(script, **changes)))
-
-
-def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    events: list[Any] = []
-    asyncio.run(arun(one, world(script, **changes), events.append))
-    return events
-
-
-def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
-    async def main() -> list[Any]:
-        return [event async for event in adrive(one, world(script, **changes))]
-
-    return asyncio.run(main())
-
-
-DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]
-Driver = Callable[..., list[Any]]
-everywhere = pytest.mark.parametrize("driven", DRIVERS)
 
 
 def rich_script() -> Script:
@@ -103,6 +58,7 @@ def facts(events: list[Any]) -> list[Any]:
     return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
 
 
+@pytest.mark.spec("1.25", "3.26")
 @everywhere
 def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
     script, reference = rich_script(), rich_script()
@@ -117,6 +73,7 @@ def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driv
     script.assert_exhausted()
 
 
+@pytest.mark.spec("1.24")
 @everywhere
 def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
     for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
@@ -131,6 +88,48 @@ def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     assert [e for e in events if isinstance(e, Stepped)] == list(one.record.trace)
 
 
+@everywhere
+@pytest.mark.spec("1.22", "1.23", "1.25")
+def test_deltas_and_steps_come_in_one_order(driven: Driver):
+    script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
+    events = driven(seed(), script)
+    assert "".join(e.text for e in events if isinstance(e, ArgumentsDelta)) == '{"a": 17, "b": 25}'
+    shown = []
+    for event in events:
+        match event:
+            case Stepped():
+                shown.append(f"{event.source} {event.trigger} {event.to}")
+            case TextDelta():
+                shown.append(event.text)
+            case FunctionStarted() | FunctionEnded():
+                shown.append(f"{type(event).__name__} {event.id} {event.name} {getattr(event, 'text', '')}".strip())
+            case _:
+                shown.append(type(event).__name__)
+    assert shown == [
+        "Seeded begun Calling",
+        "RequestStarted",
+        "Let",
+        " me",
+        "FunctionCallStarted",
+        "ArgumentsDelta",
+        "ReplyCompleted",
+        "Calling functions_asked ToolInterrupt",
+        "FunctionStarted 2.0 add",
+        "FunctionEnded 2.0 add 42",
+        "ToolInterrupt returned Calling",
+        "RequestStarted",
+        "forty",
+        " two",
+        "ReplyCompleted",
+        "Calling parse_failed ParseException",
+        "RequestStarted",
+        "42",
+        "ReplyCompleted",
+        "ParseException answered Completed",
+        "Done",
+    ]
+
+
 def test_run_with_and_without_a_sink_give_equal_records():
     one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
     run(one, world(rich_script(), approve=lambda f: True))
@@ -138,6 +137,7 @@ def test_run_with_and_without_a_sink_give_equal_records():
     assert one.record == other.record
 
 
+@pytest.mark.spec("1.22", "4.22")
 @everywhere
 def test_text_comes_in_pieces(driven: Driver):
     events = driven(seed(Prompt("x")), Script("It is forty two."))
@@ -148,6 +148,7 @@ def test_text_comes_in_pieces(driven: Driver):
 # Functions at once
 
 
+@pytest.mark.spec("1.3", "4.6", "4.18")
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
 def test_sixteen_plain_functions_run_at_once(driven: Driver):
     barrier = threading.Barrier(16)
@@ -163,6 +164,7 @@ def test_sixteen_plain_functions_run_at_once(driven: Driver):
     assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
 
 
+@pytest.mark.spec("1.3", "4.6")
 def test_sixteen_coroutine_functions_run_at_once():
     async def main() -> AgentCall:
         barrier = asyncio.Barrier(16)
@@ -179,6 +181,7 @@ def test_sixteen_coroutine_functions_run_at_once():
     assert len(asyncio.run(main()).record.function_calls) == 16
 
 
+@pytest.mark.spec("1.3", "4.6")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
     quick_ended = threading.Event()
@@ -210,6 +213,7 @@ def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(dr
     assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
 
 
+@pytest.mark.spec("1.3")
 def test_one_after_another_when_asked():
     log: list[str] = []
 
@@ -268,6 +272,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
 
+@pytest.mark.spec("3.17", "4.5")
 @everywhere
 def test_what_a_function_raises_is_told(driven: Driver):
     def broken() -> None:
@@ -293,6 +298,7 @@ def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_
     assert names == ["MainThread"]
 
 
+@pytest.mark.spec("1.21")
 @everywhere
 def test_functions_know_how_deep_they_are(driven: Driver):
     depths = []
@@ -318,6 +324,7 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
     assert isinstance(driven(one, script)[-1], Done)
 
 
+@pytest.mark.spec("1.4")
 @everywhere
 @pytest.mark.parametrize(
     ("verdict", "said"),
@@ -368,6 +375,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
+@pytest.mark.spec("1.12", "4.30")
 @everywhere
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -376,6 +384,7 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
@@ -385,6 +394,7 @@ def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     assert_sendable(one.record.dialog)
 
 
+@pytest.mark.spec("1.12")
 @everywhere
 def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     script = Script()
@@ -393,10 +403,11 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
 
 
+@pytest.mark.spec("1.12", "4.30")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
-    release, cancelled = threading.Event(), threading.Event()
+    release, began, cancelled = threading.Event(), threading.Event(), threading.Event()
 
     def stuck() -> None:
         """Wait for ever."""
@@ -404,6 +415,7 @@ def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driv
 
     async def astuck() -> None:
         """Wait for ever."""
+        began.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -418,7 +430,7 @@ def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driv
     release.set()
     assert one.record.ending.reason is Reason.EXPIRED
     assert_sendable(one.record.dialog)
-    assert not is_async or cancelled.wait(10)
+    assert not began.is_set() or cancelled.wait(10)
 
 
 # Letting go
@@ -610,6 +622,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         assert ran.count(1) == 1
 
 
+@pytest.mark.spec("4.30")
 @everywhere
 @pytest.mark.parametrize("at", range(1, 14))
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
@@ -676,6 +689,121 @@ def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
     events = driven(one, Script([call("erase", path=p) for p in "abc"]), approve=approve)
     assert asked == ["a", "b", "c"]
     assert events[-1] == Suspended(("ask:2.1",))
+
+
+@everywhere
+def test_nobody_is_asked_about_what_a_denial_before_has_settled(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> Any:
+        asked.append(f.name)
+        return Denied(reason="not today")
+
+    plan = Function(name="plan", call=lambda: "a plan", needs_approval=True)
+    edit = Function(name="edit", call=lambda: "edited", needs_approval=True, depends_on=("plan",))
+    one = seed(Prompt("x", functions=(plan, edit)))
+    driven(one, Script([call("plan"), call("edit")], "done"), approve=approve)
+    assert asked == ["plan"]
+    assert [f.error for f in one.record.function_calls] == [
+        "The call was not allowed: not today",
+        "edit requires plan to have succeeded first.",
+    ]
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_all_are_approved_before_any_is_run(driven: Driver):
+    log: list[str] = []
+
+    def approve(f: Any) -> Any:
+        log.append(f"approve {f.arguments['n']}")
+        return [True, Denied(reason="not this"), Modified('{"n": 20}'), Modified('{"n": "x"}')][f.arguments["n"]]
+
+    def work(n: int) -> str:
+        """Work."""
+        log.append(f"work {n}")
+        return f"worked {n}"
+
+    one = seed(Prompt("x", functions=(Function.of(work, needs_approval=True),)), limits=Limits(parallel=1))
+    driven(one, Script([call("work", n=n) for n in range(4)], "done"), approve=approve)
+    assert log == ["approve 0", "approve 1", "approve 2", "approve 3", "work 0", "work 20"]
+    told = [(m.parts[0].text.partition(":")[0], m.parts[0].is_error) for m in one.record.dialog[3:7]]
+    assert told == [
+        ("worked 0", False),
+        ("The call was not allowed", True),
+        ("worked 20", False),
+        ("The arguments of work are not valid", True),
+    ]
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: Driver):
+    ran: list[int] = []
+
+    def approve(f: Any) -> Any:
+        raise LookupError("no such user")
+
+    one = seed(Prompt("x", functions=(Function.of(ran.append, name="work", needs_approval=True),)))
+    with pytest.raises(LookupError, match="no such user"):
+        driven(one, Script(call("work", object=1)), approve=approve)
+    assert (ran, one.state) == ([], State.TOOL_INTERRUPT)
+
+
+@pytest.mark.spec("1.4")
+@anyhow
+def test_a_predicate_says_which_calls_need_approval(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool:
+        asked.append(f.arguments["path"])
+        return True
+
+    risky = Function(name="read", call=lambda path: path, needs_approval=lambda f: f.arguments["path"] == "/etc")
+    one = seed(Prompt("x", functions=(risky,)))
+    driven(one, Script([call("read", path="/tmp"), call("read", path="/etc")], "done"), approve=approve)
+    assert asked == ["/etc"]
+    assert [f.result for f in one.record.function_calls] == ["/tmp", "/etc"]
+
+
+@pytest.mark.spec("1.4", "1.30")
+@anyhow
+def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven: Driver):
+    functions = (
+        *PROMPT.functions,
+        Function(name="flaky", call=lambda: [][0], max_failures=2),
+        Function(name="once", call=lambda: "once", max_calls=1),
+    )
+    limits = Limits(rounds=3, parse_retries=1, recalls=1, identical_rounds=9)
+    prompt = Prompt("x", path="p", functions=functions, parser=parse)
+    script = Script(
+        Overloaded("busy", status=529),
+        [call("flaky"), call("once")],
+        "no number",
+        call("flaky"),
+        call("erase", path="x"),
+        "42",
+    )
+    one = seed(prompt, limits=limits)
+    driven(one, script, approve=lambda f: None)
+    before = one.record
+    assert (before.rounds, before.recalls, before.parse_errors, before.turn) == (2, 1, 1, 5)
+    again = restore(snapshot(one), prompt)
+    assert again.record == before
+    assert [e.key for e in again.effects] == ["ask:7.0"]
+    again.advance("ask:7.0", Approved())
+    driven(again, script)
+    assert again.result().output == 42
+    assert (again.record.rounds, again.record.recalls, again.record.parse_errors) == (3, 1, 1)
+    assert [[f.name for f in r.functions if f.name in ("flaky", "once")] for r in script.requests] == [
+        ["flaky", "once"],
+        ["flaky", "once"],
+        ["flaky"],
+        ["flaky"],
+        [],
+        [],
+    ]
+    assert script.requests[-1].functions == ()
 
 
 def test_the_deadline_ends_the_wait_for_an_approver():

@@ -70,6 +70,7 @@ class TestOutcomes:
 
 
 class TestSettings:
+    @pytest.mark.spec("0.5")
     def test_override(self):
         settings = Settings(temperature=0.0, stop=("END",))
         changed = settings.override({"temperature": 1.0, "seed": 5})

@@ -24,6 +24,15 @@ class TestKeys:
             client.close()
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
+    def test_a_new_one_is_used_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with FaultServer(WHOLE) as server, FaultServer(WHOLE) as other, client_for("openai-chat:m") as client:
+            for at, key in ((server, KEY), (server, KEY[::-1]), (other, KEY)):
+                monkeypatch.setenv("OPENAI_BASE_URL", at.base_url)
+                monkeypatch.setenv("OPENAI_API_KEY", key)
+                client.complete(REQUEST)
+        assert [seen.headers["authorization"][7:] for seen in server.requests] == [KEY, KEY[::-1]]
+        assert len(other.requests) == 1
+
     def test_the_caller_wins_over_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/no")

@@ -112,6 +112,7 @@ KINDS: list[tuple[int, dict[str, Any], type[ProviderError], bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.spec("0.8", "1.35")
 @pytest.mark.parametrize(("status", "error", "kind", "retryable"), KINDS)
 def test_failures_have_their_kind(status: int, error: dict[str, Any], kind: type, retryable: bool) -> None:
     found = failed(status, {"error": error})
@@ -143,6 +144,7 @@ def test_error_inside_a_reply_is_judged_by_what_it_says(
     assert code is None or error.code == code
 
 
+@pytest.mark.spec("0.8", "2.38")
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -241,6 +243,7 @@ def test_messages_are_bounded() -> None:
     assert len(unreadable("no", {}, b"x" * 100_000).message) < 300
 
 
+@pytest.mark.spec("0.8")
 def test_unreadable_shows_how_the_body_begins() -> None:
     error = unreadable("the reply is no JSON", {"x-request-id": "a"}, b"<html><title>Sign in</title>")
     assert str(error) == "the reply is no JSON: 'Sign in' [status=200, request_id=a]"

@@ -76,6 +76,7 @@ def agent_of(provider: str, server: FaultServer) -> Agent:
     return Agent(client_for(f"{provider}:some-model", base_url=f"{server.base_url}", api_key=KEY), world=world)
 
 
+@pytest.mark.spec("0.8")
 @pytest.mark.parametrize("provider", REPLIES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
@@ -92,6 +93,7 @@ def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
         agent.client.close()
 
 
+@pytest.mark.spec("3.10", "4.19")
 @pytest.mark.parametrize("provider", REPLIES)
 @pytest.mark.parametrize("fault", [name for name, (_, _, requests, _) in FAULTS.items() if requests > 1])
 def test_a_server_that_fails_once(provider: str, fault: str) -> None:

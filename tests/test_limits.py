@@ -8,6 +8,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.limits import Limits, is_within
 
 
+@pytest.mark.spec("1.1")
 def test_the_defaults():
     limits = Limits()
     assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
@@ -21,6 +22,7 @@ def test_nonsense_is_named(name, value):
         Limits(**{name: value})
 
 
+@pytest.mark.spec("1.8")
 def test_a_loop_takes_two():
     with pytest.raises(UsageError, match="identical_rounds is 1: 2 or more"):
         Limits(identical_rounds=1)

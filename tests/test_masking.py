@@ -37,6 +37,7 @@ def test_a_token_has_four_characters(text, tokens):
 
 
 class TestMasking:
+    @pytest.mark.spec("1.1", "1.17")
     def test_the_defaults(self):
         assert Masking() == Masking(keep_rounds=2, min_tokens=500)
 

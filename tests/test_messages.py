@@ -35,6 +35,7 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 
 
 class TestImage:
+    @pytest.mark.spec("2.53")
     @pytest.mark.parametrize(
         ("data", "media_type"),
         [
@@ -58,11 +59,13 @@ class TestImage:
         assert expected.data_url() == data_url(data, media_type)
         assert Image.of(expected.data_url()) == expected
 
+    @pytest.mark.spec("2.53")
     @pytest.mark.parametrize("url", ["https://example.com/a.png?b=c", "HTTP://EXAMPLE.COM/A"])
     def test_a_url_is_kept(self, url: str) -> None:
         assert Image.of(url) == Image(url=url)
         assert Image.of(url).data_url() == url
 
+    @pytest.mark.spec("2.53")
     @pytest.mark.parametrize(
         ("source", "problem"),
         [
@@ -266,6 +269,7 @@ class TestFunctionCall:
     def test_arguments_never_raise(self, arguments_json: str) -> None:
         assert isinstance(FunctionCall(name="f", arguments_json=arguments_json).arguments, dict)
 
+    @pytest.mark.spec("3.17")
     def test_settled_and_succeeded(self) -> None:
         asked = FunctionCall(name="f", arguments_json="{}")
         returned = dataclasses.replace(asked, result="")
@@ -276,6 +280,7 @@ class TestFunctionCall:
 
 
 class TestMessage:
+    @pytest.mark.spec("0.2")
     def test_of_takes_texts_and_parts_in_order(self) -> None:
         call = FunctionCall(name="f", arguments_json="{}")
         message = Message.of("assistant", "a", call, Reasoning(text="hm"), Text("b"), Reasoning(text="!"))

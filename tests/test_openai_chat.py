@@ -56,6 +56,7 @@ def entries(*messages: Message, **profile: Any) -> list[Any]:
     return said
 
 
+@pytest.mark.spec("0.1", "3.6")
 def test_shortest_request() -> None:
     assert encoded() == {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
     assert CODEC.path("m1", stream=True) == "/chat/completions"
@@ -63,12 +64,14 @@ def test_shortest_request() -> None:
     assert CODEC.headers(None) == {}
 
 
+@pytest.mark.spec("0.2")
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_system_message_has_the_role_of_the_model(role: Literal["system", "developer", "user"]) -> None:
     system = Message.of("system", "Be ", "terse.")
     assert entries(system, USER, system_role=role)[0] == {"role": role, "content": "Be terse."}
 
 
+@pytest.mark.spec("0.2")
 @pytest.mark.parametrize(
     ("parts", "content"),
     [
@@ -104,6 +107,7 @@ CALLS = (
 )
 
 
+@pytest.mark.spec("0.15", "3.7")
 def test_calls_and_results_have_one_id() -> None:
     results = [
         FunctionResult(id="3.0", name="add", text="2", provider_id="call_x"),
@@ -182,11 +186,13 @@ def test_reasoning_content_is_there_beside_calls_even_when_empty() -> None:
     assert said["reasoning_content"] == ""
 
 
+@pytest.mark.spec("0.4")
 def test_without_functions_there_is_no_key_for_them() -> None:
     body = encoded(tool_choice="required")
     assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
 
 
+@pytest.mark.spec("0.4", "3.16")
 def test_functions_are_strict_only_where_they_can_be() -> None:
     first, second = encoded(functions=(ADD, WAIT))["tools"]
     assert first == {
@@ -211,6 +217,7 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
     assert "description" not in bare["function"]
 
 
+@pytest.mark.spec("0.13", "1.38")
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
@@ -237,6 +244,7 @@ def test_choice_of_an_unknown_function_is_refused() -> None:
         encoded(functions=(ADD, WAIT), tool_choice="subtract")
 
 
+@pytest.mark.spec("0.3")
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["response_format"]
     assert form["type"] == "json_schema"
@@ -256,6 +264,7 @@ def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
     assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
 
 
+@pytest.mark.spec("2.30")
 @pytest.mark.parametrize(
     ("messages", "begins", "kind"),
     [
@@ -286,6 +295,7 @@ def test_schema_beside_functions_is_told_in_words_where_the_wire_takes_only_one(
     assert {"response_format", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
 
 
+@pytest.mark.spec("0.5")
 def test_settings_have_their_names() -> None:
     settings = Settings(
         temperature=0.0,

@@ -106,6 +106,7 @@ def test_reply_has_what_the_completion_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body).message == reply.message
 
 
+@pytest.mark.spec("1.39")
 @pytest.mark.parametrize(
     ("word", "finish"),
     [
@@ -162,6 +163,7 @@ USAGES = {
 }
 
 
+@pytest.mark.spec("1.37")
 @pytest.mark.parametrize("name", USAGES)
 def test_usage_is_read_in_every_spelling(name: str) -> None:
     raw, usage = USAGES[name]
@@ -200,6 +202,7 @@ def test_refusal_is_no_text() -> None:
     assert whole(completion({"content": "hi", "refusal": ""})).refusal is None
 
 
+@pytest.mark.spec("1.22", "4.22")
 def test_deltas_come_as_the_stream_does() -> None:
     body = stream(
         {"role": "assistant", "content": ""},

@@ -102,6 +102,7 @@ def test_reply_has_what_the_response_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body(said("hi"))).message == reply.message
 
 
+@pytest.mark.spec("1.39")
 @pytest.mark.parametrize(
     ("status", "reason", "finish", "raw"),
     [
@@ -126,6 +127,7 @@ def test_finish_is_one_vocabulary(status: Any, reason: Any, finish: Any, raw: An
         assert streamed(sse(ended))[0].finish_raw == raw
 
 
+@pytest.mark.spec("0.9")
 @pytest.mark.parametrize(
     ("item", "status", "finish"),
     [
@@ -238,6 +240,7 @@ DELTAS = [
 ]
 
 
+@pytest.mark.spec("1.22", "4.22")
 def test_deltas_come_as_the_stream_does() -> None:
     reply, deltas = streamed(stream(*EVENTS, output=ITEMS))
     assert deltas == DELTAS

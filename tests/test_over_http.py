@@ -62,6 +62,7 @@ def by_astream(agent: Agent) -> Any:
     return asyncio.run(main())
 
 
+@pytest.mark.spec("0.15", "3.7", "4.4", "4.22")
 @pytest.mark.parametrize("called", [by_call, by_acall, by_stream, by_astream])
 def test_one_conversation_however_it_is_driven(called):
     with StubServer(SAID) as server, agent_of(server) as agent, StubServer(SAID) as other, agent_of(other) as reference:
@@ -93,6 +94,7 @@ def test_calls_are_told_apart_whatever_ids_they_came_with(called, id):
     assert [answered[one] for one in asked] == ["3", "7", "11"]
 
 
+@pytest.mark.spec("0.4", "3.13")
 def test_functions_are_withdrawn_by_leaving_out_the_key():
     with StubServer([SAID[0], "42"]) as server, agent_of(server, limits=Limits(rounds=1)) as agent:
         agent.call("17 + 25?")
@@ -101,6 +103,7 @@ def test_functions_are_withdrawn_by_leaving_out_the_key():
         assert "limit of function calls" in server.requests[1]["messages"][-1]["content"]
 
 
+@pytest.mark.spec("4.16")
 def test_an_empty_result_goes_out_as_braces_and_never_as_null():
     def nothing() -> str:
         """Say nothing."""
@@ -116,6 +119,7 @@ class Sum(BaseModel):
     total: int
 
 
+@pytest.mark.spec("0.3", "0.14")
 def test_a_typed_output_is_asked_for_natively_and_checked_here():
     with StubServer(['{"total": "many"}', '{"total": 42}']) as server, agent_of(server, output=Sum) as agent:
         assert agent.call("17 + 25?").output == Sum(total=42)
@@ -123,6 +127,7 @@ def test_a_typed_output_is_asked_for_natively_and_checked_here():
         assert "total: Input should be a valid integer" in server.requests[1]["messages"][-1]["content"]
 
 
+@pytest.mark.spec("0.8")
 def test_a_server_that_fails_for_good_is_a_named_failure():
     with StubServer([]) as server, agent_of(server, limits=Limits(recalls=1)) as agent:
         with pytest.raises(CallFailed, match="model failed: the stub has no more") as caught:

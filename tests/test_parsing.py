@@ -78,6 +78,7 @@ class TestSchema:
         assert Output(str).name == "str"
         assert not Output(str).is_wrapped
 
+    @pytest.mark.spec("0.3")
     def test_an_object_goes_as_it_is(self):
         assert Output(Review).schema == TypeAdapter(Review).json_schema()
         assert not Output(Review).is_wrapped
@@ -134,6 +135,7 @@ MEANT = Review(title='A } in ] a "string" {', stars=5)
 
 
 class TestWhereJsonStands:
+    @pytest.mark.spec("2.1")
     @pytest.mark.parametrize(
         "text",
         [
@@ -163,6 +165,7 @@ class TestWhereJsonStands:
         assert REVIEW.parse(text) == MEANT
         assert REVIEW.parse(text, is_cut=True) == MEANT
 
+    @pytest.mark.spec("2.1")
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.text(),
@@ -178,6 +181,7 @@ class TestWhereJsonStands:
         assert extract_json(text) == value
         assert Output(type(value)).parse(text) == value
 
+    @pytest.mark.spec("2.1")
     @pytest.mark.parametrize(
         ("text", "value"),
         [
@@ -283,6 +287,7 @@ class TestTypes:
 
 
 class TestMending:
+    @pytest.mark.spec("2.5")
     @pytest.mark.parametrize(
         "text",
         [
@@ -343,6 +348,7 @@ class TestMending:
         with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
             Output(Sealed).parse(json.dumps(value))
 
+    @pytest.mark.spec("2.5")
     @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
     def test_sound_json_is_never_altered(self, text):
         class Short(BaseModel):
@@ -363,6 +369,7 @@ class Sealed(BaseModel):
 
 
 class TestErrors:
+    @pytest.mark.spec("3.9")
     def test_each_field_is_told(self):
         with pytest.raises(ParseError) as caught:
             REVIEW.parse('{"stars": 9, "tags": ["a", 5]}')
@@ -428,6 +435,7 @@ class TestHostileText:
 
         assert growth(lambda size: unit * (size // len(unit)), read, 1500) < 3
 
+    @pytest.mark.spec("2.4")
     @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
     def test_a_megabyte_is_refused(self, unit):
         with pytest.raises(ParseError) as caught:

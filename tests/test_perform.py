@@ -22,11 +22,13 @@ def failed(error, attempt=1, world=None):
     return model_failed(effect, error, world or World.of(Script()))
 
 
+@pytest.mark.spec("2.38", "3.10")
 def test_the_provider_says_how_long_to_wait():
     outcome = failed(RateLimited("slow down", status=429, retry_after_s=7.5))
     assert (outcome.delay_s, outcome.error.kind, outcome.error.status) == (7.5, "RateLimited", 429)
 
 
+@pytest.mark.spec("2.38", "3.10", "4.19")
 def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
     assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
 
@@ -47,6 +49,7 @@ def test_a_start_has_a_time_and_an_id_of_its_own():
     assert abs(one.at_s - SystemClock().now()) < 60
 
 
+@pytest.mark.spec("3.17", "4.5")
 @pytest.mark.parametrize(
     ("raised", "text"),
     [(ValueError("bad"), "ValueError: bad"), (KeyError("k"), "KeyError: 'k'"), (OSError(), "OSError")],

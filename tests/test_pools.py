@@ -36,6 +36,8 @@ from fsm_agent.events import TextDelta
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.replies import Reply
 
+pytestmark = pytest.mark.usefixtures("over")
+
 
 def in_threads(number: int, function: Any) -> list[Any]:
     """What ``number`` threads return that begin together."""

@@ -28,6 +28,7 @@ def handler(prompt: Prompt, kind: str) -> Prompt:
 
 
 class TestTask:
+    @pytest.mark.spec("0.1", "0.2")
     def test_it_renders_a_users_message(self):
         prompt = Prompt('Reply like {"city": …} about {{ city }}.')
         assert prompt.render(city="{{ x }} {%") == Message.of("user", 'Reply like {"city": …} about {{ x }} {%.')
@@ -36,6 +37,7 @@ class TestTask:
     def test_any_variable_name_will_do(self):
         assert Prompt("{{ self_ }}{{ kind }}{{ template }}").render(self_=1, kind=2, template=3).text == "123"
 
+    @pytest.mark.spec("3.33")
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"needs the variable\(s\) a, b; given: c"):
             Prompt("{{ a }} {{ b }}").render(c=1)
@@ -61,6 +63,7 @@ class TestTask:
         with pytest.raises(UsageError, match="takes '\\*args'"):
             Prompt("x", functions=[lambda *args: 0])
 
+    @pytest.mark.spec("3.9")
     def test_the_output_is_parsed(self):
         prompt = Prompt("x", output=Answer)
         assert prompt.parse('{"n": 1}') == Answer(n=1)
@@ -85,6 +88,7 @@ class TestTask:
         with pytest.raises(dataclasses.FrozenInstanceError):
             prompt.path = "y"
 
+    @pytest.mark.spec("3.33")
     def test_extend(self):
         prompt = Prompt("x", path="p", functions=[look], output=Answer)
         longer = prompt.extend(path="q", output=str)
@@ -104,6 +108,7 @@ class TestHandlers:
         assert prompt.told("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
         assert "limit of function calls" in prompt.told("final", rounds=3)
 
+    @pytest.mark.spec("3.14")
     def test_templates(self):
         prompt = Prompt(
             "x",
@@ -120,6 +125,7 @@ class TestHandlers:
         assert prompt.told("exception", error_message="{{", attempt=1) == "Mend: {{"
         assert prompt.told("final", rounds=1) == "Stop."
 
+    @pytest.mark.spec("3.14")
     def test_functions(self):
         def told(**values):
             return f"{values}"
@@ -137,6 +143,7 @@ class TestHandlers:
         with pytest.raises(PromptError, match=r"on_exception of prompt 'p' returned .*: a text is right"):
             prompt.told("exception", error_message="e", attempt=1)
 
+    @pytest.mark.spec("3.15")
     @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])
     @pytest.mark.parametrize("wrap", [str, Prompt])
     def test_the_placeholder_is_needed(self, kind, needed, wrap):
@@ -171,6 +178,7 @@ class TestHandlers:
 
 
 class TestDerivedHandlers:
+    @pytest.mark.spec("3.14")
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", lambda error_message, attempt: error_message])
     def test_they_inherit(self, on_exception):
         prompt = Prompt("x", path="p", functions=[look], output=Answer, parser=str, on_exception=on_exception)
@@ -191,6 +199,7 @@ class TestDerivedHandlers:
         assert prompt.final_handler.path == "__p_final_handler"
         assert prompt.final_handler.functions == ()
 
+    @pytest.mark.spec("3.14")
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", Prompt("No: {{ error_message }}")])
     def test_they_are_derived_once_and_handle_themselves(self, kind, on_exception):

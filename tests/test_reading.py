@@ -10,13 +10,14 @@ from walking import PROMPT, asked, function_call, seeded
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages import FunctionCall, Message, Reasoning, Text
 from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept
-from fsm_agent.reading import fingerprint, read, read_reply
+from fsm_agent.reading import Stop, fingerprint, read, read_reply
 from fsm_agent.replies import Reply
 
 CALL = FunctionCall(name="add", arguments_json="{}", id="2.0", needs_approval=True)
 RECORD = seeded().record
 
 
+@pytest.mark.spec("0.9", "1.39")
 @pytest.mark.parametrize(
     ("reply", "trigger"),
     [
@@ -34,6 +35,25 @@ RECORD = seeded().record
 def test_a_reply_is_one_trigger(reply, trigger):
     stop = None if trigger != "stopped" else lambda context: "enough" in context.reply.message.text
     assert read_reply(RECORD, reply, PROMPT, stop, set())[0] == trigger
+
+
+@pytest.mark.spec("1.7")
+@pytest.mark.parametrize(
+    ("verdict", "stopped"),
+    [
+        (None, None),
+        (False, None),
+        ("", None),
+        (True, ("", None)),
+        ("why", ("why", None)),
+        (Stop(), ("", None)),
+        (Stop("why", "[1]"), ("why", "[1]")),
+    ],
+)
+def test_what_stop_when_may_say(verdict, stopped):
+    trigger, answer = read_reply(RECORD, asked(text="42"), PROMPT, lambda context: verdict, set())
+    assert trigger == ("answered" if stopped is None else "stopped")
+    assert stopped is None or (answer.reason, answer.output_json) == stopped
 
 
 @pytest.mark.parametrize(
@@ -75,6 +95,7 @@ def test_calls_get_our_ids_and_everything_else_of_the_message_stays():
     assert [f.id for f in answer.calls] == ["2.0", "2.1"]
 
 
+@pytest.mark.spec("1.8", "3.18")
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [

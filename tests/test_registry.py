@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
 import tomllib
 import traceback
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel
 
-from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Settings, build_agent
+from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
 from fsm_agent.hosted_tools import HostedMCP, WebSearch
 from fsm_agent.registry import registered_agents, scoped_registry
 
@@ -44,6 +47,7 @@ CONFIG = {
 SECRET = {"kind": "mcp", "label": "docs", "url": "ftp://hunter2", "headers": {"x-key": "hunter2"}}
 
 
+@pytest.mark.spec("2.29", "3.24", "3.27")
 def test_a_subclass_registers_itself_and_is_built(script):
     weather()
     one = script("Rain, later sun.", "Mixed.")
@@ -52,6 +56,7 @@ def test_a_subclass_registers_itself_and_is_built(script):
     assert [r.messages[0].text for r in one.requests] == ["You forecast.", "Shorten: Rain, later sun."]
 
 
+@pytest.mark.spec("0.6", "3.25")
 def test_the_configuration_reaches_the_sub_agents():
     weather()
     agents = build_agent(CONFIG).agents
@@ -67,6 +72,7 @@ def test_a_configuration_is_not_changed():
     assert repr(CONFIG) == before
 
 
+@pytest.mark.spec("3.24")
 def test_an_agent_without_a_group_is_its_own_sub_agent(script):
     class Echo(AgentBase):
         agent_type = "echo"
@@ -90,6 +96,7 @@ def test_a_kind_may_be_an_enum_member(script):
     assert build_agent({"model": "x:y"}, Kind.ECHO)("hi") == "hi"
 
 
+@pytest.mark.spec("3.24")
 def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     first = weather()
     second = weather()
@@ -103,6 +110,7 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
             def call(self, task, **kwargs): ...
 
 
+@pytest.mark.spec("3.24")
 def test_abstract_bases_stay_out():
     before = registered_agents()
 
@@ -124,6 +132,7 @@ def test_what_is_registered_in_a_scope_is_forgotten():
     assert "weather" not in registered_agents()
 
 
+@pytest.mark.spec("3.25")
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -179,6 +188,7 @@ def test_a_group_that_is_one_string_is_a_mistake():
             agent_group = "editor"
 
 
+@pytest.mark.spec("3.26")
 def test_async_agents(script):
     class Weather(AsyncAgentBase):
         agent_type = "aweather"
@@ -192,6 +202,35 @@ def test_async_agents(script):
             return await agent("Berlin?")
 
     assert asyncio.run(main()) == "Sun."
+
+
+class Next(BaseModel):
+    """What an agent hands on, and to whom."""
+
+    to: Literal["critic", "writer", "End"]
+    communicate: str
+
+
+@pytest.mark.spec("0.18", "0.19")
+def test_agents_hand_on_to_each_other_until_one_says_end(script):
+    class Office(AgentBase):
+        agent_type = "office"
+        agent_group = ("writer", "critic")
+
+        def call(self, task, **kwargs):
+            at = Next(to="writer", communicate=task)
+            while at.to != "End":
+                at = self.agents[at.to].call(Prompt("{{ text }}", output=Next), text=at.communicate).output
+            return at.communicate
+
+    def said(to: str, text: str) -> str:
+        return json.dumps({"to": to, "communicate": text})
+
+    one = script(said("critic", "Rain."), said("lawyer", "Mixed?"), said("writer", "Mixed?"), said("End", "Mixed."))
+    assert build_agent({"model": "x:y"}, "office", client=one)("Berlin?") == "Mixed."
+    asked = [request.messages[-1].text for request in one.requests]
+    assert (asked[0], asked[1], asked[3]) == ("Berlin?", "Rain.", "Mixed?")
+    assert "to: Input should be 'critic', 'writer' or 'End' (given: 'lawyer')" in asked[2]
 
 
 def test_a_checked_configuration_is_taken_as_it_is():

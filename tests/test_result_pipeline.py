@@ -209,6 +209,7 @@ def test_what_the_user_said_last(messages, text):
 
 
 class TestTruncated:
+    @pytest.mark.spec("4.9")
     def test_head_and_tail_stay(self):
         text = "a" * 100 + "b" * 100
         assert truncated(text, 100) == "a" * 35 + "\n[… 131 characters left out …]\n" + "b" * 34
@@ -220,6 +221,7 @@ class TestTruncated:
     def test_as_a_processor(self):
         assert truncate(100)("search", "x" * 101) == truncated("x" * 101, 100)
 
+    @pytest.mark.spec("4.9")
     @given(st.text(st.characters(categories=["L", "Cs"]), max_size=300), st.integers(50, 120))
     def test_it_is_never_longer_and_counts_right(self, text, max_chars):
         short = truncated(text, max_chars)
@@ -233,6 +235,7 @@ class TestTruncated:
             assert tail
             assert len(head) + int(count) + len(tail) == len(text)
 
+    @pytest.mark.spec("4.9")
     @pytest.mark.parametrize("max_chars", range(100, 104))
     @pytest.mark.parametrize("shift", [0, 1])
     def test_a_character_in_two_halves_is_not_parted(self, shift, max_chars):

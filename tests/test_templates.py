@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.errors import PromptError
-from fsm_agent.templates import render, variables
+from fsm_agent.templates import _compiled, _pieces, render, variables
 
 
 class User:
@@ -18,6 +18,7 @@ class User:
         raise LookupError("no name for it")
 
 
+@pytest.mark.spec("2.6")
 @pytest.mark.parametrize(
     ("template", "values", "text"),
     [
@@ -38,6 +39,7 @@ def test_rendering(template, values, text):
     assert render(template, values) == text
 
 
+@pytest.mark.spec("2.9")
 @pytest.mark.parametrize(
     "text", ['{"color": "#FFFFFF", "a": {"b": [1]}}', "{ %} }", "a { b", "}} %} #}", "$x ${x} %s %(x)s {x}", "C:\\n"]
 )
@@ -52,12 +54,46 @@ def test_a_value_is_never_a_template(value):
     assert render("<{{ value }}>", {"value": value}) == f"<{value}>"
 
 
+PIECES = (
+    "{{ a }}",
+    "{{b}}",
+    "{{  long_name1  }}",
+    "{",
+    "}",
+    "{{",
+    "}}",
+    "#",
+    "%",
+    "-",
+    "\n",
+    "\r\n",
+    "x",
+    "{{ a",
+    "b }}",
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
+def test_what_is_filled_in_without_jinja_is_what_jinja_makes_of_it(template):
+    if _pieces(template) is not None:
+        values = dict.fromkeys(variables(template), "{{ a }}")
+        assert render(template, values) == _compiled(template).render(values)
+
+
+@pytest.mark.parametrize("name", ["true", "none", "None", "range", "self", "loop", "not", "for"])
+def test_names_that_mean_something_else_are_left_to_jinja(name):
+    assert _pieces("{{ " + name + " }}") is None
+    assert _pieces("{{ " + name + 's }} and JSON {"a": {}}') is not None
+
+
 def test_variables():
     assert variables("{{ a }} {{ b.c }} {% for d in e %}{{ d }}{% endfor %} {{ range(3) }}") == {"a", "b", "e"}
     assert variables("plain") == set()
 
 
 class TestErrors:
+    @pytest.mark.spec("2.6")
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"'\{\{ b \}\}\{\{ a.c \}\}' needs the variable\(s\) a, b; given: x, y"):
             render("{{ b }}{{ a.c }}", {"y": 1, "x": 2})
@@ -69,6 +105,7 @@ class TestErrors:
         with pytest.raises(PromptError, match=r"cannot be rendered: .* has no attribute 'age'"):
             render(template, {"user": User()})
 
+    @pytest.mark.spec("2.6")
     @pytest.mark.parametrize(
         ("template", "line"),
         [

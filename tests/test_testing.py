@@ -16,6 +16,7 @@ from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, c
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
 
+@pytest.mark.spec("1.36", "2.34")
 def test_entries_of_every_kind():
     whole = Reply(
         message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
@@ -28,11 +29,13 @@ def test_entries_of_every_kind():
     assert script.requests == [ASKED] * 5
 
 
+@pytest.mark.spec("1.36", "2.34")
 def test_errors_are_raised():
     with pytest.raises(Overloaded, match="busy"):
         Script(Overloaded("busy")).complete(ASKED)
 
 
+@pytest.mark.spec("1.36")
 def test_a_missing_reply_is_loud():
     script = Script("one")
     script.complete(ASKED)
@@ -40,6 +43,7 @@ def test_a_missing_reply_is_loud():
         script.complete(ASKED)
 
 
+@pytest.mark.spec("1.36")
 def test_left_over_replies_are_loud():
     with pytest.raises(ScriptError, match="1 of 1 replies were never asked for: 'one'"), Script("one"):
         pass
@@ -66,6 +70,7 @@ def test_delays_are_on_its_own_clock():
     assert script.clock.sleeps == []
 
 
+@pytest.mark.spec("1.22", "1.36")
 @pytest.mark.parametrize(
     ("entry", "deltas"),
     [

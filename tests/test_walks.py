@@ -49,6 +49,7 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
     return call, journal
 
 
+@pytest.mark.spec("3.1", "3.30", "4.23")
 @pytest.mark.parametrize("seed", range(WALKS // 100))
 def test_every_walk_keeps_the_promises(seed):
     for number in range(100):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,14 +20,14 @@ MORE = Message.of("user", "More.")
 
 
 class TestKeepLastN:
-    @pytest.mark.spec("0.11")
+    @pytest.mark.spec("0.11", "4.8")
     def test_three_of_ten(self):
         dialog = Vector(CHAT)
         assert len(dialog) == 10
         assert list(KeepLastN(3)(dialog)) == [SYSTEM, TASK, *CHAT[-3:]]
         assert list(dialog) == CHAT
 
-    @pytest.mark.spec("0.11")
+    @pytest.mark.spec("0.11", "4.8")
     def test_a_round_is_sent_whole_or_not_at_all(self):
         messages = [SYSTEM, TASK, *rounds("a", "b", "c", "d")]
         assert list(KeepLastN(3)(messages)) == [SYSTEM, TASK, *messages[-2:]]
@@ -98,6 +100,15 @@ class TestTokenWindow:
         assert message_tokens(message) == tokens
 
 
+@pytest.mark.spec("4.18")
+def test_a_long_dialog_is_shortened_in_no_time():
+    messages = Vector([SYSTEM, TASK, *rounds(*["x" * 4000] * 5000)])
+    began_s = time.process_time()
+    view = applied([mask, KeepLastN(50), TokenWindow(10_000)], messages)
+    assert time.process_time() - began_s < 1.0
+    assert 2 < len(view) < 60
+
+
 @pytest.mark.parametrize("value", [0, -1, True, "3", 2.5])
 def test_nonsense_is_named(value):
     with pytest.raises(UsageError, match=rf"KeepLastN\(n={value!r}\): a whole number from 1 on"):
@@ -113,7 +124,7 @@ def mask(messages):
 WINDOWS = st.one_of(st.builds(KeepLastN, st.integers(1, 12)), st.builds(TokenWindow, st.integers(1, 3000)))
 
 
-@pytest.mark.spec("0.11", "1.17")
+@pytest.mark.spec("0.11", "1.17", "3.31", "4.8")
 @given(dialogs(), st.lists(st.one_of(WINDOWS, st.just(mask)), max_size=3))
 def test_no_view_tears_a_round(messages, processors):
     before = list(messages)
@@ -123,7 +134,7 @@ def test_no_view_tears_a_round(messages, processors):
     assert bool(view) is bool(messages)
 
 
-@pytest.mark.spec("0.11")
+@pytest.mark.spec("0.11", "4.8")
 @given(dialogs(), WINDOWS)
 def test_a_view_is_a_part_in_the_same_order(messages, window):
     numbered = [Message(role=m.role, parts=m.parts) for m in messages]  # no two are one object
@@ -139,6 +150,7 @@ def test_a_view_is_a_part_in_the_same_order(messages, window):
 
 
 class TestProcessorsOfTheUser:
+    @pytest.mark.spec("4.7")
     def test_they_are_applied_in_order(self):
         drop = lambda messages: [m for m in messages if m.role != "system"]  # noqa: E731
         assert list(applied([drop, KeepLastN(1)], CHAT)) == [TASK, CHAT[-1]]

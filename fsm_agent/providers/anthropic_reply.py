@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.citations import citations
@@ -133,7 +132,7 @@ class ReplyInBlocks:
         """
         document = self._checked(document)
         if not isinstance(document.get("content"), list):
-            raise unreadable("there is no answer in the reply", self._headers, to_json(document)[:1000])
+            raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
         self._take_message(document)
         self._end_all()
 
@@ -165,7 +164,7 @@ class ReplyInBlocks:
 
     def _checked(self, document: Any) -> dict[str, Any]:
         if not isinstance(document, dict):
-            raise unreadable("the reply is no JSON object", self._headers, to_json(document)[:1000])
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
         said = document.get("message") or document.get("detail")
         if document.get("type") == "error" or document.get("error") or isinstance(said, str):
             raise reported(document, self._headers)
@@ -262,7 +261,9 @@ class ReplyInBlocks:
         """Arguments that did not come in pieces came whole at the beginning, or there are none."""
         if block.call is not None and not block.is_whole and not block.arguments:
             given = block.data.get("input")
-            self._take_arguments(block, given if isinstance(given, str) and given else to_json(given or {}).decode())
+            self._take_arguments(
+                block, given if isinstance(given, str) and given else pydantic_core.to_json(given or {}).decode()
+            )
         block.is_whole = True
 
     def _end_all(self) -> None:
@@ -274,7 +275,7 @@ class ReplyInBlocks:
 def arguments_object(text: str) -> dict[str, Any]:
     """Arguments as the JSON object that the wire demands, whatever a model wrote."""
     try:
-        arguments = from_json(text or "{}", allow_inf_nan=False)
+        arguments = pydantic_core.from_json(text or "{}", allow_inf_nan=False)
     except (ValueError, TypeError):  # the latter: half a surrogate pair
         arguments = None
     return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}

@@ -105,13 +105,16 @@ class ChunkDecoder:
         deltas: list[Delta] = []
         try:
             for event, data in events:
-                if self._is_done or not data.strip():
-                    continue
-                if data.strip() == b"[DONE]":
-                    self._is_done = True
-                elif event == "error":
+                if self._is_done:
+                    break
+                if not data.startswith(b"{"):
+                    bare = data.strip()
+                    self._is_done = bare == b"[DONE]"
+                    if self._is_done or not bare:
+                        continue
+                if event == "error":
                     raise reported(_json_or_text(data), self._headers)
-                elif (chunk := self._chunk(data, is_cut)) is not None:
+                if (chunk := self._chunk(data, is_cut)) is not None:
                     deltas += self._reply.take(chunk)
         except ProviderError as error:
             self._error = error

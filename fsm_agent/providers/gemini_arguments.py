@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from pydantic_core import to_json
+from fsm_agent.deferred import pydantic_core
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
@@ -55,7 +55,7 @@ class StreamedArguments:
 
     def json(self) -> str:
         """All that has come, as JSON."""
-        return to_json(_joined(self.value)).decode()
+        return pydantic_core.to_json(_joined(self.value)).decode()
 
 
 def _steps(path: Any) -> list[str | int]:

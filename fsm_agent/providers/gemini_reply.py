@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic_core import to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.citations import cited, grounding
@@ -118,7 +117,7 @@ class ReplyInParts:
         if not isinstance(document, dict):
             if isinstance(document, list) and document and isinstance(document[0], dict):
                 raise reported(document, self._headers)
-            raise unreadable("the reply is no JSON object", self._headers, to_json(document)[:1000])
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
             raise reported(document, self._headers)
@@ -229,7 +228,9 @@ class ReplyInParts:
         pieces = said.get("partialArgs")
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict) or not call.args.put(piece):
-                raise unreadable("a piece of a function call's arguments has no place", self._headers, to_json(piece))
+                raise unreadable(
+                    "a piece of a function call's arguments has no place", self._headers, pydantic_core.to_json(piece)
+                )
         if said.get("willContinue") is not True:
             self._close_call()
 

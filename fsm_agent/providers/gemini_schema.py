@@ -7,8 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from pydantic_core import to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import UsageError
 
 # What `responseJsonSchema` and `parametersJsonSchema` know: https://ai.google.dev/api/generate-content (2026-11).
@@ -283,4 +282,4 @@ def _telling(said: Schema, told: list[str]) -> Schema:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value).decode()
+    return value if isinstance(value, str) else pydantic_core.to_json(value).decode()

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic_core import from_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -232,7 +231,7 @@ def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, An
 def _arguments(text: str) -> str:
     """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
-        arguments = from_json(text or "{}")
+        arguments = pydantic_core.from_json(text or "{}")
     except ValueError:
         arguments = None
     return (text or "{}") if isinstance(arguments, dict) else json.dumps({"invalid_arguments": text})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.citations import citations, cited
@@ -88,12 +87,14 @@ class ReplyInParts:
         if not isinstance(document, dict):
             if isinstance(document, list) and document and isinstance(document[0], dict):
                 raise reported(document, self._headers)
-            raise unreadable("the reply is no JSON object", self._headers, to_json(document)[:1000])
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
         choices = document.get("choices")
         if document.get("error") or (choices is None and _is_flat_error(document)):
             raise reported(document, self._headers)
-        self._model = self._model or _text(document.get("model"))
-        self._response_id = self._response_id or _text(document.get("id"))
+        if self._model is None:
+            self._model = _text(document.get("model"))
+        if self._response_id is None:
+            self._response_id = _text(document.get("id"))
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if document.get("usage") or "x_groq" in document:
             self._take_usage(document)
@@ -168,6 +169,12 @@ class ReplyInParts:
             self._logprobs += token_logprobs(logprobs.get("content"))
 
     def _take_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+        if len(delta) == 1 and type(content := delta.get("content")) is str and content:  # as nearly all are
+            self._say(Text, content)
+        else:
+            self._take_rich_delta(delta, is_whole)
+
+    def _take_rich_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
         details = delta.get(REASONING_DETAILS)
         if thought or details:
@@ -203,7 +210,7 @@ class ReplyInParts:
     def _take_content(self, content: Any) -> None:
         """Content that is no string: parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
         if not isinstance(content, list):
-            self._say(Text, to_json(content).decode())
+            self._say(Text, pydantic_core.to_json(content).decode())
             return
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
@@ -245,7 +252,13 @@ class ReplyInParts:
         if not isinstance(function, dict):
             function = {}
         id, name, arguments = _text(entry.get("id")), _text(function.get("name")), function.get("arguments")
-        text = arguments if isinstance(arguments, str) else "" if arguments is None else to_json(arguments).decode()
+        text = (
+            arguments
+            if isinstance(arguments, str)
+            else ""
+            if arguments is None
+            else pydantic_core.to_json(arguments).decode()
+        )
         call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
         call.id = call.id or id or ""
         call.name = call.name or name or ""
@@ -291,7 +304,7 @@ def _is_object(text: str) -> bool:
     if not text.startswith("{") or not text.endswith("}"):
         return False
     try:
-        from_json(text)
+        pydantic_core.from_json(text)
     except ValueError:
         return False
     return True

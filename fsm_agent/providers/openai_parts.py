@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
 from fsm_agent.replies import TokenLogprob
 
@@ -73,10 +72,12 @@ class CallIds:
 def arguments_object(text: str) -> str:
     """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
-        arguments = from_json(text or "{}")
+        arguments = pydantic_core.from_json(text or "{}")
     except ValueError:
         arguments = None
-    return (text or "{}") if isinstance(arguments, dict) else to_json({"invalid_arguments": text}).decode()
+    return (
+        (text or "{}") if isinstance(arguments, dict) else pydantic_core.to_json({"invalid_arguments": text}).decode()
+    )
 
 
 def told(messages: Sequence[Message], words: str) -> list[Message]:

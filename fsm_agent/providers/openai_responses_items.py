@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import (
     Document,
@@ -242,7 +241,7 @@ def entries(content: Any) -> list[dict[str, Any]]:
 
 def as_text(value: Any) -> str:
     """What a model wrote for a function: text, or JSON that somebody has parsed already."""
-    return value if isinstance(value, str) else "" if value is None else to_json(value).decode()
+    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
 def _sent_back(item: Any) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import to_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import Message
@@ -114,7 +113,7 @@ class ReplyInItems:
     def _no_object(self, document: Any) -> ProviderError:
         if isinstance(document, list) and document and isinstance(document[0], dict):
             return reported(document, self._headers)
-        return unreadable("the reply is no JSON object", self._headers, to_json(document)[:1000])
+        return unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
         """What every version of the response says; the newest counts."""

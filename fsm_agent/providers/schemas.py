@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import to_json
+from fsm_agent.deferred import pydantic_core
 
 # What OpenAI's strict mode knows (https://platform.openai.com/docs/guides/structured-outputs, "Supported
 # schemas", 2026-11; other services took the mode over with the same rules or more lenient ones).
@@ -51,7 +51,7 @@ def schema_in_words(schema: Mapping[str, Any], *, with_functions: bool = False) 
     when = "When you need no function any more, answer" if with_functions else "Answer"
     return (
         f"{when} only with JSON that matches this JSON Schema, with no code fence and no text around it:\n"
-        f"{to_json(schema).decode()}"
+        f"{pydantic_core.to_json(schema).decode()}"
     )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from pydantic_core import from_json
-
+from fsm_agent.deferred import pydantic_core
 from fsm_agent.effects import Request
 from fsm_agent.errors import BadReply
 from fsm_agent.events import Delta
@@ -150,7 +149,12 @@ class EventStream:
         lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         for line in lines:
-            self._end_line(line, events)
+            if line.startswith(b"data: ") and not self._line:  # as nearly all are
+                self._check(self._data_bytes + len(line))
+                self._data.append(line[6:])
+                self._data_bytes += len(line) - 5
+            else:
+                self._end_line(line, events)
         if rest:
             self._check(self._data_bytes + self._line_bytes + len(rest))
             self._line.append(rest)
@@ -228,10 +232,10 @@ def read_json(data: bytes) -> Any:
         ValueError: It is no JSON.
     """
     try:
-        return from_json(data)
+        return pydantic_core.from_json(data)
     except ValueError:
         try:
             mended = json.dumps(json.loads(data.decode("utf-8-sig", "replace"), strict=False), ensure_ascii=False)
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
-        return from_json(mended.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return pydantic_core.from_json(mended.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

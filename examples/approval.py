@@ -1,0 +1,48 @@
+"""A function that waits for a person, in two processes: python examples/approval.py ask, then … approve (or deny)
+
+The first process ends while the call waits; all that stays is a file, call.json.  A script stands in for the model,
+so this needs neither a key nor a network.
+"""
+
+import sys
+from pathlib import Path
+
+from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
+from fsm_agent.testing import Script, call
+
+FILE = Path("call.json")
+
+
+@function(needs_approval=True)
+def refund(order: str, amount_eur: float) -> str:
+    """Pay a customer back."""
+    return f"{amount_eur:.2f} EUR for {order} are on their way"
+
+
+def agent(*replies):
+    return Agent(Script(*replies), functions=[refund], limits=Limits(rounds=3, recalls=1))
+
+
+def ask():
+    try:
+        agent(call("refund", order="A-17", amount_eur=25)).call("Refund order A-17, please.")
+    except CallSuspended as suspended:
+        FILE.write_text(snapshot(suspended.call))
+        print(f"suspended: {suspended}")
+
+
+def resume(verdict):
+    answering = agent(lambda request: f"I was told: {request.messages[-1].parts[0].text}.")
+    waiting = answering.restore(FILE.read_text())
+    for effect in waiting.effects:
+        print(f"{effect.call.name}({effect.call.arguments_json}): {verdict.kind}")
+        waiting.advance(effect.key, verdict)
+    result = answering.run(waiting)
+    FILE.write_text(snapshot(waiting))  # whoever resumes it once more pays nothing: it has ended
+    print(result.output)
+    print(" -> ".join(["Seeded", *(str(step.to) for step in result.trace)]))
+
+
+if __name__ == "__main__":
+    steps = {"ask": ask, "approve": lambda: resume(Approved()), "deny": lambda: resume(Denied("not before Monday"))}
+    steps[sys.argv[1]]()

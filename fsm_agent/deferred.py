@@ -1,0 +1,48 @@
+"""How is a heavy library there for whoever needs it, and costs nothing to whoever does not?
+
+    if TYPE_CHECKING:
+        import jinja2
+    else:
+        jinja2 = deferred("jinja2")
+
+The module is imported when the first of its names is asked for; from then on, names cost what those of a module cost.
+For libraries only: names of this package are imported as usual.  What many modules use is deferred at the end of this
+one, and imported from it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["core_schema", "deferred", "pydantic", "pydantic_core", "pydantic_fields"]
+
+
+class Deferred:
+    """A module that is imported when it is first used; safe under threads, as imports are."""
+
+    def __init__(self, module: str) -> None:
+        self.__name__ = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"<deferred module {self.__name__!r}>"
+
+
+def deferred(module: str) -> Any:
+    """The module of this name, not imported yet."""
+    return Deferred(module)
+
+
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic.fields as pydantic_fields
+    import pydantic_core
+    import pydantic_core.core_schema as core_schema
+else:
+    pydantic, pydantic_core = deferred("pydantic"), deferred("pydantic_core")
+    pydantic_fields, core_schema = deferred("pydantic.fields"), deferred("pydantic_core.core_schema")

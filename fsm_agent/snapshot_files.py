@@ -1,0 +1,45 @@
+"""How does an agent call lie in a file between two processes?"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fsm_agent.call import AgentCall
+from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.snapshots import snapshot
+
+MAX_BYTES = 50_000_000  # of a snapshot
+
+
+def write_snapshot(call: AgentCall, path: str | os.PathLike[str]) -> None:
+    """Keep ``call`` in a file, which is either replaced whole or left as it was.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    path = Path(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".snapshot-", dir=path.parent) as directory:
+            fresh = Path(directory, path.name)
+            fresh.write_text(snapshot(call), encoding="utf-8")
+            os.replace(fresh, path)
+    except OSError as error:
+        raise UsageError(f"no snapshot can be written to {str(path)!r}: {error.strerror or error}") from error
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> bytes:
+    """What `write_snapshot` wrote, for `Agent.restore`.
+
+    Raises:
+        SnapshotError: The file cannot be read, or is larger than any snapshot.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            document = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SnapshotError(f"no snapshot can be read from {str(path)!r}: {error.strerror or error}") from error
+    if len(document) > MAX_BYTES:
+        raise SnapshotError(f"{str(path)!r} is larger than {MAX_BYTES} bytes: no snapshot is")
+    return document

@@ -1,0 +1,217 @@
+"""Is everybody told who asked to be, in order, and nobody else?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from fsm_agent import Agent, Limits, function
+from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.events import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
+from fsm_agent.hooks import check_hooks, notify
+from fsm_agent.record import State
+from fsm_agent.testing import Script, call
+
+
+class Notes:
+    """Notes what it is told."""
+
+    def __init__(self, name: str, log: list[tuple[str, Any]]) -> None:
+        self.name = name
+        self.log = log
+
+    def on_event(self, event: Event) -> None:
+        self.log.append((self.name, event))
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def by_call(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
+    agent.call(task)
+    return []
+
+
+def by_acall(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
+    asyncio.run(agent.acall(task))
+    return []
+
+
+def by_stream(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
+    return list(agent.stream(task))
+
+
+def by_astream(agent: Agent, task: Any = "17 + 25?") -> list[Any]:
+    async def main() -> list[Any]:
+        return [event async for event in agent.astream(task)]
+
+    return asyncio.run(main())
+
+
+everyway = pytest.mark.parametrize("called", [by_call, by_acall, by_stream, by_astream])
+Called = Callable[..., list[Any]]
+
+
+def script() -> Script:
+    return Script(["Let me see.", call("add", a=17, b=25)], "It is 42.")
+
+
+@pytest.mark.spec("1.23", "1.25")
+@everyway
+def test_the_golden_order_of_all_events(called: Called):
+    log: list[tuple[str, Any]] = []
+    called(Agent(script(), functions=[add], hooks=[Notes("a", log)]))
+    told = [f"{e.source} {e.trigger}" if isinstance(e, Stepped) else type(e).__name__ for _, e in log]
+    assert told == [
+        "Seeded begun",
+        "RequestStarted",
+        *["TextDelta"] * 3,
+        "FunctionCallStarted",
+        "ArgumentsDelta",
+        "ReplyCompleted",
+        "Calling functions_asked",
+        "FunctionStarted",
+        "FunctionEnded",
+        "ToolInterrupt returned",
+        "RequestStarted",
+        *["TextDelta"] * 3,
+        "ReplyCompleted",
+        "Calling answered",
+        "Done",
+    ]
+
+
+@everyway
+def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
+    log: list[tuple[str, Any]] = []
+    events = called(Agent(script(), functions=[add], hooks=[Notes("a", log), Notes("b", log)]))
+    assert [name for name, _ in log] == ["a", "b"] * (len(log) // 2)
+    assert [e for name, e in log if name == "a"] == [e for name, e in log if name == "b"]
+    if events:
+        assert events == [e for name, e in log if name == "a"]
+
+
+@everyway
+def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
+    log: list[Any] = []
+
+    class Hook:
+        def on_function_started(self, event: FunctionStarted) -> None:
+            log.append(("started", event.name, event.arguments_json))
+
+        def on_function_ended(self, event: FunctionEnded) -> None:
+            log.append(("ended", event.text, event.is_error))
+
+        def on_done(self, event: Done) -> None:
+            log.append(("done", event.result.output))
+
+        def on_event(self, event: Event) -> None:
+            log.append(type(event).__name__)
+
+    called(Agent(script(), functions=[add], hooks=[Hook()]))
+    assert [told for told in log if isinstance(told, tuple)] == [
+        ("started", "add", '{"a": 17, "b": 25}'),
+        ("ended", "42", False),
+        ("done", "It is 42."),
+    ]
+    for i, told in enumerate(log):
+        if isinstance(told, tuple):
+            assert log[i + 1].lower().endswith(told[0])
+    assert sum(told == "Done" for told in log) == 1
+
+
+@pytest.mark.spec("1.24")
+@everyway
+def test_a_call_that_failed_is_done_once_too(called: Called):
+    log: list[tuple[str, Any]] = []
+    agent = Agent(Script(call("add", a=1, b=1)), functions=[add], hooks=[Notes("a", log)], limits=Limits(rounds=0))
+    with pytest.raises(CallFailed):
+        called(agent)
+    assert [isinstance(e, Done) for _, e in log] == [False] * (len(log) - 1) + [True]
+    assert log[-1][1].result.state is State.FAILED
+
+
+@everyway
+@pytest.mark.parametrize("at", [Stepped, TextDelta, ReplyCompleted, FunctionStarted, FunctionEnded, Done])
+def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called: Called, at: type):
+    class Broken:
+        is_broken = True
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, at) and self.is_broken:
+                raise LookupError("the log is full")
+
+    def model(request: Any) -> Any:
+        return call("add", a=17, b=25) if len(request.messages) == 1 else "It is 42."
+
+    broken, ran = Broken(), []
+
+    @function
+    def add(a: int, b: int) -> int:
+        """Add."""
+        ran.append(a)
+        return a + b
+
+    agent = Agent(Script(model, model, model), functions=[add], hooks=[broken])
+    one = agent.seed("17 + 25?")
+    drivers = {by_call: agent.run, by_acall: lambda one: asyncio.run(agent.arun(one))}
+    with pytest.raises(LookupError, match="the log is full"):
+        drivers.get(called, lambda one: called(agent, one))(one)
+    broken.is_broken = False
+    assert agent.run(one).output == "It is 42."
+    assert ran == [17], "nothing is done twice"
+
+
+def test_a_sink_is_told_behind_the_hooks():
+    log: list[tuple[str, Any]] = []
+    agent = Agent(Script("hi"), hooks=[Notes("hook", log)])
+    agent.run(agent.seed("?"), lambda event: log.append(("sink", event)))
+    assert [name for name, _ in log] == ["hook", "sink"] * (len(log) // 2)
+
+
+@pytest.mark.parametrize("event", get_args(Event))
+def test_there_is_a_method_for_every_event(event: type):
+    name = "".join([f"_{letter.lower()}" if letter.isupper() else letter for letter in event.__name__])
+    told: list[Any] = []
+    hook = type("Hook", (), {f"on{name}": lambda self, event: told.append(event)})()
+    check_hooks([hook])
+    made = object.__new__(event)
+    notify([hook], made)
+    assert len(told) == 1
+    assert told[0] is made
+
+
+def test_an_event_of_another_kind_is_told_to_on_event_once():
+    log: list[tuple[str, Any]] = []
+    notify([Notes("a", log)], "news")
+    assert log == [("a", "news")]
+
+
+def test_what_would_never_be_called_is_refused():
+    class Typo:
+        def on_functon_ended(self, event: Any) -> None: ...
+
+    class Other:
+        def ended(self, event: Any) -> None: ...
+
+    with pytest.raises(UsageError, match=r"has 'on_functon_ended', and no event is called so.*'on_function_ended'"):
+        Agent(Script(), hooks=[Typo()])
+    with pytest.raises(UsageError, match="has no method of an event, such as 'on_request_started'"):
+        Agent(Script(), hooks=[Other()])
+    with pytest.raises(UsageError, match="has no method of an event"):
+        check_hooks([print])
+
+
+def test_a_field_is_no_method():
+    class Hook:
+        on_the_side = 3
+
+        def on_done(self, event: Any) -> None: ...
+
+    check_hooks([Hook()])

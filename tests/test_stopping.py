@@ -1,0 +1,224 @@
+"""Does a call end when it shall, with the reason, and not before?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from stepping import begun, returned, say
+from walking import assert_sendable, function_call
+
+from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
+from fsm_agent.errors import UsageError
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.reading import Stop, StopContext
+from fsm_agent.record import Reason, State
+from fsm_agent.replies import Reply, Usage
+from fsm_agent.stopping import any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
+from fsm_agent.testing import Script, call
+
+CALLS = (function_call("add", a=1, b=2),)
+
+
+def context(*content: Any, calls_so_far: int = 0, **usage: Any) -> StopContext:
+    return StopContext(1, Reply.of(*content), Usage(**usage), calls_so_far, ())
+
+
+@pytest.mark.spec("1.6")
+def test_what_a_condition_sees_over_three_replies():
+    seen: list[StopContext] = []
+    one = begun(Limits(rounds=None), stop_when=lambda context: seen.append(context))
+    say(one, function_call("add", a=1, b=2), function_call("tick"), usage=Usage(input_tokens=5, output_tokens=1))
+    returned(returned(one, "3"), "noon")
+    say(one, function_call("add", a=3, b=4), usage=Usage(input_tokens=7, output_tokens=2))
+    returned(one, "7")
+    say(one, "42", usage=Usage(input_tokens=11, output_tokens=4))
+    assert [c.iteration for c in seen] == [1, 2, 3]
+    assert [[f.name for f in c.reply.message.function_calls] for c in seen] == [["add", "tick"], ["add"], []]
+    assert [(c.usage.input_tokens, c.usage.output_tokens) for c in seen] == [(5, 1), (12, 3), (23, 7)]
+    assert [c.function_calls for c in seen] == [0, 2, 3]
+    assert [[(f.name, f.result) for f in c.last_results] for c in seen] == [
+        [],
+        [("add", "3"), ("tick", "noon")],
+        [("add", "7")],
+    ]
+    assert one.result().output == 42
+
+
+@pytest.mark.spec("1.7")
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (None, None),
+        (False, None),
+        ("", None),
+        (True, ""),
+        ("enough", "enough"),
+        (Stop(), ""),
+        (Stop("enough"), "enough"),
+        (Stop("enough", '{"a": 1}'), "enough"),
+    ],
+)
+def test_verdicts(verdict: Any, reason: str | None):
+    one = say(begun(stop_when=lambda context: verdict), "42")
+    if reason is None:
+        assert one.result().output == 42
+    else:
+        ending = one.result().ending
+        assert (ending.reason, ending.detail) == (Reason.STOPPED, reason)
+        assert one.output == ({"a": 1} if isinstance(verdict, Stop) and verdict.output_json else None)
+
+
+@pytest.mark.spec("1.5", "1.27")
+def test_a_call_is_stopped_before_its_functions_and_even_at_the_last_reply():
+    ran: list[int] = []
+
+    @function
+    def work(n: int) -> None:
+        """Work."""
+        ran.append(n)
+
+    def enough(context: StopContext) -> bool:
+        return context.iteration == 2
+
+    script = Script(call("work", n=1), ["so far", call("work", n=2), call("nosuch")])
+    result = Agent(script, functions=[work], stop_when=enough, limits=Limits(rounds=1)).call("?")
+    assert (result.state, result.ending.reason, ran) == (State.COMPLETED, Reason.STOPPED, [1])
+    assert (result.text, [f.name for f in result.message.function_calls]) == ("so far", ["work", "nosuch"])
+    assert [m.text for m in result.dialog][-2:] == [
+        "Not run: the call was stopped.",
+        "There is no function 'nosuch'. There are: work.",
+    ]
+    assert_sendable(result.dialog.messages)
+
+
+class Answer(BaseModel):
+    city: str
+    sure: bool = True
+
+
+@function
+def respond(city: str, sure: bool = True) -> str:
+    """Give the answer."""
+    raise AssertionError("it is not run")
+
+
+@function
+def look() -> str:
+    """Look."""
+    return "Rome"
+
+
+@pytest.mark.spec("4.35", "1.5")
+class TestStopOn:
+    def test_its_arguments_are_the_output(self):
+        script = Script(call("look"), call("respond", city="Rome", sure=False))
+        agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"), output=Answer)
+        result = agent.call("Where?")
+        assert result.output == {"city": "Rome", "sure": False}
+        assert (result.ending.reason, result.ending.detail) == (Reason.STOPPED, "respond was called")
+
+    def test_the_output_survives_a_snapshot(self):
+        agent = Agent(Script(call("respond", city="Rome")), functions=[respond], stop_when=stop_on("respond"))
+        one = agent.call("Where?").call
+        assert restore(snapshot(one), one.prompt).output == {"city": "Rome"}
+
+    def test_one_among_others_is_enough(self):
+        script = Script([call("look"), call("respond", city="Oslo"), call("respond", city="Rome")])
+        agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"))
+        assert agent.call("Where?").output == {"city": "Oslo"}
+
+    def test_without_arguments(self):
+        one = say(begun(stop_when=stop_on("tick")), FunctionCall(name="tick", arguments_json=""))
+        assert (one.state, one.output) == (State.COMPLETED, {})
+
+    @pytest.mark.spec("4.36")
+    @pytest.mark.parametrize("broken", ['{"city": "Ro', "nonsense", "[1]"])
+    def test_arguments_that_are_none_are_told_to_the_model(self, broken: str):
+        script = Script(FunctionCall(name="respond", arguments_json=broken), call("respond", city="Rome"))
+        agent = Agent(script, functions=[respond], stop_when=stop_on("respond"))
+        result = agent.call("Where?")
+        assert result.output == {"city": "Rome"}
+        assert "The arguments of respond are not valid" in script.requests[1].messages[-1].text
+
+    def test_an_answer_in_words_is_an_answer(self):
+        agent = Agent(Script("Rome"), functions=[respond], stop_when=stop_on("respond"))
+        assert agent.call("Where?").output == "Rome"
+
+
+class TestBudgets:
+    @pytest.mark.spec("4.34")
+    @pytest.mark.parametrize(("so_far", "asked", "stops"), [(0, 2, False), (1, 2, True), (2, 1, True), (9, 0, False)])
+    def test_function_calls(self, so_far: int, asked: int, stops: bool):
+        said = max_function_calls(2)(context("so", *CALLS * asked, calls_so_far=so_far))
+        assert said == ("more than 2 function calls" if stops else None)
+
+    @pytest.mark.spec("4.34")
+    def test_no_function_is_run_beyond_the_cap(self):
+        ran: list[int] = []
+
+        @function
+        def work(n: int) -> None:
+            """Work."""
+            ran.append(n)
+
+        script = Script(call("work", n=1), [call("work", n=2), call("work", n=3)], call("work", n=4))
+        agent = Agent(script, functions=[work], stop_when=max_function_calls(3))
+        assert agent.call("?").ending.detail == "more than 3 function calls"
+        assert sorted(ran) == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("usage", "content", "stops"),
+        [
+            ({"input_tokens": 60, "output_tokens": 40}, CALLS, False),
+            ({"input_tokens": 61, "output_tokens": 40}, CALLS, True),
+            ({"input_tokens": 999}, ("an answer",), False),
+            ({}, CALLS, False),
+        ],
+    )
+    def test_tokens(self, usage: Any, content: Any, stops: bool):
+        assert max_tokens(100)(context(*content, **usage)) == ("101 tokens are more than 100" if stops else None)
+
+    @pytest.mark.parametrize(
+        ("usage", "prices", "said"),
+        [
+            ({"input_tokens": 1_000_000}, {}, None),
+            ({"input_tokens": 1_000_001}, {}, "$2.0000 are more than $2"),
+            ({"output_tokens": 300_000}, {}, "$3.0000 are more than $2"),
+            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {}, "$4.0000 are more than $2"),
+            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_usd": 0.2}, None),
+            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_usd": 0.0}, None),
+            (
+                {"input_tokens": 500_000, "cache_write_tokens": 500_000},
+                {"cache_write_usd": 2.5},
+                "$2.2500 are more than $2",
+            ),
+        ],
+    )
+    def test_cost(self, usage: Any, prices: Any, said: str | None):
+        stops = max_cost_usd(2, input_usd=2, output_usd=10, **prices)
+        assert stops(context(*CALLS, **usage)) == said
+        assert stops(context("an answer", **usage)) is None
+
+    @pytest.mark.parametrize("most", [-1, True, "3", None, float("nan")])
+    def test_nonsense_is_named(self, most: Any):
+        for make in (max_function_calls, max_tokens, lambda most: max_cost_usd(most, input_usd=1, output_usd=1)):
+            with pytest.raises(UsageError, match=r"max_\w+\(.*\): a number from 0 on would be right"):
+                make(most)
+
+    def test_the_first_of_several_gives_the_reason(self):
+        stops = any_of(lambda c: None, lambda c: False, lambda c: "", lambda c: "second", lambda c: "third")
+        assert stops(context("?")) == "second"
+        assert any_of()(context("?")) is None
+        assert any_of(stop_on("add"), max_tokens(0))(context(*CALLS)) == Stop("add was called", '{"a": 1, "b": 2}')
+
+
+def test_a_pause_and_a_refusal_can_be_stopped_at_too():
+    for reply in (
+        Reply(message=Message.of("assistant", "…"), finish="pause"),
+        Reply(message=Message.of("assistant"), refusal="no"),
+    ):
+        one = begun(prompt=Prompt("x"), stop_when=lambda context: "enough")
+        say(one, *reply.message.parts, finish=reply.finish, refusal=reply.refusal)
+        assert one.record.ending.reason is Reason.STOPPED
