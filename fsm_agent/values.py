@@ -49,7 +49,7 @@ def quick(cls: type[T]) -> type[T]:
 
 
 class Memo:
-    """Has room for what somebody works out of an immutable value and keeps with it: no part of it, and not copied."""
+    """Has room for what somebody works out of an immutable value and keeps with it: not compared, shown or saved."""
 
     __slots__ = ("memo",)
 

@@ -228,5 +228,5 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
     said: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
-    said |= {name: getattr(settings, name) for name in _taken(settings, profile)}
+    said |= {name: getattr(settings, name) for name in sorted(_taken(settings, profile))}
     return {name: value for name, value in said.items() if value is not None}

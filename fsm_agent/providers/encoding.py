@@ -3,8 +3,9 @@
 A dialog grows at its end, so each request says again what the one before said.  A codec encodes a dialog message by
 message, with a `DialogEncoder` that knows what came before.  `Once` keeps with each message the JSON that it added,
 and behind which others it did so: they are told apart by identity, so nothing is ever taken from another dialog, model
-or provider.  The encoder itself stays with the newest message and goes on from there.  Nothing here holds a message or
-is held by anything else: it is gone when the messages are.
+or provider.  The encoder itself stays with the newest message and goes on from there.  A dialog that is the same only
+up to some message (a fork, a window, a result that is masked now) is fed again up to there, and written from there on.
+Nothing here holds a message or is held by anything else: it is gone when the messages are.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ class Once:
         whole: list[bytes] = []
         try:
             for message in messages:
-                if message.memo.before is not now:
+                there = message.memo
+                if there.before is not now:
                     break
-                place = message.memo
-                now = place.after
+                place, now = there, there.after
                 whole.append(place.json)
         except AttributeError:  # a message that is new
             pass
