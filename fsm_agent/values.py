@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) -> Callable[[type[T]], type[T]]:
-    """A frozen dataclass with slots: one method is compiled for it, the others are shared by all.
+    """A frozen dataclass with slots: `__init__` is compiled when it is first used, the others are shared by all.
 
     Args:
         kw_only: Its fields are given by name.
@@ -42,9 +42,23 @@ def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) ->
         }
         for name in methods.keys() - own:
             setattr(made, name, methods[name])
-        return _with_init(made, is_quick=is_quick)
+        for name in ("__init__", "_change") if is_quick else ("__init__",):
+            setattr(made, name, _Late(made, name, is_quick=is_quick))
+        return made  # type: ignore[no-any-return]
 
     return make
+
+
+class _Late:
+    """A method that is compiled when somebody asks for it."""
+
+    def __init__(self, cls: Any, name: str, *, is_quick: bool) -> None:
+        self._cls, self._name, self._is_quick = cls, name, is_quick
+
+    def __get__(self, value: Any, owner: Any) -> Any:
+        if vars(self._cls)[self._name] is self:
+            _compile(self._cls, is_quick=self._is_quick)
+        return vars(self._cls)[self._name].__get__(value, owner)
 
 
 def quick(cls: type[T]) -> type[T]:
@@ -53,11 +67,13 @@ def quick(cls: type[T]) -> type[T]:
     While it is being filled, and seen by nobody else, an instance is of a twin class that has the same layout
     and is not frozen.
     """
-    return _with_init(cls, is_quick=True)
+    _compile(cls, is_quick=True)
+    return cls
 
 
-def _with_init(cls: type[T], *, is_quick: bool) -> type[T]:
-    items: list[Any] = [*fields(cls)]  # type: ignore[arg-type]  # any dataclass
+def _compile(cls: Any, *, is_quick: bool) -> None:
+    """Give a dataclass its `__init__`, and its `_change`."""
+    items = fields(cls)
     scope: dict[str, Any] = {"cls": cls, "new": object.__new__, "put": object.__setattr__}
     parameters, filled = list[str](), list[str]()
     for item in sorted(items, key=lambda item: bool(item.kw_only)):
@@ -85,14 +101,12 @@ def _with_init(cls: type[T], *, is_quick: bool) -> type[T]:
         change = ["made = new(twin)", *copied, set_all, "made.__class__ = cls", "return made"]
         source.append(["def change(self, changes):", *change])
     exec("\n".join("\n ".join(lines) for lines in source), scope)  # made of the names of fields alone
-    made: Any = cls
     scope["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     annotations = {item.name: item.type for item in items if item.init} | {"return": None}
     scope["__init__"].__annotations__ = annotations
-    made.__init__ = scope["__init__"]
+    cls.__init__ = scope["__init__"]
     if is_quick:
-        made._change = scope["change"]
-    return cls
+        cls._change = scope["change"]
 
 
 def _comparing(cls: Any) -> dict[str, Any]:
