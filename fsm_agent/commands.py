@@ -224,7 +224,7 @@ def bench(
         with Screen(quiet=True) as screen:
             screen.show(picture(report))
         if json_file is not None:
-            json_file.write_text(_json(as_json(report)))
+            json_file.write_text(json_text(as_json(report)))
 
 
 @contextmanager

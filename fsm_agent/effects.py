@@ -8,7 +8,7 @@ a call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fsm_agent.errors import UsageError
@@ -16,12 +16,12 @@ from fsm_agent.functions import Function
 from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.parsing import Output
-from fsm_agent.values import quick
+from fsm_agent.values import frozen
 
 TEXT = Output(str)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Settings:
     """How a model shall answer.  None: as the provider does by default.
 
@@ -65,8 +65,7 @@ class Settings:
         return replace(self, **changes)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Request:
     """All that a model is asked in one request."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import Provider
 from fsm_agent.providers.wire import Profile
+from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import httpx
@@ -25,7 +26,7 @@ MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of 
 _SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Endpoint:
     """Where and as whom to ask, at this moment."""
 
@@ -65,7 +66,7 @@ class Endpoint:
         return httpx.URL(f"{base}{own_path}?{query}" if query else f"{base}{own_path}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Access:
     """What a caller said of how to reach a model; the rest is looked up for each request.
 

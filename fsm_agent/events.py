@@ -6,32 +6,28 @@ that matches on types should ignore the ones that it does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fsm_agent.messages import FunctionCall
 from fsm_agent.replies import Reply, Usage
-from fsm_agent.values import quick
+from fsm_agent.values import frozen
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class TextDelta:
     """The next piece of the reply's text."""
 
     text: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class ReasoningDelta:
     """The next piece of what the model thinks."""
 
     text: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class FunctionCallStarted:
     """The model begins to ask for a function; ``index`` counts the calls of this reply from 0."""
 
@@ -40,8 +36,7 @@ class FunctionCallStarted:
     provider_id: str | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class ArgumentsDelta:
     """The next piece of the arguments (JSON) of the call number ``index`` of this reply."""
 
@@ -52,7 +47,7 @@ class ArgumentsDelta:
 Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class RequestStarted:
     """The model is being asked: for the how many-th time in this call, and with how many messages."""
 
@@ -60,8 +55,7 @@ class RequestStarted:
     messages: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class ReplyCompleted:
     """The model's reply is complete."""
 
@@ -83,8 +77,7 @@ class ReplyCompleted:
         return self.reply.usage
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class Stepped:
     """A row of the table was taken; ``source == to`` when the call stayed where it was."""
 
@@ -99,7 +92,7 @@ class Stepped:
     served_by: str | None = None  # which of several clients answered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class LoopDetected:
     """The model asks for just the same again and again; ``action`` is what `Limits.on_loop` says of that."""
 
@@ -108,8 +101,7 @@ class LoopDetected:
     action: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class FunctionStarted:
     """A function is being run now."""
 
@@ -118,7 +110,7 @@ class FunctionStarted:
     arguments_json: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class FunctionProgress:
     """A function that is being run says how far it is; see `Context.emit`."""
 
@@ -127,8 +119,7 @@ class FunctionProgress:
     data: Any
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class FunctionEnded:
     """A function returned, raised or was let go of; ``text`` is what it said, before a `ResultPipeline`."""
 
@@ -139,7 +130,7 @@ class FunctionEnded:
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ResultProcessed:
     """The pipeline's processor changed what a function returned; tokens are estimates here and in what follows."""
 
@@ -149,7 +140,7 @@ class ResultProcessed:
     processed_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ResultExtracted:
     """The pipeline's extractor took from a long result what matters."""
 
@@ -159,7 +150,7 @@ class ResultExtracted:
     extracted_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ResultCached:
     """The pipeline's cacher keeps a long result outside the dialog, and a summary stands for it."""
 
@@ -169,7 +160,7 @@ class ResultCached:
     summary_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ObservationsMasked:
     """So many more results of functions are masked from this request on."""
 
@@ -177,15 +168,14 @@ class ObservationsMasked:
     tokens_saved: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Suspended:
     """The call waits for somebody who is not here; ``keys`` name what it waits for."""
 
     keys: tuple[str, ...]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class Done:
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
 

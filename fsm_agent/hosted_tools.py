@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, field, fields
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
+from fsm_agent.values import frozen
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
@@ -23,7 +24,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class UserLocation:
     """Roughly where the user is, so that a search finds what is near."""
 
@@ -33,7 +34,7 @@ class UserLocation:
     timezone: str | None = None  # like "Europe/Vienna"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class WebSearch:
     """Searches the web."""
 
@@ -56,14 +57,14 @@ class WebSearch:
             _is_one_of(self, "context_size", get_args(ContextSize))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CodeExecution:
     """Runs code that the model writes, in the provider's sandbox."""
 
     kind: Literal["code_execution"] = field(default="code_execution", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ComputerUse:
     """Lets the model ask for clicks, keys and screenshots of a computer.  Who calls the agent has to do them."""
 
@@ -78,7 +79,7 @@ class ComputerUse:
         _is_one_of(self, "environment", get_args(Environment))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class HostedMCP:
     """An MCP server that the provider talks to.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from fsm_agent.errors import UsageError
+from fsm_agent.values import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
 

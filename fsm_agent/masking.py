@@ -7,7 +7,7 @@ every later request: what a provider has cached of the dialog is lost only from 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 
 from fsm_agent.contexts import Context
@@ -15,6 +15,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.events import ObservationsMasked
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Message, Part
+from fsm_agent.values import frozen
 
 PLACEHOLDER = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
@@ -45,7 +46,7 @@ def context_release() -> Function:
     return Function.of(release, name="context_release", description=CONTEXT_RELEASE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Masking:
     """When the result of a function is old and large enough to be masked.
 
@@ -67,7 +68,7 @@ class Masking:
                 raise UsageError(f"masking.{item.name} is {value!r}: a whole number from {least} on would be right")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class MaskedView:
     """What a request shows of a dialog.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
-from fsm_agent.values import Memo, quick
+from fsm_agent.values import Memo, frozen
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -25,7 +25,7 @@ _TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Citation:
     """A source that a provider names for what its model said."""
 
@@ -36,8 +36,7 @@ class Citation:
     end: int | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class Text:
     """What is said in words."""
 
@@ -202,8 +201,7 @@ def _image_type(data: bytes) -> str | None:
 Attachment: TypeAlias = Annotated[Image | Document, ByKind()]
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Reasoning:
     """What a model thought before it spoke, with what its provider wants to have back."""
 
@@ -213,7 +211,7 @@ class Reasoning:
     kind: Literal["reasoning"] = field(default="reasoning", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Opaque:
     """A part that only one wire understands; it is sent back to that wire unchanged and to no other."""
 
@@ -223,8 +221,7 @@ class Opaque:
     kind: Literal["opaque"] = field(default="opaque", repr=False)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class FunctionCall:
     """A model's request to call a function and, once settled, what became of it.
 
@@ -267,8 +264,7 @@ class FunctionCall:
         return self.result is not None and not self.is_repeated
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class FunctionResult:
     """The answer to one function call; every call of a message gets exactly one."""
 
@@ -284,8 +280,7 @@ class FunctionResult:
 Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, ByKind()]
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Message(Memo):
     """One entry of a dialog: who says what.  A value: equal when its parts are, never changed."""
 

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, Literal, TypeAlias
 
 from fsm_agent.errors import ErrorReport
 from fsm_agent.kinds import ByKind
 from fsm_agent.messages import Attachment, Message
 from fsm_agent.replies import Reply
-from fsm_agent.values import quick
+from fsm_agent.values import frozen
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Begun:
     """The start of a call."""
 
@@ -25,8 +24,7 @@ class Begun:
     kind: Literal["begun"] = "begun"
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Replied:
     """The model replied; whether with an answer, a request for functions or nonsense is read later."""
 
@@ -35,8 +33,7 @@ class Replied:
     kind: Literal["replied"] = "replied"
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class ModelFailed:
     """The model did not reply."""
 
@@ -46,8 +43,7 @@ class ModelFailed:
     kind: Literal["model_failed"] = "model_failed"
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Slept:
     """The moment has come."""
 
@@ -55,7 +51,7 @@ class Slept:
     kind: Literal["slept"] = "slept"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Approved:
     """The function may be called."""
 
@@ -63,7 +59,7 @@ class Approved:
     kind: Literal["approved"] = "approved"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Modified:
     """The function may be called with these arguments instead of the model's; they are checked like those."""
 
@@ -73,7 +69,7 @@ class Modified:
     kind: Literal["modified"] = "modified"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Denied:
     """The function may not be called; the model is told why."""
 
@@ -83,8 +79,7 @@ class Denied:
     kind: Literal["denied"] = "denied"
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Returned:
     """The function returned or raised; ``text`` is what it said."""
 
@@ -97,7 +92,7 @@ class Returned:
     kind: Literal["returned"] = "returned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FunctionFailed:
     """The function raised, and its `Function.on_error` says that the call fails with it."""
 
@@ -106,7 +101,7 @@ class FunctionFailed:
     kind: Literal["function_failed"] = "function_failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Injected:
     """Somebody has something to say before the model is asked again.  Answers no effect: give it under ``""``."""
 
@@ -116,7 +111,7 @@ class Injected:
     kind: Literal["injected"] = "injected"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Expired:
     """The deadline has passed.  Answers no effect: give it under the key ``""``."""
 
@@ -124,7 +119,7 @@ class Expired:
     kind: Literal["expired"] = "expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Cancelled:
     """Somebody called it off.  Answers no effect: give it under the key ``""``."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages import FunctionCall
-from fsm_agent.values import Memo
+from fsm_agent.values import Memo, frozen
 
 # What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
 # agent call fails.
@@ -21,14 +21,14 @@ Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], 
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Default:
     """What a function returns when it raised."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Retries:
     """How often and how late a function that raised is run again; the wait doubles each time."""
 

@@ -13,7 +13,7 @@ import ssl
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
+from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import urllib.request as urllib_request
@@ -40,7 +41,7 @@ Transport: TypeAlias = Literal["fast", "stock", "httpx"]
 Send: TypeAlias = Callable[["httpx.Request"], Awaitable["httpx.Response"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Network:
     """How requests travel: how long each step may take, how much may come back, over what.
 

@@ -12,7 +12,7 @@ from fsm_agent.events import Stepped
 from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.replies import UNUSED, Reply, Usage
-from fsm_agent.values import quick
+from fsm_agent.values import frozen
 from fsm_agent.vector import Vector
 
 
@@ -49,8 +49,7 @@ class Reason(StrEnum):
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Ending:
     """How an agent call ended."""
 
@@ -62,8 +61,7 @@ class Ending:
     output_json: str | None = None  # the output, when `stop_when` found one
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class Tally:
     """How often a function was run in a call, and how often it returned or raised."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.values import quick
+from fsm_agent.values import frozen
 
 # Why a model stopped, in one vocabulary for all providers; None: it did not say.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -16,8 +15,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Usage:
     """Tokens, as one reply reported them or as many add up to.  None: never reported.
 
@@ -52,8 +50,7 @@ class Usage:
 UNUSED = Usage()
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class TokenLogprob:
     """One generated token, its log probability (natural), and the likeliest tokens in its place."""
 
@@ -62,8 +59,7 @@ class TokenLogprob:
     top: tuple[tuple[str, float], ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Reply:
     """What a model answered to one request."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent.errors import UsageError
@@ -19,6 +19,7 @@ from fsm_agent.masking import estimated_tokens
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Returned
 from fsm_agent.threads import run_coroutine
+from fsm_agent.values import frozen
 
 Found: TypeAlias = str | None  # None: leave it as it is
 Step: TypeAlias = Callable[[str, str], Found | Awaitable[Found]]  # of the function's name and what it returned
@@ -36,7 +37,7 @@ class Piped(NamedTuple):
     events: tuple[ResultChanged, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ResultPipeline:
     """Three steps, in this order, each of which may be missing; results that are errors take none of them.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
@@ -15,6 +14,7 @@ from typing_extensions import Doc, TypedDict
 from fsm_agent.contexts import Context
 from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields
 from fsm_agent.errors import UsageError
+from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import docstring_parser
@@ -30,7 +30,7 @@ def undescribable() -> tuple[type[Exception], ...]:
     return (*own, AssertionError, NameError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Passing:
     """How a callable takes its arguments."""
 
@@ -39,7 +39,7 @@ class Passing:
     positional: tuple[tuple[str, Any], ...] = ()  # those that it takes by position only, with their defaults
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Description:
     """What a callable says of itself to a model."""
 

@@ -7,12 +7,12 @@ parts a round (a message that calls functions, and the results), for no provider
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.masking import estimated_tokens
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Part, Reasoning, Text
+from fsm_agent.values import frozen
 
 Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 
@@ -37,7 +37,7 @@ def _part_tokens(part: Part) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class KeepLastN:
     """Sends the newest ``n`` messages, beside those that are pinned.
 
@@ -55,7 +55,7 @@ class KeepLastN:
         return _window(messages, self.n, len)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class TokenWindow:
     """Sends the newest messages that have up to ``max_tokens`` together, by estimate, beside those that are pinned.
 

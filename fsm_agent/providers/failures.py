@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from fsm_agent.errors import (
 from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.providers.error_codes import judged, status_of
 from fsm_agent.providers.wire import read_json
+from fsm_agent.values import frozen
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
 _MAX_READ = 1_000_000  # bytes of an error's body that are looked at
@@ -84,7 +84,7 @@ _AGAIN_IN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class _Report:
     """What was read off an error's body."""
 
