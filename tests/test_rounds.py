@@ -7,7 +7,8 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from fsm_agent.perform import SystemClock, World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
+from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.rounds import Round
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import FakeClock, Script, call
@@ -428,16 +430,19 @@ class TestTimeouts:
         complaints: list[Any] = []
 
         @function(timeout_s=0.05)
-        async def spiteful() -> None:
-            """Fail when cancelled."""
-            try:
+        async def late() -> str:
+            """Return when cancelled."""
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(LONG_S)
-            finally:
-                raise ValueError("not me")
+            return "late"
+
+        def broken(name: str, text: str) -> str:
+            raise ValueError(text)
 
         async def main() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-            await arun(seed(prompt(spiteful)), world(Script(call("spiteful"), "done")))
+            script = Script(call("late"), "done")
+            await arun(seed(prompt(late)), world(script, results=ResultPipeline(processor=broken)))
             for _ in range(3):
                 await asyncio.sleep(0)
             gc.collect()
@@ -524,10 +529,20 @@ class TestDeadline:
         assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
         assert log_of(events) in (["work(", "work)"], [])
 
-    def test_a_wait_that_ends_too_early_ends_nothing(self):
-        one = say(begun(prompt=prompt(Function(name="work", call=lambda: 1, timeout_s=LONG_S))), call("work"))
-        assert Round(one, World.of(Script())).overdue() == ()
-        assert one.state is State.TOOL_INTERRUPT
+    @pytest.mark.parametrize(
+        ("deadline_s", "timeout_s", "is_over"),
+        [(None, None, False), (None, LONG_S, False), (1000.0, LONG_S, False), (1.0, LONG_S, True), (1.0, None, True)],
+    )
+    def test_a_wait_that_ends_ends_what_was_waited_for(
+        self, deadline_s: float | None, timeout_s: float | None, is_over: bool
+    ):
+        """Timers may fire a little early: then it is the call's time only if that would have been up first."""
+        work = Function(name="work", call=lambda: 1, timeout_s=timeout_s)
+        one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
+        round = Round(one, World.of(Script(clock=FakeClock(100.0))))
+        round.begin(round.waiting.pop(), lambda run: Future(), print)
+        round.overdue()
+        assert (one.state is State.FAILED) is is_over
 
 
 class TestProgress:
