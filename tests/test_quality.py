@@ -50,7 +50,8 @@ from fsm_agent.testing import Script, call
 agent = Agent(Script(call("add", a=1, b=2), "the sum: {'sum': 3,}"), functions=[add], output=dict[str, int])
 result = agent.call("1 + 2?")
 assert result.output == {"sum": 3}
-assert Dialog.from_json(result.dialog.to_json()) == result.dialog
+dialog = Dialog(result.dialog.messages)
+assert Dialog.from_json(dialog.to_json()) == dialog
 print("used")
 """
 FLOOR = "import sys; sys.modules['click'] = None; import asyncio, json, httpx"  # without the command line of httpx
@@ -82,4 +83,4 @@ def test_importing_is_cheap():
     statements = ["import fsm_agent", AGENT, FLOOR]
     package, agent, floor = [min(costs) for costs in zip(*[map(cost_s, statements) for _ in range(7)], strict=True)]
     assert package < 0.3 * floor
-    assert agent < 1.5 * floor
+    assert agent < 1.6 * floor  # 1.25 on a machine that has nothing else to do
