@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic
-
-from typing_extensions import TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.messages import FunctionCall
 
-Deps = TypeVar("Deps", default=Any)
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Deps = typing_extensions.TypeVar("Deps", default=Any)
+else:
+    Deps = TypeVar("Deps")
 _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 

@@ -6,8 +6,8 @@
         jinja2 = deferred("jinja2")
 
 The module is imported when the first of its names is asked for; from then on, names cost what those of a module cost.
-For libraries only: names of this package are imported as usual.  What many modules use is deferred at the end of this
-one, and imported from it.
+For libraries only, the standard one included: names of this package are imported as usual.  What many modules use is
+deferred at the end of this one, and imported from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["core_schema", "deferred", "pydantic", "pydantic_core", "pydantic_fields"]
+__all__ = ["core_schema", "deferred", "pydantic", "pydantic_core", "pydantic_fields", "typing_extensions"]
 
 
 class Deferred:
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import pydantic.fields as pydantic_fields
     import pydantic_core
     import pydantic_core.core_schema as core_schema
+    import typing_extensions
 else:
     pydantic, pydantic_core = deferred("pydantic"), deferred("pydantic_core")
+    typing_extensions = deferred("typing_extensions")
     pydantic_fields, core_schema = deferred("pydantic.fields"), deferred("pydantic_core.core_schema")

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, overload
 
-from typing_extensions import TypedDict
-
-from fsm_agent.deferred import pydantic, pydantic_core
+from fsm_agent.deferred import pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import PromptError, SnapshotError
 from fsm_agent.functions import described_errors
 from fsm_agent.messages import Message, Part
@@ -17,15 +15,14 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.vector import Vector
 
 
-class _Document(TypedDict):
-    messages: Vector[Message]
-    top_prompt: str | None
-
-
 @cache
-def _document() -> pydantic.TypeAdapter[_Document]:
+def _document() -> pydantic.TypeAdapter[Any]:
+    class Document(typing_extensions.TypedDict):
+        messages: Vector[Message]
+        top_prompt: str | None
+
     config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
-    return pydantic.TypeAdapter(pydantic.with_config(config)(_Document))
+    return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
 
 
 def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:

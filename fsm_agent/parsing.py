@@ -10,9 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
-from typing_extensions import TypedDict
-
-from fsm_agent.deferred import deferred, pydantic, pydantic_core
+from fsm_agent.deferred import deferred, pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import undescribable
@@ -139,7 +137,7 @@ class Output(Memo):
 
     @cached_property
     def _wrapper(self) -> pydantic.TypeAdapter[dict[str, Any]]:
-        wrapper = cast("Any", TypedDict)(self.name, {"value": self.type})
+        wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
         return pydantic.TypeAdapter(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
 
     def _choices(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class SystemClock:
 
 
 def _new_id() -> str:
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def _backoff() -> wait_base:

@@ -7,11 +7,10 @@ here, once, and are pure by contract.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fsm_agent.budgets import USED_UP, unblocked, used_up
-from fsm_agent.deferred import pydantic_core
+from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
@@ -20,6 +19,11 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.values import changed
+
+if TYPE_CHECKING:
+    import hashlib
+else:
+    hashlib = deferred("hashlib")  # OpenSSL
 
 REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
@@ -223,7 +227,7 @@ def fingerprint(call: FunctionCall) -> str:
     canonical = call.name + repr(_sorted(pydantic_core.from_json(call.arguments_json or "{}")))
     if len(canonical) <= 64:
         return canonical
-    return blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _sorted(value: Any) -> Any:

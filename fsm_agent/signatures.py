@@ -9,10 +9,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
 
-from typing_extensions import Doc, TypedDict
-
 from fsm_agent.contexts import Context
-from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields
+from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields, typing_extensions
 from fsm_agent.errors import UsageError
 from fsm_agent.values import frozen
 
@@ -220,13 +218,17 @@ def _arguments_type(
         elif key not in given:
             fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
     configured = pydantic.with_config(pydantic.ConfigDict(extra="allow" if is_open else "forbid"))
-    return configured(cast("Any", TypedDict)(name, fields))
+    return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
     """The type of one argument; what its annotation says of itself goes over the docstring."""
     hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    said = [note if isinstance(note, str) else note.documentation for note in notes if isinstance(note, str | Doc)]
+    said = [
+        note if isinstance(note, str) else note.documentation
+        for note in notes
+        if isinstance(note, str | typing_extensions.Doc)
+    ]
     if description := said[0] if said else description:
         notes = [pydantic.Field(description=description), *notes]
     if isinstance(parameter.default, pydantic_fields.FieldInfo):

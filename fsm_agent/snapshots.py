@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from typing_extensions import TypedDict
-
 from fsm_agent.call import AgentCall
-from fsm_agent.deferred import pydantic
+from fsm_agent.deferred import pydantic, typing_extensions
 from fsm_agent.dialogs import json_text
 from fsm_agent.errors import SnapshotError
 from fsm_agent.functions import described_errors
@@ -18,16 +16,15 @@ from fsm_agent.record import CallRecord
 VERSION: Literal[1] = 1
 
 
-class _Document(TypedDict):
-    version: Literal[1]
-    prompt: str  # its path
-    record: CallRecord
-
-
 @cache
-def _document() -> pydantic.TypeAdapter[_Document]:
+def _document() -> pydantic.TypeAdapter[Any]:
+    class Document(typing_extensions.TypedDict):
+        version: Literal[1]
+        prompt: str  # its path
+        record: CallRecord
+
     config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
-    return pydantic.TypeAdapter(pydantic.with_config(config)(_Document))
+    return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
 
 
 def snapshot(call: AgentCall) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +24,63 @@ def test_the_checkers_are_content(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+AGENT = "from fsm_agent import Agent, function; from fsm_agent.client import HttpClient"
+HEAVY = {  # each is loaded by what needs it first
+    *("pydantic", "pydantic_core", "httpx", "httpcore", "h11", "anyio", "jinja2", "json_repair", "tenacity"),
+    *("docstring_parser", "graphviz", "rich", "typer", "mcp", "typing_extensions", "datetime", "hashlib", "email"),
+}
+FIRST_USE = """
+from fsm_agent import Dialog, Message, ProviderError, Request
+from fsm_agent.effects import CallModel
+from fsm_agent.perform import World, model_failed
+
+@function
+def add(a: int, b: int) -> int:
+    "Add two numbers.\\n\\nArgs:\\n    a: The first."
+    return a + b
+
+assert add.parameters["properties"]["a"]["description"] == "The first."
+request = Request(messages=[Message.of("user", "Hello")])
+with HttpClient("openai-chat", "m", base_url="http://127.0.0.1:9", api_key="none") as client:
+    try:
+        client.complete(request)
+    except ProviderError as error:
+        assert model_failed(CallModel("", request, 1), error, World.of(client)).delay_s > 0
+from fsm_agent.testing import Script, call
+agent = Agent(Script(call("add", a=1, b=2), "the sum: {'sum': 3,}"), functions=[add], output=dict[str, int])
+result = agent.call("1 + 2?")
+assert result.output == {"sum": 3}
+dialog = Dialog(result.dialog.messages)
+assert Dialog.from_json(dialog.to_json()) == dialog
+print("used")
+"""
+FLOOR = "import sys; sys.modules['click'] = None; import asyncio, json, httpx"  # without the command line of httpx
+
+
+def run(code: str) -> str:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
+
+
+def test_what_is_heavy_is_not_loaded_before_it_is_used():
+    listed = "import sys; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in run(f"{AGENT}; {listed}").split()}
+    assert "transitions" in loaded
+    assert not (loaded - set(run(listed).split())) & HEAVY
+
+
+def test_what_is_not_loaded_is_there_when_it_is_used():
+    assert run(f"{AGENT}\n{FIRST_USE}").split() == ["used"]
+
+
 def test_importing_is_cheap():
-    """Ratio in one process group: the least of several runs each, for the machine is shared."""
+    """Ratio of the least of several runs each, by turns, for the machine is shared."""
 
-    def least_s(statement: str) -> float:
-        code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
-        runs = [
-            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)
-        ]
-        return min(float(run.stdout) for run in runs)
+    def cost_s(statement: str) -> float:
+        return float(run(f"import time; t = time.process_time(); {statement}; print(time.process_time() - t)"))
 
-    floor = least_s("import pydantic, httpx; from pydantic import BaseModel")
-    assert least_s("import fsm_agent") < 0.5 * floor
-    assert least_s("from fsm_agent import Agent, Prompt, build_agent, function") < 3 * floor
+    statements = ["import fsm_agent", AGENT, FLOOR]
+    package, agent, floor = [min(costs) for costs in zip(*[map(cost_s, statements) for _ in range(7)], strict=True)]
+    assert package < 0.3 * floor
+    assert agent < 1.6 * floor  # 1.25 on a machine that has nothing else to do

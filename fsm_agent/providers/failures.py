@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsm_agent.deferred import deferred
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
@@ -22,6 +22,11 @@ from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.providers.error_codes import judged, status_of
 from fsm_agent.providers.wire import read_json
 from fsm_agent.values import frozen
+
+if TYPE_CHECKING:
+    import email.utils as email_utils
+else:
+    email_utils = deferred("email.utils")
 
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
 _MAX_READ = 1_000_000  # bytes of an error's body that are looked at
@@ -213,7 +218,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     if seconds is not None or not said or "date" not in headers:
         return seconds
     try:
-        moment, now = parsedate_to_datetime(said), parsedate_to_datetime(headers["date"])
+        moment, now = email_utils.parsedate_to_datetime(said), email_utils.parsedate_to_datetime(headers["date"])
         return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
     except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
         return None
