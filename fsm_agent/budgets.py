@@ -37,11 +37,16 @@ def used_up(r: CallRecord, function: Function) -> str | None:
 
 
 def is_final(r: CallRecord, prompt: Prompt) -> bool:
-    """Whether the model has to answer now: the rounds are used up, or all functions are."""
+    """Whether the model has to answer now: the rounds are used up, all functions are, or it has in words."""
     limit = r.limits.rounds
-    if limit is not None and r.rounds >= limit:
+    if r.is_drafted or (limit is not None and r.rounds >= limit):
         return True
     return bool(r.tallies and prompt.offers and not offered(r, prompt))
+
+
+def drafts(r: CallRecord, prompt: Prompt) -> bool:
+    """Whether an answer in words is only the first of two stages."""
+    return prompt.two_stage and bool(prompt.offers) and not is_final(r, prompt)
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:

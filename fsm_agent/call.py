@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from transitions import Machine, MachineError
 
-from fsm_agent.budgets import is_final, offered, ready
+from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
+from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
@@ -281,7 +281,7 @@ class AgentCall:
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
-            output=prompt.expected,
+            output=TEXT if drafts(r, self.prompt) else prompt.expected,
             settings=settings,
         )
 

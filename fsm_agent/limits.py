@@ -13,7 +13,7 @@ from fsm_agent.values import frozen
 class Limits:
     """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
 
-    A call asks a model at most ``1 + rounds + parse_retries + recalls`` times.
+    A call asks a model at most ``1 + rounds + parse_retries + recalls`` times, and once more in two stages.
     """
 
     rounds: int | None = 5  # replies whose functions are run

@@ -20,13 +20,15 @@ EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer a
 INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
-_Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop"]
+FORM = "Now give your final answer in the form that is asked for."
+_Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
 _GIVEN = {
     "exception": ("error_message", "attempt"),
     "interrupt": ("call_results", "name", "arguments"),
     "final": ("rounds",),
     "loop": ("name", "count"),
+    "form": (),
 }
 
 
@@ -34,7 +36,7 @@ _GIVEN = {
 class Prompt:
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 
-    Its four handlers say what the model is told when its answer cannot be used, when a function returned, when
+    Its handlers say what the model is told when its answer cannot be used, when a function returned, when
     it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
     pure function that is called with the same variables by keyword and returns the text.  Templates and functions
     inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
@@ -51,6 +53,9 @@ class Prompt:
         on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
         on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
+        on_form: Told between the two stages.
+        two_stage: Functions are offered without the output's schema; when the model has answered in words, it is
+            asked once more, with the schema and without functions.  For models that do badly with both at once.
         on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
     """
 
@@ -64,6 +69,8 @@ class Prompt:
     on_interrupt: Handler = INTERRUPT
     on_final: Handler = FINAL
     on_loop: Handler = LOOP
+    on_form: Handler = FORM
+    two_stage: bool = False
 
     def __post_init__(self) -> None:
         functions = functions_of(self.functions)

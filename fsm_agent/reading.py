@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fsm_agent.budgets import USED_UP, unblocked, used_up
+from fsm_agent.budgets import USED_UP, drafts, unblocked, used_up
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
@@ -137,6 +137,12 @@ def read_reply(
     if reply.finish == "error":
         report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
+    if prompt.two_stage and drafts(r, prompt):
+        return "drafted", Spoken(reply)
+    return _parsed(reply, prompt)
+
+
+def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
     try:
         return "answered", Spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
     except UsageError:

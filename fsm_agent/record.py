@@ -98,6 +98,7 @@ class CallRecord:
     attempt: int = 1  # at the present request
     identical_rounds: int = 0  # in a row, up to the newest; counted when there is a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
+    is_drafted: bool = False  # the first of `Prompt.two_stage` is over
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends

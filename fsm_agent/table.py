@@ -113,6 +113,11 @@ def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
     return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
 
 
+def keep_draft(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    plea = Message.of("user", prompt.told("form"))
+    return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
+
+
 def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
     r = _opened(r, answer.asked)
     r = _closed(r, _settled(r, "Not run: the call was stopped."), prompt) if r.round else r
@@ -220,6 +225,7 @@ ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Ac
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
     ("stopped",          ASKING,                State.COMPLETED,       None,           keep_stopped),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
+    ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
     ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),

@@ -664,3 +664,41 @@ def test_the_last_request_is_governed_by_the_final_handler():
     assert texts(request(call).messages)[-1] == "Only the number, after 1."
     say(call, "none")
     assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
+
+
+@pytest.mark.spec("0.17")
+def test_in_two_stages_functions_come_without_the_form_and_the_form_without_functions():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = begun(prompt=prompt)
+    assert (request(call).output.type, len(request(call).functions)) == (str, len(prompt.offers))
+    say(call, function_call("add", a=17, b=25))
+    call.advance("run:2.0", Returned(text="42"))
+    assert request(call).output.type is str
+    say(call, "It is forty-two.")
+    assert (request(call).output.type, request(call).functions) == (int, ())
+    assert texts(request(call).messages)[-2:] == [
+        "It is forty-two.",
+        "Now give your final answer in the form that is asked for.",
+    ]
+    say(call, "forty-two")
+    assert (call.state, request(call).output.type, request(call).functions) == (State.PARSE_EXCEPTION, int, ())
+    say(call, "42")
+    assert call.result().output == 42
+    assert texts(call.record.dialog)[-1] == "42"
+
+
+@pytest.mark.spec("0.17")
+def test_one_stage_is_enough_when_no_functions_are_left():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = begun(Limits(rounds=0), prompt=prompt)
+    assert (request(call).output.type, request(call).functions) == (int, ())
+    assert say(call, "42").result().output == 42
+    bare = say(begun(prompt=Prompt("{{ task }}", path="t", output=int, two_stage=True)), "42")
+    assert bare.result().output == 42
+
+
+@pytest.mark.spec("0.17")
+def test_functions_asked_for_in_the_second_stage_end_the_call():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = say(say(begun(prompt=prompt), "It is forty-two."), function_call("tick"))
+    assert call.record.ending.reason is Reason.ROUND_LIMIT

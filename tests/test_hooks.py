@@ -62,7 +62,7 @@ def script() -> Script:
     return Script(["Let me see.", call("add", a=17, b=25)], "It is 42.")
 
 
-@pytest.mark.spec("1.23", "1.25")
+@pytest.mark.spec("1.23", "1.25", "4.12")
 @everyway
 def test_the_golden_order_of_all_events(called: Called):
     log: list[tuple[str, Any]] = []

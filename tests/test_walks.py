@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from walking import PROMPT, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
+from walking import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import CallModel
@@ -22,7 +22,7 @@ taken: Counter[str] = Counter()
 
 
 def reborn(call: AgentCall) -> AgentCall:
-    return restore(snapshot(call), PROMPT, stop_when=stop_when)
+    return restore(snapshot(call), call.prompt, stop_when=stop_when)
 
 
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
@@ -55,7 +55,9 @@ def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
         rng = Random(seed * 100 + number)
         budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
-        call, journal = walk(rng, seeded(budget, depth=depth), stored=number % 10 == 0)
+        call, journal = walk(
+            rng, seeded(budget, depth=depth, prompt=rng.choice([PROMPT, PROMPT, STAGED])), stored=number % 10 == 0
+        )
         r = call.record
         taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
         assert len(r.trace) == len(journal)
@@ -70,7 +72,8 @@ def test_every_walk_keeps_the_promises(seed):
         assert (call.output is not None) == (r.ending.reason == "answered")
         if budget.rounds is not None:
             requests = sum(key.startswith("model:") for key, _ in journal)
-            assert requests <= 1 + budget.rounds + budget.parse_retries + budget.recalls
+            stages = 1 + call.prompt.two_stage
+            assert requests <= stages + budget.rounds + budget.parse_retries + budget.recalls
 
 
 @pytest.mark.parametrize("seed", range(20))

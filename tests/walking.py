@@ -78,9 +78,12 @@ def stop_when(context: StopContext) -> str | None:
 PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, fetch), parser=parse)
 
 
-def seeded(limits: Limits = Limits(), *, depth: int = 0) -> AgentCall:
+STAGED = PROMPT.extend(two_stage=True)
+
+
+def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-    return AgentCall.seed(dialog, PROMPT, limits=limits, depth=depth, stop_when=stop_when)
+    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when)
 
 
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
