@@ -75,12 +75,16 @@ def test_what_is_not_loaded_is_there_when_it_is_used():
 
 
 def test_importing_is_cheap():
-    """Ratio of the least of several runs each, by turns, for the machine is shared."""
+    """Ratio of the least of several runs each, by turns; more of them while the machine is busy."""
 
     def cost_s(statement: str) -> float:
         return float(run(f"import time; t = time.process_time(); {statement}; print(time.process_time() - t)"))
 
-    statements = ["import fsm_agent", AGENT, FLOOR]
-    package, agent, floor = [min(costs) for costs in zip(*[map(cost_s, statements) for _ in range(7)], strict=True)]
-    assert package < 0.3 * floor
-    assert agent < 1.6 * floor  # 1.25 on a machine that has nothing else to do
+    runs: list[tuple[float, ...]] = []
+    for _ in range(20):
+        runs.append(tuple(map(cost_s, ("import fsm_agent", AGENT, FLOOR))))
+        package, agent, floor = map(min, zip(*runs, strict=True))
+        is_cheap = package < 0.3 * floor and agent < 1.5 * floor
+        if is_cheap and len(runs) >= 5:
+            break
+    assert is_cheap, runs
