@@ -190,6 +190,7 @@ class TestCommand:
         ended = run("--model", "openai-compatible:stub")
         assert (ended.exit_code, ended.stdout) == (1, "")
         assert "has no address" in ended.stderr
+        assert "measuring" not in ended.stderr
 
     def test_nothing_less_than_once(self):
         assert run("--runs", "0").exit_code == 2
