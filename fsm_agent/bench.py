@@ -99,14 +99,19 @@ async def _measured(works: Sequence[Work], runs: int, batch_s: float) -> list[Co
         ours, by_hand = await work.ours(), await work.by_hand()
         if ours != by_hand:
             raise RuntimeError(f"{work.name}: the agent said {ours!r:.80}, and the loop by hand {by_hand!r:.80}")
-        took = [min([await _took_s(way, 1) for _ in range(3)]) for way in (work.ours, work.by_hand)]
-        times.append((max(1, int(batch_s / took[0])), max(1, int(batch_s / took[1]))))
+        times.append((await _times(work.ours, batch_s), await _times(work.by_hand, batch_s)))
     for _ in range(runs):
         gc.collect()
-        for work, cost, (of_ours, by_hand_times) in zip(works, costs, times, strict=True):
-            cost.ours_s.append(await _took_s(work.ours, of_ours) / work.units)
+        for work, cost, (ours_times, by_hand_times) in zip(works, costs, times, strict=True):
+            cost.ours_s.append(await _took_s(work.ours, ours_times) / work.units)
             cost.by_hand_s.append(await _took_s(work.by_hand, by_hand_times) / work.units)
     return costs
+
+
+async def _times(once: Callable[[], Awaitable[Any]], batch_s: float) -> int:
+    """How often it is done in a batch."""
+    took_s = min([await _took_s(once, 1) for _ in range(3)])
+    return max(1, int(batch_s / max(took_s, 1e-7)))  # a clock may not have moved
 
 
 async def _took_s(once: Callable[[], Awaitable[Any]], times: int) -> float:
@@ -213,7 +218,7 @@ def machine() -> dict[str, str]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{_processor()}, {os.cpu_count()} cores{load}",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         **{name: version(name) for name in DISTRIBUTIONS},
     }

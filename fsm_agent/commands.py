@@ -207,7 +207,9 @@ def bench(
     base_url: BaseUrl = None,
     runs: Annotated[int, typer.Option(min=1, help="How many batches of each work are measured.")] = 15,
     requests: Annotated[int, typer.Option(min=1, help="How often --model is asked.")] = 5,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all samples into this file.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", dir_okay=False, help="Write all samples into this file.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Measure what a call costs on this machine, beside the same work by hand."""
@@ -218,8 +220,10 @@ def bench(
         name, asked = "", list[costs.Asked]()
         if model is not None:
             with Screen() as screen, _connected(model, base_url, screen) as (client, name):
+                screen.standing.state = f"asking {plain(name)}"
                 said = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
                 asked += costs.ask(client, settings_and_limits(said)[0], requests)
+        typer.echo("measuring; this takes ten seconds", err=True)
         report = measured(runs, model=name, asked=asked)
         with Screen(quiet=True) as screen:
             screen.show(picture(report))

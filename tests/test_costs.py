@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from statistics import median
 from types import FrameType
 from typing import Any
 
+import cost_table
 import pytest
 
 from fsm_agent import Agent, Limits, function
@@ -48,7 +51,10 @@ RATIOS = {  # to the time of the work by hand: twice what there is (November 202
     "a delta of a stream": 7.5,
     "200 rounds": 26,
 }
-ATTEMPTS = 8
+ROOT = Path(__file__).resolve().parent.parent
+FINDINGS = ROOT.parent / "shared" / "bench" / "FINDINGS.md"
+BY_HAND = {**dict.fromkeys(("W4h", "W5", "W7", "W8"), "bare_httpx"), "W6": "bare_httpx_fast"}  # others: bare_typed
+ATTEMPTS = 16
 traced = pytest.mark.skipif(sys.gettrace() is not None, reason="what is traced takes longer")
 
 
@@ -138,7 +144,7 @@ def least(work: Work, bound: float) -> tuple[float, float]:
     """The shortest times of the work, ours and by hand; measured on while their ratio is beyond the bound."""
     ours_s, by_hand_s = list[float](), list[float]()
     for _ in range(ATTEMPTS):
-        (cost,) = measure([work], runs=6, batch_s=0.003)
+        (cost,) = measure([work], runs=2, batch_s=0.005)
         ours_s += cost.ours_s
         by_hand_s += cost.by_hand_s
         if min(ours_s) <= bound * min(by_hand_s):
@@ -171,7 +177,7 @@ class TestGrowth:
     def test_time_is_linear_in_rounds(self):
         times_s: list[float] = [sys.maxsize] * len(SIZES)
         for _ in range(ATTEMPTS):
-            costs = measure([long_work(rounds) for rounds in SIZES], runs=2, batch_s=0.001)
+            costs = measure([long_work(rounds) for rounds in SIZES], runs=1, batch_s=0.001)
             times_s = [min(time_s, *cost.ours_s) for time_s, cost in zip(times_s, costs, strict=True)]
             if exponent(SIZES, times_s) <= 1.2:
                 break
@@ -226,3 +232,39 @@ class TestStreaming:
 
         few, many = count(stream_of(DELTAS // 10)), count(stream_of(DELTAS))
         assert many.calls < 10 * few.calls
+
+
+def tables(text: str) -> dict[tuple[str, str], dict[str, float]]:
+    """Figures of the benchmark's tables by library, under the name of the table and that of the column."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    name, columns = "", list[str]()
+    for line in text.splitlines():
+        if heading := re.match(r"### (W\w+)", line):
+            name = heading[1]
+        elif line in ("clean:", "retry:"):
+            name = f"{name.split()[0]} {line[:-1]}"
+        elif line.startswith("|  |"):
+            columns = [cell.strip() for cell in line.split("|")[2:-1]]
+        elif line.startswith("| ") and name:
+            library, *cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            for column, cell in zip(columns, cells, strict=False):
+                if re.fullmatch(r"[\d.,]+", cell):
+                    found.setdefault((name, column), {})[library.strip("_")] = float(cell.replace(",", ""))
+    return found
+
+
+class TestReadme:
+    def test_the_table_is_that_of_the_figures(self):
+        assert cost_table.table() in (ROOT / "README.md").read_text()
+
+    def test_what_is_measured_is_in_it(self):
+        readme = (ROOT / "README.md").read_text()
+        assert all(f" {name} " in readme for name in WORKS)
+
+    @pytest.mark.skipif(not FINDINGS.exists(), reason="the benchmark's tables are not here: ../shared/bench")
+    @pytest.mark.parametrize("row", cost_table.ROWS, ids=lambda row: row.work)
+    def test_the_figures_of_others_are_those_of_the_benchmark(self, row):
+        figures = tables(FINDINGS.read_text())[row.source]
+        named = [figures[name.replace("-", "_")] for name in cost_table.PEERS]
+        assert named == [*row.peers]
+        assert figures[BY_HAND.get(row.source[0], "bare_typed")] == row.by_hand
