@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,12 @@ def over(request: pytest.FixtureRequest) -> Iterator[str]:
     chosen.append(request.param)
     yield request.param
     chosen.pop()
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: no collection of garbage needs to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
