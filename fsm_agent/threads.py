@@ -27,7 +27,12 @@ class Child(Generic[T]):
         self.future: Future[T] = Future()
         self._cancel: Callable[[], object] | None = None
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._work, function), daemon=True, name="fsm_agent").start()
+        thread = threading.Thread(target=context.run, args=(self._work, function), daemon=True, name="fsm_agent")
+        try:
+            thread.start()
+        except BaseException:  # Ctrl-C, while it is waited for its first breath
+            self.cancel()
+            raise
 
     def _work(self, function: Callable[[Child[T]], T]) -> None:
         try:
