@@ -165,7 +165,9 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
 
 def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) -> Asked:
     """The reply's calls with our ids; those that cannot or need not be run already answered."""
-    place, parts, calls = len(r.dialog), list[Any](), list[FunctionCall]()
+    parts: list[Any] = []
+    calls: list[FunctionCall] = []
+    place = len(r.dialog)
     screen = _Screen(r, prompt, seen, is_cut=reply.finish == "length")
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):

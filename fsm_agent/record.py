@@ -110,8 +110,10 @@ class CallRecord:
     @classmethod
     def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
         """A record of a call that has not begun."""
-        lists = {"function_calls": Vector[FunctionCall](), "trace": Vector[Stepped]()}
-        return _BLANK.changed(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **lists)
+        calls: Vector[FunctionCall] = Vector()
+        trace: Vector[Stepped] = Vector()
+        seeded = {"dialog": dialog, "seeded_with": len(dialog), "limits": limits, "depth": depth}
+        return _BLANK.changed(function_calls=calls, trace=trace, **seeded)
 
     def changed(self, **changes: Any) -> CallRecord:
         """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""

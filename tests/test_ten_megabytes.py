@@ -1,0 +1,74 @@
+"""Do all wires read a stream of ten megabytes in time that is linear in it?"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from fsm_agent.providers.anthropic import Anthropic
+from fsm_agent.providers.gemini import Gemini
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_responses import OpenAIResponses
+
+SIZE = 10_000_000
+ANTHROPIC_START = (
+    {"type": "message_start", "message": {"id": "m", "model": "claude", "role": "assistant", "content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+)
+ANTHROPIC_STOP = (
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    {"type": "message_stop"},
+)
+WIRES: dict[str, tuple[Any, tuple[Any, ...], Any, tuple[Any, ...]]] = {
+    "chat": (
+        OpenAIChat(),
+        (),
+        {"choices": [{"index": 0, "delta": {"content": "a word "}}]},
+        ({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},),
+    ),
+    "responses": (
+        OpenAIResponses(),
+        (),
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a word "},
+        ({"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}},),
+    ),
+    "anthropic": (
+        Anthropic(),
+        ANTHROPIC_START,
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a word "}},
+        ANTHROPIC_STOP,
+    ),
+    "gemini": (
+        Gemini(),
+        (),
+        {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "a word "}]}}]},
+        ({"candidates": [{"index": 0, "content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},),
+    ),
+}
+
+
+def event(document: Any) -> bytes:
+    name = f"event: {document['type']}\n" if "type" in document else ""
+    return f"{name}data: {json.dumps(document)}\n\n".encode()
+
+
+def seconds(wire: str, size: int) -> float:
+    codec, start, again, stop = WIRES[wire]
+    count = size // len(event(again))
+    body = b"".join([*map(event, start), event(again) * count, *map(event, stop)])
+    decoder, since_s = codec.decoder({}), time.thread_time()
+    for at in range(0, len(body), 65_536):
+        decoder.feed(body[at : at + 65_536])
+    reply = decoder.finish()
+    assert len(reply.message.text) >= 7 * count
+    return time.thread_time() - since_s
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_ten_megabytes_take_ten_times_as_long_as_one(wire: str) -> None:
+    one = min(seconds(wire, SIZE // 10) for _ in range(3))
+    assert seconds(wire, SIZE) < 20 * one
