@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall
+from fsm_agent.prices import Price
 from fsm_agent.reading import Stop, StopContext, StopWhen
 
 
@@ -56,26 +57,17 @@ def max_tokens(most: int) -> StopWhen:
     return stops
 
 
-def max_cost_usd(
-    most: float, *, input_usd: float, output_usd: float, cached_usd: float | None = None, cache_write_usd: float = 0.0
-) -> StopWhen:
+def max_cost_usd(most: float, price: Price) -> StopWhen:
     """Stop when all replies together have cost more and the model asks for functions.
 
     Args:
         most: In US dollars.
-        input_usd: The price of a million input tokens.
-        output_usd: The price of a million output tokens, reasoning included.
-        cached_usd: The price of a million input tokens that were read from a cache; None: as others.
-        cache_write_usd: What writing a million input tokens to a cache costs on top.
+        price: What the model's provider takes.
     """
     _check("max_cost_usd", most)
 
     def stops(context: StopContext) -> str | None:
-        usage = context.usage
-        cached = usage.cached_tokens or 0
-        cost = ((usage.input_tokens or 0) - cached) * input_usd + (usage.output_tokens or 0) * output_usd
-        cost += cached * (input_usd if cached_usd is None else cached_usd)
-        cost = (cost + (usage.cache_write_tokens or 0) * cache_write_usd) / 1_000_000
+        cost = price.cost_pico_usd(context.usage) / 10**12
         over = cost > most and context.reply.message.function_calls
         return f"${cost:.4f} are more than ${most:g}" if over else None
 

@@ -12,6 +12,7 @@ from walking import assert_sendable, function_call
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.prices import Price
 from fsm_agent.reading import Stop, StopContext
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
@@ -187,23 +188,24 @@ class TestBudgets:
             ({"input_tokens": 1_000_001}, {}, "$2.0000 are more than $2"),
             ({"output_tokens": 300_000}, {}, "$3.0000 are more than $2"),
             ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {}, "$4.0000 are more than $2"),
-            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_usd": 0.2}, None),
-            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_usd": 0.0}, None),
+            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_micro_usd": 200_000}, None),
+            ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_micro_usd": 0}, None),
             (
                 {"input_tokens": 500_000, "cache_write_tokens": 500_000},
-                {"cache_write_usd": 2.5},
+                {"cache_write_micro_usd": 2_500_000},
                 "$2.2500 are more than $2",
             ),
         ],
     )
     def test_cost(self, usage: Any, prices: Any, said: str | None):
-        stops = max_cost_usd(2, input_usd=2, output_usd=10, **prices)
+        stops = max_cost_usd(2, Price(input_micro_usd=2_000_000, output_micro_usd=10_000_000, **prices))
         assert stops(context(*CALLS, **usage)) == said
         assert stops(context("an answer", **usage)) is None
 
     @pytest.mark.parametrize("most", [-1, True, "3", None, float("nan")])
     def test_nonsense_is_named(self, most: Any):
-        for make in (max_function_calls, max_tokens, lambda most: max_cost_usd(most, input_usd=1, output_usd=1)):
+        price = Price(input_micro_usd=1, output_micro_usd=1)
+        for make in (max_function_calls, max_tokens, lambda most: max_cost_usd(most, price)):
             with pytest.raises(UsageError, match=r"max_\w+\(.*\): a number from 0 on would be right"):
                 make(most)
 
