@@ -108,9 +108,10 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
+    facts: dict[str, Any] = {"result": outcome.text, "was_run": True}
     if outcome.attachments or outcome.is_cached:
-        call = changed(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
-    return changed(call, result=outcome.text, was_run=True)
+        facts |= {"attachments": outcome.attachments, "is_cached": outcome.is_cached}
+    return changed(call, **facts)
 
 
 def read_reply(

@@ -25,7 +25,9 @@ def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) ->
     Args:
         kw_only: Its fields are given by name.
         eq: Two with equal fields are equal.
-        is_quick: As `quick` makes it.  No other class can be derived from it.
+        is_quick: Its instances are quick to make, and `changed` works on them.  While one is being filled, and seen by
+            nobody else, it is of a twin class that has the same layout and is not frozen.  No other class can be
+            derived from it.
     """
 
     def make(cls: type[T]) -> type[T]:
@@ -59,16 +61,6 @@ class _Late:
         if vars(self._cls)[self._name] is self:
             _compile(self._cls, is_quick=self._is_quick)
         return vars(self._cls)[self._name].__get__(value, owner)
-
-
-def quick(cls: type[T]) -> type[T]:
-    """Make the instances of a frozen dataclass with slots quick to make; they are as frozen as before.
-
-    While it is being filled, and seen by nobody else, an instance is of a twin class that has the same layout
-    and is not frozen.
-    """
-    _compile(cls, is_quick=True)
-    return cls
 
 
 def _compile(cls: Any, *, is_quick: bool) -> None:
@@ -156,6 +148,6 @@ class Memo:
 
 
 def changed(value: T, **changes: Any) -> T:
-    """A `quick` value with ``changes``, which are not checked: `dataclasses.replace` for a fraction of its price."""
+    """A quick value with ``changes``, which are not checked: `dataclasses.replace` for a fraction of its price."""
     made: Any = value
     return made._change(changes)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from fsm_agent.values import changed, frozen, quick
+from fsm_agent.values import changed, frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,3 @@ def test_what_holds_itself_is_shown():
     value = Frozen("a")
     value.notes.append(value)  # type: ignore[arg-type]
     assert repr(value) == "Frozen(name='a', notes=[...], place=0, size=1, twice=2)"
-
-
-def test_a_dataclass_can_be_made_quick():
-    @quick
-    @dataclass(frozen=True, slots=True)
-    class Made:
-        name: str = "a"
-
-    assert changed(Made(), name="b") == Made("b")
-    with pytest.raises(FrozenInstanceError):
-        Made().name = "b"  # type: ignore[misc]

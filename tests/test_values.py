@@ -17,7 +17,7 @@ from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
 from fsm_agent.outcomes import Begun, Replied, Returned, Slept
 from fsm_agent.record import Ending, Reason, Tally
 from fsm_agent.replies import Reply, Usage
-from fsm_agent.values import changed, quick
+from fsm_agent.values import changed, frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ class Plain:
     e: tuple[int, ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@frozen(is_quick=True)
 class Quick:
     a: int
     b: str = "b"
@@ -41,8 +40,7 @@ class Quick:
     e: tuple[int, ...] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True, is_quick=True)
 class Checked:
     n: int
 
