@@ -37,8 +37,11 @@ from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import CallRecord, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
+from fsm_agent.values import maker
 from fsm_agent.views import View
 
+_make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
+_make_step = maker(Stepped)
 _ANSWERS: dict[type[Effect], tuple[type, ...]] = {
     Begin: (Begun,),
     CallModel: (Replied, ModelFailed),
@@ -46,6 +49,7 @@ _ANSWERS: dict[type[Effect], tuple[type, ...]] = {
     AskApproval: (Approved, Modified, Denied),
     RunFunction: (Returned, FunctionFailed),
 }
+_UNASKED = (Cancelled, Expired, Injected)
 _KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval, "run": RunFunction}  # by key
 
 NEVER = Stepped("", "", "", "", 0.0)
@@ -204,7 +208,7 @@ class AgentCall:
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
         state = changes["state"] = self.state
-        step = Stepped(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
+        step = _make_step(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
         changes["trace"] = before.trace.push(step)
@@ -249,12 +253,12 @@ class AgentCall:
         r = self.record
         state = r.state
         if state is State.CALLING or state is State.PARSE_EXCEPTION:
-            return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
+            return (_make_call_model(f"model:{r.turn}", self._request(), r.attempt),)
         if state is State.TOOL_INTERRUPT:
             if r.waits_for_approval:
                 return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
             named = self.prompt.by_name
-            return tuple([RunFunction(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
+            return tuple([_make_run(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
         if state is State.SEEDED:
             return (Begin("begin"),)
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
@@ -277,7 +281,7 @@ class AgentCall:
             if settings.tool_choice != "none":
                 functions = offered(r, prompt)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        return Request(
+        return _make_request(
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
@@ -287,16 +291,19 @@ class AgentCall:
 
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
-        if key == "" and isinstance(outcome, Cancelled | Expired | Injected):
-            return None
+        kind = type(outcome)
         for wanted in self._effects or self.effects:
             if wanted.key == key:
-                if type(outcome) in _ANSWERS[type(wanted)]:
-                    if type(outcome) is Returned and not isinstance(outcome.text, str):
-                        what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
-                        raise OutcomeError(f"{what}: a string would be right")
-                    return wanted.call if isinstance(wanted, RunFunction | AskApproval) else None
-                break
+                if kind not in _ANSWERS[type(wanted)]:
+                    break
+                if type(wanted) is not RunFunction:
+                    return wanted.call if type(wanted) is AskApproval else None
+                if kind is Returned and not isinstance(outcome.text, str):
+                    what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
+                    raise OutcomeError(f"{what}: a string would be right")
+                return wanted.call
+        if key == "" and kind in _UNASKED:
+            return None
         raise OutcomeError(self._unwanted(key, outcome))
 
     def _unwanted(self, key: str, outcome: Outcome) -> str:

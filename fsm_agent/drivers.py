@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -23,6 +23,9 @@ from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, ov
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_all, arun_functions, run_functions
+from fsm_agent.values import maker
+
+_make_replied, _make_completed = maker(Replied), maker(ReplyCompleted)
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
@@ -53,11 +56,11 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
 
 async def _arun_unheard(call: AgentCall, world: World) -> None:
     """`adrive` for nobody: an asynchronous generator costs more than a step."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task(loop)
 
     def interrupt() -> None:
-        if call.wake is wake:
+        if task is not None:
             task.cancel()
 
     def wake(_: Cancelled) -> None:
@@ -67,15 +70,16 @@ async def _arun_unheard(call: AgentCall, world: World) -> None:
     try:
         while effects := call.effects:
             before, first = call.record, effects[0]
-            await _astep(call, first, world)
+            if not overtaken(call, world):
+                await _STEPS[type(first)](call, first, world)
             if call.record is before or _is_undecided(call, first):
                 break
     except asyncio.CancelledError:
-        if call.cancellation is None or task.uncancel():
+        if call.cancellation is None or (task is not None and task.uncancel()):
             raise
         overtaken(call, world)
     finally:
-        call.wake = None
+        call.wake = task = None
 
 
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
@@ -111,7 +115,7 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         if call.record is not before:  # a listener had something to say to that
             continue
         if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
-            for event in await _astep(call, first, world):
+            for event in overtaken(call, world) or await _STEPS[type(first)](call, first, world):
                 yield event
         else:
             async with aclosing(events):
@@ -131,22 +135,13 @@ def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: 
     return arun_functions(call, world) if isinstance(first, RunFunction) else None
 
 
-async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
-    """Perform one effect, or all functions of a round; what happened, afterwards."""
-    if events := overtaken(call, world):
-        return events
-    match first:
-        case CallModel():
-            return await _aask_model(call, first, world)
-        case RunFunction():
-            return await arun_all(call, world)
-        case Begin():
-            return advance(call, first.key, begin(world))
-        case Sleep():
-            await world.clock.asleep(_nap_s(call, first, world))
-            return _wake(call, first, world)
-        case AskApproval():
-            return await _aask_approval(call, world)
+async def _abegin(call: AgentCall, effect: Begin, world: World) -> tuple[Event, ...]:
+    return advance(call, effect.key, begin(world))
+
+
+async def _asleep(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
+    await world.clock.asleep(_nap_s(call, effect, world))
+    return _wake(call, effect, world)
 
 
 def _last(call: AgentCall) -> Event:
@@ -169,7 +164,7 @@ def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
 
 def _asking(call: AgentCall, effect: Effect, world: World) -> tuple[Event, ...]:
     """That the model is asked, and what the request does not show any more."""
-    if not isinstance(effect, CallModel) or call.cancellation is not None or is_late(call, world):
+    if type(effect) is not CallModel or call.cancellation is not None or is_late(call, world):
         return ()
     started = RequestStarted(call.record.turn + 1, len(effect.request.messages))
     masked = call.view.news() if call.view else None
@@ -236,7 +231,8 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
 
 def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
     so_far = call.record.identical_rounds
-    events = (ReplyCompleted(reply), *advance(call, effect.key, Replied(reply=reply, at_s=world.clock.now())))
+    replied = _make_replied(reply=reply, at_s=world.clock.now())
+    events = (_make_completed(reply), *advance(call, effect.key, replied))
     return events if call.record.limits.identical_rounds is None else (*events, *_looped(call, so_far))
 
 
@@ -276,7 +272,7 @@ def _ask_approval(call: AgentCall, world: World) -> Events:
             yield from advance(call, ask.key, verdict)
 
 
-async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
+async def _aask_approval(call: AgentCall, effect: AskApproval, world: World) -> tuple[Event, ...]:
     events: list[Event] = []
     for ask in _asks(call) if world.approve else ():
         assert world.approve is not None
@@ -291,3 +287,13 @@ async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
         if verdict := decided(said, ask.call, world):
             events += advance(call, ask.key, verdict)
     return tuple(events)
+
+
+# How asyncio performs an effect, or all functions of a round; what happened, afterwards.
+_STEPS: dict[type[Effect], Callable[[AgentCall, Any, World], Awaitable[tuple[Event, ...]]]] = {
+    Begin: _abegin,
+    CallModel: _aask_model,
+    Sleep: _asleep,
+    AskApproval: _aask_approval,
+    RunFunction: arun_all,
+}

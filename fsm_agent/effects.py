@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -76,13 +76,15 @@ class Request:
     settings: Settings = Settings()
 
 
-class Begin(NamedTuple):
+@frozen(is_quick=True)
+class Begin:
     """A start: the time, an id."""
 
     key: str
 
 
-class CallModel(NamedTuple):
+@frozen(is_quick=True)
+class CallModel:
     """A model's reply."""
 
     key: str
@@ -90,21 +92,24 @@ class CallModel(NamedTuple):
     attempt: int  # at this request, from 1; more than 1 after transport failures
 
 
-class Sleep(NamedTuple):
+@frozen(is_quick=True)
+class Sleep:
     """A moment, in Unix time."""
 
     key: str
     until_s: float
 
 
-class AskApproval(NamedTuple):
+@frozen(is_quick=True)
+class AskApproval:
     """Somebody's word whether a function may be called."""
 
     key: str
     call: FunctionCall
 
 
-class RunFunction(NamedTuple):
+@frozen(is_quick=True)
+class RunFunction:
     """A function's result."""
 
     key: str

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
-from fsm_agent.values import Memo, frozen
+from fsm_agent.values import Memo, frozen, maker
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -290,12 +290,14 @@ class Message(Memo):
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
         """A message of texts and other parts, in this order."""
-        return cls(role=role, parts=tuple([Text(part) if isinstance(part, str) else part for part in content]))
+        return _make_message(
+            role=role, parts=tuple([_make_text(part) if isinstance(part, str) else part for part in content])
+        )
 
     @property
     def text(self) -> str:
         """All that is said in words (and, of a function, what it returned), joined with nothing between."""
-        return "".join([part.text for part in self.parts if isinstance(part, Text | FunctionResult)])
+        return "".join([part.text for part in self.parts if isinstance(part, _WORDED)])
 
     @property
     def reasoning(self) -> str:
@@ -306,3 +308,7 @@ class Message(Memo):
     def function_calls(self) -> tuple[FunctionCall, ...]:
         """The functions that it asks for, in order."""
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
+
+
+_WORDED = (Text, FunctionResult)
+_make_text, _make_message = maker(Text), maker(Message)

@@ -16,6 +16,7 @@ from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
 from fsm_agent.result_pipeline import ResultPipeline
+from fsm_agent.values import maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
     import tenacity
@@ -92,9 +93,12 @@ class World:
         return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})
 
 
+_make_begun = maker(Begun)
+
+
 def begin(world: World) -> Begun:
     """Name the call and tell it the time."""
-    return Begun(at_s=world.clock.now(), id=world.new_id())
+    return _make_begun(at_s=world.clock.now(), id=world.new_id())
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:

@@ -37,7 +37,7 @@ def overtaken(call: AgentCall, world: World) -> tuple[Event, ...]:
     """The call's end, when it was called off or its time is up; nothing while it may go on."""
     if call.cancellation is not None:
         return advance(call, "", Cancelled(reason=call.cancellation.reason, at_s=world.clock.now()))
-    return expire(call, world) if is_late(call, world) else ()
+    return expire(call, world) if call.record.limits.deadline_s is not None and is_late(call, world) else ()
 
 
 def expire(call: AgentCall, world: World) -> tuple[Event, ...]:

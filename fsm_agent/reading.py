@@ -18,7 +18,7 @@ from fsm_agent.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Mo
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
-from fsm_agent.values import changed
+from fsm_agent.values import changed, changer, frozen, maker
 
 if TYPE_CHECKING:
     import hashlib
@@ -31,14 +31,16 @@ REPEATED = (
 )
 
 
-class Asked(NamedTuple):
+@frozen(is_quick=True)
+class Asked:
     """A reply that asks for functions: its message with our ids, and its calls, some settled at once."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
 
 
-class Spoken(NamedTuple):
+@frozen(is_quick=True)
+class Spoken:
     """A reply with an output, or with what is wrong with it."""
 
     reply: Reply
@@ -46,7 +48,8 @@ class Spoken(NamedTuple):
     problem: str = ""
 
 
-class Stopped(NamedTuple):
+@frozen(is_quick=True)
+class Stopped:
     """A reply at which `stop_when` said stop."""
 
     asked: Asked
@@ -75,6 +78,10 @@ class StopContext(NamedTuple):
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
 
+_make_asked, _make_spoken, _make_message = maker(Asked), maker(Spoken), maker(Message)
+_to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
+_with_result = changer(FunctionCall, "result", "was_run")
+
 
 def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
     """The trigger that an outcome other than a reply is, and its answer for the table.
@@ -98,20 +105,20 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             return "approved", changed(call, needs_approval=False)
         case Modified():
             call = changed(call, arguments_json=outcome.arguments_json, needs_approval=False)
-            problem = _problem(call, prompt.by_name[call.name])
-            if problem is None:
+            refusal = prompt.by_name[call.name].refusal(call.arguments_json)
+            if refusal is None:
                 return "approved", changed(call, fingerprint=fingerprint(call))
-            return "denied", changed(call, error=problem)
+            return "denied", changed(call, error=_told(refusal, call))
         case Denied():
             return "denied", changed(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, outcome
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
-    facts: dict[str, Any] = {"result": outcome.text, "was_run": True}
+    call = _with_result(call, outcome.text, True)
     if outcome.attachments or outcome.is_cached:
-        facts |= {"attachments": outcome.attachments, "is_cached": outcome.is_cached}
-    return changed(call, **facts)
+        return changed(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
+    return call
 
 
 def read_reply(
@@ -145,7 +152,7 @@ def read_reply(
 
 def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
     try:
-        return "answered", Spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
+        return "answered", _make_spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
     except UsageError:
         raise
     except ValueError as error:
@@ -166,23 +173,23 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
 
 def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) -> Asked:
     """The reply's calls with our ids; those that cannot or need not be run already answered."""
+    said = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     place = len(r.dialog)
     screen = _Screen(r, prompt, seen, is_cut=reply.finish == "length")
-    for part in reply.message.parts:
+    for part in said.parts:
         if isinstance(part, FunctionCall):
-            asked, call = screen.of(part, f"{place}.{len(calls)}")
-            parts.append(asked)
+            part, call = screen.of(part, f"{place}.{len(calls)}")
             calls.append(call)
-        else:
-            parts.append(part)
-    message = Message(role=reply.message.role, parts=tuple(parts))
-    return Asked(message, unblocked(r, calls, prompt))
+        parts.append(part)
+    return _make_asked(_make_message(role=said.role, parts=tuple(parts)), unblocked(r, calls, prompt))
 
 
 class _Screen:
     """Looks at the calls of one reply, in order."""
+
+    __slots__ = ("asked", "is_cut", "prompt", "r", "runs", "seen")
 
     def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], *, is_cut: bool) -> None:
         self.r, self.prompt, self.seen, self.is_cut = r, prompt, seen, is_cut
@@ -197,7 +204,8 @@ class _Screen:
             known = ", ".join(self.prompt.by_name) or "none"
             return call, changed(call, error=f"There is no function {call.name!r}. There are: {known}.")
         problem = used_up(self.r, function) if self.r.tallies else None
-        problem = problem or _problem(call, function, is_cut=self.is_cut)
+        if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
+            problem = _told(refusal, call, is_cut=self.is_cut)
         if problem is not None:
             call = changed(call, id=id)
             return call, changed(call, error=problem)
@@ -212,7 +220,7 @@ class _Screen:
         needs: Any = function.needs_approval
         if needs is not False and needs is not True:
             needs = bool(needs(call))
-        call = changed(call, id=id, fingerprint=mark, needs_approval=needs, version=function.version)
+        call = _to_be_run(call, id, mark, needs, function.version)
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:
@@ -222,13 +230,10 @@ class _Screen:
         return runs < limit
 
 
-def _problem(call: FunctionCall, function: Function, *, is_cut: bool = False) -> str | None:
+def _told(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
     """What is wrong with the arguments, in words for the model."""
-    problem = function.refusal(call.arguments_json)
-    if problem is None:
-        return None
     cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
-    return f"The arguments of {call.name} are not valid:\n{problem}{cut}"
+    return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
 
 
 def fingerprint(call: FunctionCall) -> str:
@@ -242,8 +247,8 @@ def fingerprint(call: FunctionCall) -> str:
 def _sorted(value: Any) -> Any:
     """The same JSON with the keys of its objects in order."""
     if isinstance(value, dict):
-        names = sorted(value)
-        if names == list(value) and not any(isinstance(item, dict | list) for item in value.values()):
-            return value
-        return {name: _sorted(value[name]) for name in names}
+        for item in value.values():
+            if isinstance(item, dict | list):
+                return {name: _sorted(value[name]) for name in sorted(value)}
+        return value if (names := sorted(value)) == [*value] else {name: value[name] for name in names}
     return [_sorted(item) for item in value] if isinstance(value, list) else value

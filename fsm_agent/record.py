@@ -117,14 +117,13 @@ class CallRecord:
 
     def changed(self, **changes: Any) -> CallRecord:
         """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""
-        new = object.__new__(CallRecord)
-        values = new.__dict__
-        values.update(self.__dict__)
-        values.update(changes)
+        values = self.__dict__ | changes
         if len(values) != _FIELDS:
             unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
             raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
-        return new
+        made = _new(CallRecord)
+        _put(made, "__dict__", values)
+        return made
 
     @property
     def deadline_s(self) -> float | None:
@@ -158,5 +157,6 @@ class CallRecord:
         return bool([f for f in self.round if f.needs_approval and not f.is_settled])
 
 
+_new, _put = object.__new__, object.__setattr__
 _FIELDS = len(fields(CallRecord))
 _BLANK = CallRecord(dialog=Vector())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.values import frozen
+from fsm_agent.values import frozen, maker
 
 # Why a model stopped, in one vocabulary for all providers; None: it did not say.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -33,7 +33,7 @@ class Usage:
         if self is UNUSED:
             return other
         cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
-        return Usage(
+        return _make_usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
@@ -48,6 +48,7 @@ class Usage:
 
 
 UNUSED = Usage()
+_make_usage = maker(Usage)
 
 
 @frozen(is_quick=True)

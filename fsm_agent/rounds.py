@@ -24,10 +24,13 @@ from fsm_agent.perform import World
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, timed_out
 from fsm_agent.threads import Child
+from fsm_agent.values import maker
 
 T = TypeVar("T")
 # What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
 Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled
+
+_make_started, _make_ended = maker(FunctionStarted), maker(FunctionEnded)
 
 GRACE_S = 1.0  # how long cancelled coroutines may take to end before they are left behind
 
@@ -120,13 +123,13 @@ class Round:
 
 
 def _started(effect: RunFunction) -> FunctionStarted:
-    return FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json)
+    return _make_started(effect.call.id, effect.call.name, effect.call.arguments_json)
 
 
 def _ended(call: AgentCall, run: Run, outcome: Ended) -> tuple[Event, ...]:
     asked, text = run.effect.call, outcome.text if run.returned is None else run.returned
     is_error = not isinstance(outcome, Returned) or outcome.is_error
-    ended = FunctionEnded(asked.id, asked.name, text, is_error, outcome.at_s - run.started_at_s)
+    ended = _make_ended(asked.id, asked.name, text, is_error, outcome.at_s - run.started_at_s)
     return (ended, *run.changes, *advance(call, run.effect.key, outcome))
 
 
@@ -181,12 +184,11 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
     round.look()
 
 
-async def arun_all(call: AgentCall, world: World) -> tuple[Event, ...]:
+async def arun_all(call: AgentCall, first: RunFunction, world: World) -> tuple[Event, ...]:
     """`arun_functions` for whoever does not listen meanwhile."""
-    effects = call.effects
-    if len(effects) == 1 and isinstance(only := effects[0], RunFunction) and _is_simple([only], call):
-        run = Run(only, call, world)
-        return _ended(call, run, await arun_function(run)) if only.function.call is not None else ()
+    if len(call.effects) == 1 and _is_simple([first], call):
+        run = Run(first, call, world)
+        return _ended(call, run, await arun_function(run)) if first.function.call is not None else ()
     async with aclosing(_arun_together(Round(call, world))) as events:
         return tuple([event async for event in events])
 

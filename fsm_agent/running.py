@@ -25,9 +25,12 @@ from fsm_agent.perform import World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
+from fsm_agent.values import maker
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
+
+_make_returned = maker(Returned)
 
 
 class Run:
@@ -149,12 +152,21 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
-    if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
+    function = run.function
+    if function.takes_thread:  # answered in the thread: no future can hold a StopIteration
         return await _in_thread(run)
     token = _run.set(run)
     try:
         if run.is_plain:
-            return await _aplain(run)
+            try:
+                value = function.arun(run.effect.call.arguments_json)
+                if inspect.isawaitable(value):
+                    value = await value
+                return _returned(value, run)
+            except asyncio.CancelledError as error:
+                return _raised(_cancelled(error), run)
+            except Exception as error:
+                return _raised(error, run)
         steps = _attempts(run)
         delay_s = next(steps)
         try:
@@ -176,18 +188,6 @@ async def arun_function(run: Run) -> Ended:
         return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
     finally:
         _run.reset(token)
-
-
-async def _aplain(run: Run) -> Ended:
-    try:
-        value = run.function.arun(run.effect.call.arguments_json)
-        if inspect.isawaitable(value):
-            value = await value
-        return _returned(value, run)
-    except asyncio.CancelledError as error:
-        return _raised(_cancelled(error), run)
-    except Exception as error:
-        return _raised(error, run)
 
 
 async def _in_thread(run: Run) -> Ended:
@@ -289,7 +289,7 @@ def _cancelled(error: asyncio.CancelledError) -> Exception:
 
 def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
-        return Returned(text=result_text(value), at_s=run.world.clock.now())
+        return _make_returned(text=result_text(value), at_s=run.world.clock.now())
     text, attachments = _said(value, run)
     return Returned(
         text=text,

@@ -43,10 +43,12 @@ from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed,
 from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.reading import Asked, Spoken, Stopped, fingerprint
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
-from fsm_agent.values import changed
+from fsm_agent.values import changed, maker
 
 Guard: TypeAlias = Callable[[CallRecord, Any, Prompt], bool]
 Action: TypeAlias = Callable[[CallRecord, Any, Prompt], CallRecord]
+
+_make_message, _make_result, _make_ending = maker(Message), maker(FunctionResult), maker(Ending)
 
 # Guards: whether a row takes
 
@@ -110,7 +112,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=Ending(reason=Reason.ANSWERED))
+    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_make_ending(reason=Reason.ANSWERED))
 
 
 def keep_draft(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
@@ -284,7 +286,7 @@ def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) 
 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """The round's settled calls moved into the dialog, in the order asked."""
-    results = [Message(role="tool", parts=(_result(f, prompt),)) for f in calls]
+    results = [_make_message(role="tool", parts=(_result(f, prompt),)) for f in calls]
     return r.changed(
         dialog=r.dialog.append(*results),
         function_calls=r.function_calls.append(*calls),
@@ -300,7 +302,7 @@ def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
     if prompt.on_interrupt is not INTERRUPT:
         told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
-    return FunctionResult(
+    return _make_result(
         id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
     )
 

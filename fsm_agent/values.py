@@ -9,12 +9,14 @@ Measured on CPython 3.11 with 16 fields: 2.0 µs becomes 0.7 to make one, 4.3 µ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ParamSpec, TypeVar, dataclass_transform
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -44,8 +46,9 @@ def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) ->
         }
         for name in methods.keys() - own:
             setattr(made, name, methods[name])
-        for name in ("__init__", "_change") if is_quick else ("__init__",):
-            setattr(made, name, _Late(made, name, is_quick=is_quick))
+        compiled = {"__init__": partial(_init, is_quick=is_quick), **(_QUICK if is_quick else {})}
+        for name, compiler in compiled.items():
+            setattr(made, name, _Late(made, name, partial(compiler, made)))
         return made  # type: ignore[no-any-return]
 
     return make
@@ -54,22 +57,26 @@ def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) ->
 class _Late:
     """A method that is compiled when somebody asks for it."""
 
-    def __init__(self, cls: Any, name: str, *, is_quick: bool) -> None:
-        self._cls, self._name, self._is_quick = cls, name, is_quick
+    def __init__(self, cls: Any, name: str, compiled: Callable[[], Any]) -> None:
+        self._cls, self._name, self._compiled = cls, name, compiled
 
     def __get__(self, value: Any, owner: Any) -> Any:
         if vars(self._cls)[self._name] is self:
-            _compile(self._cls, is_quick=self._is_quick)
+            setattr(self._cls, self._name, self._compiled())
         return vars(self._cls)[self._name].__get__(value, owner)
 
 
-def _compile(cls: Any, *, is_quick: bool) -> None:
-    """Give a dataclass its `__init__`, and its `_change`."""
-    items = fields(cls)
-    scope: dict[str, Any] = {"cls": cls, "new": object.__new__, "put": object.__setattr__}
-    parameters, filled = list[str](), list[str]()
-    for item in sorted(items, key=lambda item: bool(item.kw_only)):
-        name, value = item.name, item.name
+def _twin(cls: Any) -> Any:
+    """What a quick value is while it is being filled: of the same layout, and not frozen."""
+    free = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type(cls.__name__, (cls,), free)
+
+
+def _filling(cls: Any, scope: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """What a function that fills a dataclass takes; and by field, what becomes of that."""
+    parameters, values = list[str](), dict[str, str]()
+    for item in sorted(fields(cls), key=lambda item: bool(item.kw_only)):
+        name = value = item.name
         if item.default_factory is not MISSING:
             scope[f"make_{name}"], scope[f"default_{name}"] = item.default_factory, MISSING
             value = f"make_{name}() if {name} is default_{name} else {name}" if item.init else f"make_{name}()"
@@ -81,24 +88,49 @@ def _compile(cls: Any, *, is_quick: bool) -> None:
         if item.init:
             parameters.append(f"{name}=default_{name}" if f"default_{name}" in scope else name)
         if item.init or f"default_{name}" in scope:
-            filled.append(f"self.{name} = {value}" if is_quick else f"put(self, {name!r}, {value})")
-    checked = ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+            values[name] = value
+    return ", ".join(parameters), values
+
+
+def _init(cls: Any, *, is_quick: bool) -> Any:
+    scope: dict[str, Any] = {"cls": cls, "put": object.__setattr__}
+    parameters, values = _filling(cls, scope)
     if is_quick:
-        scope["twin"] = type(cls.__name__, cls.__bases__, {"__slots__": tuple([item.name for item in items])})
+        scope["twin"] = _twin(cls)
+        filled = [f"self.{name} = {value}" for name, value in values.items()]
         filled = ["put(self, '__class__', twin)", *filled, "self.__class__ = cls"]
-    source = [[f"def __init__(self, {', '.join(parameters)}):", *filled, *checked, "return None"]]
-    if is_quick:
-        copied = [f"made.{item.name} = self.{item.name}" for item in items]
-        set_all = "for name, value in changes.items(): setattr(made, name, value)"
-        change = ["made = new(twin)", *copied, set_all, "made.__class__ = cls", "return made"]
-        source.append(["def change(self, changes):", *change])
-    exec("\n".join("\n ".join(lines) for lines in source), scope)  # made of the names of fields alone
-    scope["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
-    annotations = {item.name: item.type for item in items if item.init} | {"return": None}
-    scope["__init__"].__annotations__ = annotations
-    cls.__init__ = scope["__init__"]
-    if is_quick:
-        cls._change = scope["change"]
+    else:
+        filled = [f"put(self, {name!r}, {value})" for name, value in values.items()]
+    checked = ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    made = _compiled(f"__init__(self, {parameters})", [*filled, *checked, "return None"], scope)
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
+    return made
+
+
+def _make(cls: Any) -> Any:
+    scope: dict[str, Any] = {"cls": cls, "twin": _twin(cls), "new": object.__new__}
+    parameters, values = _filling(cls, scope)
+    filled = [f"self.{name} = {value}" for name, value in values.items()]
+    checked = ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    lines = ["self = new(twin)", *filled, "self.__class__ = cls", *checked, "return self"]
+    return staticmethod(_compiled(f"make({parameters})", lines, scope))
+
+
+def _change(cls: Any) -> Any:
+    copied = [f"made.{item.name} = self.{item.name}" for item in fields(cls)]
+    set_all = "for name, value in changes.items(): setattr(made, name, value)"
+    lines = ["made = new(twin)", *copied, set_all, "made.__class__ = cls", "return made"]
+    return _compiled("change(self, changes)", lines, {"cls": cls, "twin": _twin(cls), "new": object.__new__})
+
+
+_QUICK = {"_make": _make, "_change": _change}
+
+
+def _compiled(head: str, lines: Iterable[str], scope: dict[str, Any]) -> Any:
+    """The function with this head and these lines, which are made of the names of fields alone."""
+    exec("\n ".join([f"def {head}:", *lines]), scope)
+    return scope[head.partition("(")[0]]
 
 
 def _comparing(cls: Any) -> dict[str, Any]:
@@ -145,6 +177,22 @@ class Memo:
     def remember(self, memo: Any) -> None:
         """Keep ``memo`` instead of any other."""
         object.__setattr__(self, "memo", memo)
+
+
+def maker(cls: Callable[P, T]) -> Callable[P, T]:
+    """A function that makes what a quick class makes, for less than half of the price.
+
+    On the way into a class, CPython 3.11 puts all arguments into a tuple and a dictionary, and takes them out again.
+    """
+    return cls._make  # type: ignore[attr-defined, no-any-return]
+
+
+def changer(cls: type[T], *names: str) -> Callable[..., T]:
+    """A function that is given a quick value and its new fields ``names``: `changed` for half of the price."""
+    copied = [f"made.{item.name} = {'' if item.name in names else 'value.'}{item.name}" for item in fields(cls)]
+    scope = {"cls": cls, "twin": _twin(cls), "new": object.__new__}
+    lines = ["made = new(twin)", *copied, "made.__class__ = cls", "return made"]
+    return _compiled(f"change(value, {', '.join(names)})", lines, scope)  # type: ignore[no-any-return]
 
 
 def changed(value: T, **changes: Any) -> T:
