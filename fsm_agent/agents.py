@@ -31,6 +31,7 @@ from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
 from fsm_agent.toolsets import Functions, Toolset, functions_of
+from fsm_agent.values import unshare
 from fsm_agent.vector import Vector
 from fsm_agent.views import View
 from fsm_agent.windows import Processor
@@ -94,6 +95,7 @@ class Agent:
         for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
             object.__setattr__(self, name, value)
         check_hooks(self.hooks)
+        unshare(self)
 
     def __repr__(self) -> str:
         """What it is made of; of what is called or holds keys, only whether there is any."""

@@ -41,7 +41,9 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
     limit = r.limits.rounds
     if r.is_drafted or (limit is not None and r.rounds >= limit):
         return True
-    return bool(r.tallies and prompt.offers and not offered(r, prompt))
+    if not r.tallies:
+        return False
+    return bool(prompt.offers) and not offered(r, prompt)
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from transitions import Machine, MachineError
+from transitions import MachineError
 
 from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import pydantic_core
@@ -34,14 +34,16 @@ from fsm_agent.outcomes import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import CallRecord, Reason, State
-from fsm_agent.replies import Reply
+from fsm_agent.record import LIVE, CallRecord, Reason, State
+from fsm_agent.replies import UNUSED, Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
 from fsm_agent.views import View
 
 _make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
 _make_step = maker(Stepped)
+_SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
+_FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
 _ANSWERS: dict[type[Effect], tuple[type, ...]] = {
     Begin: (Begun,),
     CallModel: (Replied, ModelFailed),
@@ -49,6 +51,7 @@ _ANSWERS: dict[type[Effect], tuple[type, ...]] = {
     AskApproval: (Approved, Modified, Denied),
     RunFunction: (Returned, FunctionFailed),
 }
+_BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Expired, Injected)
 _KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval, "run": RunFunction}  # by key
 
@@ -89,8 +92,6 @@ class AgentCall:
         "view",
         "wake",
     )
-
-    machine: ClassVar[Machine] = MACHINE
 
     def __init__(
         self,
@@ -163,19 +164,20 @@ class AgentCall:
             IllegalTrigger: The call has ended.  It is unchanged.
         """
         r = self.record
-        call = self._subject(key, outcome)
+        about = self._subject(key, outcome)
         if type(outcome) is Replied:
             trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
         else:
-            trigger, answer = read(r, call, outcome, self.prompt)
+            trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
         try:
-            if not self.machine.events[trigger].trigger(self, self, answer):
-                raise MachineError(f"the guards {guards(self.machine, trigger, r.state)} said no")
+            event: Any = MACHINE.events[trigger]
+            if not event.take(self, answer):
+                raise MachineError(f"the guards {guards(MACHINE, trigger, r.state)} said no")
             self._commit(trigger, key, outcome, answer)
         except MachineError as error:
             self.state = r.state
-            legal = ", ".join(sorted(self.machine.get_triggers(r.state.name))) or "none: it has ended"
+            legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
             why = f"{trigger!r} is not possible in {r.state}: {error.value}"
             raise IllegalTrigger(f"{why}; possible: {legal}") from error
         except BaseException:
@@ -189,15 +191,16 @@ class AgentCall:
             after = before.changed()
         changes = after.__dict__  # of a record that nobody has seen yet
         usage = served_by = left = None
-        detail = after.ending.detail if after.ending is not None else _problem(answer)
+        detail = "" if after.ending is None else after.ending.detail
         kind = type(outcome)
         if kind is Replied:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
             changes["turn"] = before.turn + 1
-            changes["usage"] = before.usage + usage
+            changes["usage"] = usage if before.usage is UNUSED else before.usage + usage
             changes["reply"] = reply
             self._output = answer.output if type(answer) is Spoken else _UNPARSED
+            detail = detail or _problem(answer)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -207,10 +210,12 @@ class AgentCall:
                 left = self._left(key)
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
+            detail = detail or _problem(answer)
         state = changes["state"] = self.state
         step = _make_step(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
-        for watch in WATCHERS:
-            watch(step)
+        if WATCHERS:
+            for watch in WATCHERS:
+                watch(step)
         changes["trace"] = before.trace.push(step)
         self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
@@ -233,7 +238,7 @@ class AgentCall:
         if r.ending is None:
             keys = ", ".join(repr(effect.key) for effect in self.effects)
             raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
-        if r.state is State.FAILED:
+        if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             error = CallFailed(f"{r.ending.reason}: {r.ending.detail} ({place})", call=self)
             raise error from (r.ending.error.exception() if r.ending.error else None)
@@ -243,7 +248,7 @@ class AgentCall:
     def output(self) -> Any:
         """What the prompt's parser made of the answer; None as long as there is none."""
         r = self.record
-        if r.ending is None or r.ending.reason is not Reason.ANSWERED:
+        if r.ending is None or r.ending.reason is not _ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
@@ -252,22 +257,29 @@ class AgentCall:
     def _wanted(self) -> tuple[Effect, ...]:
         r = self.record
         state = r.state
-        if state is State.CALLING or state is State.PARSE_EXCEPTION:
+        if state is _CALLING or state is _PARSE_EXCEPTION:
             return (_make_call_model(f"model:{r.turn}", self._request(), r.attempt),)
-        if state is State.TOOL_INTERRUPT:
+        if state is _TOOL_INTERRUPT:
             if r.waits_for_approval:
                 return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
+            wanted: list[Effect] = []
             named = self.prompt.by_name
-            return tuple([_make_run(f"run:{f.id}", f, named[f.name]) for f in ready(r, self.prompt)])
-        if state is State.SEEDED:
-            return (Begin("begin"),)
-        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
+            for f in ready(r, self.prompt):
+                wanted.append(_make_run(f"run:{f.id}", f, named[f.name]))
+            return tuple(wanted)
+        if state is _SEEDED:
+            return _BEGINNING
+        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is _BACKOFF else ()
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
         """What is wanted of a round beside ``key``; None: that has to be found anew, as others may begin now."""
         if self.prompt.depended_on or self.record.limits.parallel is not None:
             return None
-        return tuple([effect for effect in self.effects if effect.key != key])
+        effects = self.effects
+        for i, effect in enumerate(effects):
+            if effect.key == key:
+                return effects[:i] + effects[i + 1 :]
+        return effects
 
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings
@@ -285,24 +297,23 @@ class AgentCall:
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
-            output=TEXT if drafts(r, self.prompt) else prompt.expected,
+            output=TEXT if self.prompt.two_stage and drafts(r, self.prompt) else prompt.expected,
             settings=settings,
         )
 
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
-        kind = type(outcome)
         for wanted in self._effects or self.effects:
             if wanted.key == key:
-                if kind not in _ANSWERS[type(wanted)]:
+                if type(outcome) not in _ANSWERS[type(wanted)]:
                     break
                 if type(wanted) is not RunFunction:
                     return wanted.call if type(wanted) is AskApproval else None
-                if kind is Returned and not isinstance(outcome.text, str):
+                if type(outcome) is Returned and not isinstance(outcome.text, str):
                     what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
                     raise OutcomeError(f"{what}: a string would be right")
                 return wanted.call
-        if key == "" and kind in _UNASKED:
+        if key == "" and type(outcome) in _UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))
 
@@ -321,11 +332,10 @@ class AgentCall:
         calls = self.record.function_calls
         if self._folded == len(calls) and self.view is None:
             return self._seen
-        while self._folded < len(calls):
-            f = calls[self._folded]
-            self._folded += 1
-            if f.succeeded:
+        for f in calls.since(self._folded):
+            if f.result is not None and not f.is_repeated:
                 self._seen.add(f.fingerprint)
+        self._folded = len(calls)
         if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
             return self._seen - {f.fingerprint for f in calls if f.id in hidden}
         return self._seen

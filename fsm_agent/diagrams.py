@@ -13,17 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from fsm_agent.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.events import Stepped
 from fsm_agent.record import FINAL, State
 from fsm_agent.replies import Usage
-from fsm_agent.table import ROWS, Action, Guard
+from fsm_agent.table import ROWS, Row
 
 __all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
 
-Row: TypeAlias = tuple[str, State | tuple[State, ...], State | None, Guard | None, Action]
 
 _TONES: dict[str, Tone] = {
     State.PARSE_EXCEPTION: "branch",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -17,15 +17,15 @@ from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
-from fsm_agent.outcomes import Cancelled, Replied, Slept
+from fsm_agent.outcomes import Cancelled, Expired, Outcome, Replied, Slept
 from fsm_agent.perform import World, begin, decided, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
-from fsm_agent.rounds import arun_all, arun_functions, run_functions
+from fsm_agent.rounds import arun_functions, arun_unheard, run_functions
 from fsm_agent.values import maker
 
-_make_replied, _make_completed = maker(Replied), maker(ReplyCompleted)
+_make_replied = maker(Replied)
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
@@ -68,18 +68,29 @@ async def _arun_unheard(call: AgentCall, world: World) -> None:
 
     call.wake = wake
     try:
-        while effects := call.effects:
-            before, first = call.record, effects[0]
-            if not overtaken(call, world):
-                await _STEPS[type(first)](call, first, world)
-            if call.record is before or _is_undecided(call, first):
-                break
+        await _asteps(call, world)
     except asyncio.CancelledError:
         if call.cancellation is None or (task is not None and task.uncancel()):
             raise
         overtaken(call, world)
     finally:
         call.wake = task = None
+
+
+async def _asteps(call: AgentCall, world: World) -> None:
+    while effects := call.effects:
+        before, first = call.record, effects[0]
+        if overtaken(call, world):
+            continue
+        if type(first) is CallModel:
+            outcome = await _areply(call, first, world)
+            advance(call, "" if type(outcome) is Expired else first.key, outcome)
+        elif type(first) is RunFunction:
+            await arun_unheard(call, first, world)
+        else:
+            await _astep(call, first, world)
+        if call.record is before or _is_undecided(call, first):
+            break
 
 
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
@@ -115,7 +126,7 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
         if call.record is not before:  # a listener had something to say to that
             continue
         if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
-            for event in overtaken(call, world) or await _STEPS[type(first)](call, first, world):
+            for event in overtaken(call, world) or await _astep(call, first, world):
                 yield event
         else:
             async with aclosing(events):
@@ -135,13 +146,20 @@ def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: 
     return arun_functions(call, world) if isinstance(first, RunFunction) else None
 
 
-async def _abegin(call: AgentCall, effect: Begin, world: World) -> tuple[Event, ...]:
-    return advance(call, effect.key, begin(world))
-
-
-async def _asleep(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
-    await world.clock.asleep(_nap_s(call, effect, world))
-    return _wake(call, effect, world)
+async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
+    """Perform an effect that nobody hears of meanwhile; what happened, afterwards."""
+    match first:
+        case CallModel():
+            return _answered(call, first, await _areply(call, first, world))
+        case Begin():
+            return advance(call, first.key, begin(world))
+        case Sleep():
+            await world.clock.asleep(_nap_s(call, first, world))
+            return _wake(call, first, world)
+        case AskApproval():
+            return await _aask_approval(call, world)
+        case RunFunction():
+            raise AssertionError(f"{first.key}: functions are heard of while they run")
 
 
 def _last(call: AgentCall) -> Event:
@@ -176,23 +194,26 @@ def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool)
     yield from _asking(call, effect, world)
     if call.record is not before:  # a listener had something to say to that
         return
-    yield from _stream_model(call, effect, world) if streaming else _ask_model(call, effect, world)
+    if streaming:
+        yield from _stream_model(call, effect, world)
+    else:
+        yield from _answered(call, effect, _reply(call, effect, world))
 
 
-def _ask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
+def _reply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
     try:
         reply = world.client.complete(effect.request, timeout_s=time_left(call, world))
     except ProviderError as error:
-        return _unanswered(call, effect, error, world)
-    return _replied(call, effect, reply, world)
+        return _failed(call, effect, error, world)
+    return _make_replied(reply=reply, at_s=world.clock.now())
 
 
-async def _aask_model(call: AgentCall, effect: CallModel, world: World) -> tuple[Event, ...]:
+async def _areply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=time_left(call, world))
     except ProviderError as error:
-        return _unanswered(call, effect, error, world)
-    return _replied(call, effect, reply, world)
+        return _failed(call, effect, error, world)
+    return _make_replied(reply=reply, at_s=world.clock.now())
 
 
 def _stream_model(call: AgentCall, effect: CallModel, world: World) -> Events:
@@ -205,10 +226,10 @@ def _stream_model(call: AgentCall, effect: CallModel, world: World) -> Events:
                     yield item
                 if call.record.ending is not None:  # a listener has ended the call
                     return
+        outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
     except ProviderError as error:
-        yield from _unanswered(call, effect, error, world)
-    else:
-        yield from _replied(call, effect, reply, world)
+        outcome = _failed(call, effect, error, world)
+    yield from _answered(call, effect, outcome)
 
 
 async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> AsyncEvents:
@@ -221,19 +242,25 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
                     yield item
                 if call.record.ending is not None:
                     return
+        outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
     except ProviderError as error:
-        events = _unanswered(call, effect, error, world)
-    else:
-        events = _replied(call, effect, reply, world)
-    for event in events:
+        outcome = _failed(call, effect, error, world)
+    for event in _answered(call, effect, outcome):
         yield event
 
 
-def _replied(call: AgentCall, effect: CallModel, reply: Reply, world: World) -> tuple[Event, ...]:
+def _failed(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> Outcome:
+    return Expired(at_s=world.clock.now()) if is_late(call, world) else model_failed(effect, error, world)
+
+
+def _answered(call: AgentCall, effect: CallModel, outcome: Outcome) -> tuple[Event, ...]:
+    """The step that a request ends with, and what there is to say of it."""
     so_far = call.record.identical_rounds
-    replied = _make_replied(reply=reply, at_s=world.clock.now())
-    events = (_make_completed(reply), *advance(call, effect.key, replied))
-    return events if call.record.limits.identical_rounds is None else (*events, *_looped(call, so_far))
+    stepped = advance(call, "" if type(outcome) is Expired else effect.key, outcome)
+    if type(outcome) is not Replied:
+        return stepped
+    looped = () if call.record.limits.identical_rounds is None else _looped(call, so_far)
+    return (ReplyCompleted(outcome.reply), *stepped, *looped)
 
 
 def _looped(call: AgentCall, so_far: int) -> tuple[Event, ...]:
@@ -244,18 +271,12 @@ def _looped(call: AgentCall, so_far: int) -> tuple[Event, ...]:
     return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)
 
 
-def _unanswered(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> tuple[Event, ...]:
-    if is_late(call, world):
-        return expire(call, world)
-    return advance(call, effect.key, model_failed(effect, error, world))
-
-
 # Approvals, all of them before any function runs
 
 
 def _is_undecided(call: AgentCall, first: object) -> bool:
     """Whether some of the calls that everybody was asked about wait for somebody else's word."""
-    return isinstance(first, AskApproval) and call.record.waits_for_approval
+    return type(first) is AskApproval and call.record.waits_for_approval
 
 
 def _asks(call: AgentCall) -> Iterator[AskApproval]:
@@ -272,7 +293,7 @@ def _ask_approval(call: AgentCall, world: World) -> Events:
             yield from advance(call, ask.key, verdict)
 
 
-async def _aask_approval(call: AgentCall, effect: AskApproval, world: World) -> tuple[Event, ...]:
+async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
     events: list[Event] = []
     for ask in _asks(call) if world.approve else ():
         assert world.approve is not None
@@ -287,13 +308,3 @@ async def _aask_approval(call: AgentCall, effect: AskApproval, world: World) -> 
         if verdict := decided(said, ask.call, world):
             events += advance(call, ask.key, verdict)
     return tuple(events)
-
-
-# How asyncio performs an effect, or all functions of a round; what happened, afterwards.
-_STEPS: dict[type[Effect], Callable[[AgentCall, Any, World], Awaitable[tuple[Event, ...]]]] = {
-    Begin: _abegin,
-    CallModel: _aask_model,
-    Sleep: _asleep,
-    AskApproval: _aask_approval,
-    RunFunction: arun_all,
-}

@@ -19,6 +19,7 @@ from fsm_agent.policies import Policy, check_names, check_policy
 from fsm_agent.signatures import described, passing
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
+_LONG = 1 << 64
 _MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -241,6 +242,8 @@ def result_text(value: Any) -> str:
     """
     if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if type(value) is int and -_LONG < value < _LONG:
+        return str(value)
     try:
         return pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
     except pydantic_core.PydanticSerializationError:

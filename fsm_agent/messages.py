@@ -290,9 +290,10 @@ class Message(Memo):
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
         """A message of texts and other parts, in this order."""
-        return _make_message(
-            role=role, parts=tuple([_make_text(part) if isinstance(part, str) else part for part in content])
-        )
+        parts: list[Part] = []
+        for part in content:
+            parts.append(_make_text(part) if isinstance(part, str) else part)
+        return _make_message(role=role, parts=tuple(parts))
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from fsm_agent.messages import Message
 from fsm_agent.parsing import Output
 from fsm_agent.templates import render, variables
 from fsm_agent.toolsets import Functions, check_dependencies, functions_of
+from fsm_agent.values import unshare
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -71,10 +72,20 @@ class Prompt:
     on_loop: Handler = LOOP
     on_form: Handler = FORM
     two_stage: bool = False
+    offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
+    by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
+    depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
+    tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
 
     def __post_init__(self) -> None:
         functions = functions_of(self.functions)
-        object.__setattr__(self, "functions", functions)
+        depended_on = frozenset([name for f in functions for name in f.depends_on])
+        limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
+        derived = {"functions": functions, "offers": functions, "by_name": {f.name: f for f in functions}}
+        derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        unshare(self)
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
@@ -120,27 +131,6 @@ class Prompt:
     def expected(self) -> Output:
         """The output's schema and parser."""
         return Output(self.output)
-
-    @cached_property
-    def by_name(self) -> dict[str, Function]:
-        """The functions, by the name that the model calls them."""
-        return {f.name: f for f in self.functions if isinstance(f, Function)}
-
-    @cached_property
-    def offers(self) -> tuple[Function, ...]:
-        """The functions."""
-        return tuple(self.by_name.values())
-
-    @cached_property
-    def depended_on(self) -> frozenset[str]:
-        """The functions that others of this prompt wait for."""
-        return frozenset(name for f in self.by_name.values() for name in f.depends_on)
-
-    @cached_property
-    def tallied(self) -> frozenset[str]:
-        """The functions of which it matters how often they were run, and how that went."""
-        limited = [f.name for f in self.by_name.values() if f.max_calls is not None or f.max_failures is not None]
-        return self.depended_on.union(limited)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
         """The output that ``text`` means.

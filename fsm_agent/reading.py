@@ -78,6 +78,7 @@ class StopContext(NamedTuple):
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
 
+_COMPOUND = (dict, list)
 _make_asked, _make_spoken, _make_message = maker(Asked), maker(Spoken), maker(Message)
 _to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
 _with_result = changer(FunctionCall, "result", "was_run")
@@ -94,11 +95,11 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
     """
     if call is None:
         return outcome.kind, outcome
+    if type(outcome) is Returned and not outcome.is_error:
+        return "returned", _returned(call, outcome)
     match outcome:
-        case Returned(is_error=True):
-            return "returned", changed(call, error=outcome.text, was_run=True)
         case Returned():
-            return "returned", _returned(call, outcome)
+            return "returned", changed(call, error=outcome.text, was_run=True)
         case FunctionFailed():
             return "function_failed", changed(call, error=outcome.text, was_run=True)
         case Approved():
@@ -238,7 +239,9 @@ def _told(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
 
 def fingerprint(call: FunctionCall) -> str:
     """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    canonical = call.name + repr(_sorted(pydantic_core.from_json(call.arguments_json or "{}")))
+    canonical = (
+        call.name + pydantic_core.to_json(_sorted(pydantic_core.from_json(call.arguments_json or "{}"))).decode()
+    )
     if len(canonical) <= 64:
         return canonical
     return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -248,7 +251,7 @@ def _sorted(value: Any) -> Any:
     """The same JSON with the keys of its objects in order."""
     if isinstance(value, dict):
         for item in value.values():
-            if isinstance(item, dict | list):
+            if isinstance(item, _COMPOUND):
                 return {name: _sorted(value[name]) for name in sorted(value)}
         return value if (names := sorted(value)) == [*value] else {name: value[name] for name in names}
     return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import aclosing, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import RunFunction
@@ -26,7 +27,6 @@ from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, tim
 from fsm_agent.threads import Child
 from fsm_agent.values import maker
 
-T = TypeVar("T")
 # What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
 Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled
 
@@ -40,12 +40,13 @@ _left: set[asyncio.Task[Ended]] = set()  # cancelled, and not ended yet: the loo
 class Round:
     """The functions of one round: which run, since when, and which wait for their turn."""
 
-    def __init__(self, call: AgentCall, world: World) -> None:
+    def __init__(self, call: AgentCall, world: World, *, is_heard: bool = True) -> None:
         self.call = call
         self.world = world
+        self.is_heard = is_heard  # somebody is told what happens
         self.running: dict[str, tuple[Run, Any, float]] = {}  # by key; its thread or task; since when, monotonic
         self.known: set[str] = set()
-        self.waiting: list[RunFunction] = []
+        self.waiting: deque[RunFunction] = deque()
         self.is_timed = False  # some functions are
         self.look()
 
@@ -116,7 +117,7 @@ class Round:
     def ended(self, key: str, outcome: Ended) -> tuple[Event, ...]:
         """Tell the call of it."""
         run, _, _ = self.running.pop(key)
-        events = _ended(self.call, run, outcome)
+        events = _ended(self.call, run, outcome) if self.is_heard else advance(self.call, key, outcome)
         if self.call.prompt.depended_on or self.call.record.limits.parallel is not None:
             self.look()
         return events
@@ -133,11 +134,16 @@ def _ended(call: AgentCall, run: Run, outcome: Ended) -> tuple[Event, ...]:
     return (ended, *run.changes, *advance(call, run.effect.key, outcome))
 
 
-def _is_simple(effects: list[RunFunction], call: AgentCall) -> bool:
+def _is_brief(effect: RunFunction) -> bool:
+    """Whether it has no time limit, and nothing to say while it runs."""
+    return effect.function.timeout_s is None and not effect.function.takes_context
+
+
+def _is_simple(effects: Iterable[RunFunction], call: AgentCall) -> bool:
     """Whether nothing can happen while these run, so that they may as well run here, one after another."""
     if call.record.limits.deadline_s is not None:
         return False
-    return not [e for e in effects if e.function.timeout_s is not None or e.function.takes_context]
+    return all(map(_is_brief, effects))
 
 
 def run_functions(call: AgentCall, world: World) -> Events:
@@ -145,7 +151,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
     round = Round(call, world)
     if _is_simple(round.waiting, call) and (world.threads == 0 or len(round.waiting) == 1):
         while round.waiting and call.record.ending is None:
-            yield from _run_here(round, round.waiting.pop(0))
+            yield from _run_here(round, round.waiting.popleft())
         return
     inbox: queue.SimpleQueue[Told] = queue.SimpleQueue()
 
@@ -158,7 +164,7 @@ def run_functions(call: AgentCall, world: World) -> Events:
     try:
         while not round.is_over:
             if round.waiting and round.startable(round.waiting[0], asynchronous=False):
-                effect = round.waiting.pop(0)
+                effect = round.waiting.popleft()
                 yield _started(effect)
                 round.begin(effect, start, inbox.put)
                 continue
@@ -184,70 +190,82 @@ def _run_here(round: Round, effect: RunFunction) -> Events:
     round.look()
 
 
-async def arun_all(call: AgentCall, first: RunFunction, world: World) -> tuple[Event, ...]:
-    """`arun_functions` for whoever does not listen meanwhile."""
-    if len(call.effects) == 1 and _is_simple([first], call):
-        run = Run(first, call, world)
-        return _ended(call, run, await arun_function(run)) if first.function.call is not None else ()
-    async with aclosing(_arun_together(Round(call, world))) as events:
-        return tuple([event async for event in events])
+async def arun_unheard(call: AgentCall, first: RunFunction, world: World) -> None:
+    """`arun_functions` for nobody."""
+    if len(call.effects) == 1 and call.record.limits.deadline_s is None and _is_brief(first):
+        if first.function.call is not None:
+            advance(call, first.key, await arun_function(Run(first, call, world)))
+        return
+    async with Tasks(call, world, is_heard=False) as tasks:
+        while not tasks.is_over:
+            while tasks.waiting and tasks.startable(tasks.waiting[0], asynchronous=True):
+                tasks.start(tasks.waiting.popleft())
+            await tasks.news()
 
 
 async def arun_functions(call: AgentCall, world: World) -> AsyncEvents:
     """Run what may be run of the round as tasks; plain functions in threads."""
-    async with aclosing(_arun_together(Round(call, world))) as events:
-        async for event in events:
-            yield event
+    async with Tasks(call, world) as tasks:
+        while not tasks.is_over:
+            if tasks.waiting and tasks.startable(tasks.waiting[0], asynchronous=True):
+                effect = tasks.waiting.popleft()
+                yield _started(effect)
+                tasks.start(effect)
+                continue
+            for event in await tasks.news():
+                yield event
 
 
-async def _arun_together(round: Round) -> AsyncEvents:
-    loop, inbox = asyncio.get_running_loop(), asyncio.Queue[Told]()
+class Tasks(Round):
+    """The functions of one round, each in a task."""
 
-    def tell(item: FunctionProgress | Cancelled) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and nobody listens
-            loop.call_soon_threadsafe(inbox.put_nowait, item)
+    async def __aenter__(self) -> Self:
+        self._loop, self._inbox, self._has_news = asyncio.get_running_loop(), deque[Told](), asyncio.Event()
+        self._outer, self.call.wake = self.call.wake, self._tell
+        return self
 
-    def start(run: Run) -> asyncio.Task[Ended]:
-        task = loop.create_task(arun_function(run))
-        task.add_done_callback(lambda task: inbox.put_nowait((run.effect.key, task)))
+    async def __aexit__(self, *exc: object) -> None:
+        self.call.wake = self._outer
+        if self.running:
+            await self._let_go()
+
+    def start(self, effect: RunFunction) -> None:
+        self.begin(effect, self._task, self._tell)
+
+    def _task(self, run: Run) -> asyncio.Task[Ended]:
+        task = self._loop.create_task(arun_function(run), name=run.effect.key)
+        task.add_done_callback(self._put)
         return task
 
-    before, round.call.wake = round.call.wake, tell
-    try:
-        while not round.is_over:
-            if round.waiting and round.startable(round.waiting[0], asynchronous=True):
-                effect = round.waiting.pop(0)
-                yield _started(effect)
-                round.begin(effect, start, tell)
-                continue
-            item = await _next(inbox, round.patience_s())
-            for event in round.overdue() if item is None else round.happened(item):
-                yield event
-    finally:
-        round.call.wake = before
-        await _let_go(round)
+    def _put(self, item: FunctionProgress | asyncio.Task[Ended] | Cancelled) -> None:
+        self._inbox.append((item.get_name(), item) if isinstance(item, asyncio.Task) else item)
+        self._has_news.set()
 
+    def _tell(self, item: FunctionProgress | Cancelled) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody listens
+            self._loop.call_soon_threadsafe(self._put, item)
 
-async def _next(inbox: asyncio.Queue[T], patience_s: float | None) -> T | None:
-    """What comes first; None: nothing did in time."""
-    if patience_s is None:
-        return await inbox.get()
-    try:
-        async with asyncio.timeout(patience_s):
-            return await inbox.get()
-    except TimeoutError:
-        return None
+    async def news(self) -> tuple[Event, ...]:
+        """The next thing that happens, or that nothing did in time."""
+        if not self._inbox:
+            self._has_news.clear()
+            patience_s = self.patience_s()
+            try:
+                async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
+                    await self._has_news.wait()
+            except TimeoutError:
+                return self.overdue()
+        return self.happened(self._inbox.popleft())
 
-
-async def _let_go(round: Round) -> None:
-    tasks = {key: task for key, (_, task, _) in round.running.items() if isinstance(task, asyncio.Task)}
-    for task in tasks.values():
-        task.cancel()
-    if tasks:
-        _, left = await asyncio.wait(tasks.values(), timeout=GRACE_S)
-        for task in left:
-            _leave(task)
-    _keep(round, tasks.items())
+    async def _let_go(self) -> None:
+        tasks = {key: task for key, (_, task, _) in self.running.items() if isinstance(task, asyncio.Task)}
+        for task in tasks.values():
+            task.cancel()
+        if tasks:
+            _, left = await asyncio.wait(tasks.values(), timeout=GRACE_S)
+            for task in left:
+                _leave(task)
+        _keep(self, tasks.items())
 
 
 def _leave(task: asyncio.Task[Ended]) -> None:

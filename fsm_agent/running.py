@@ -43,17 +43,33 @@ class Run:
         tell: Takes the events that happen meanwhile, from any thread.
     """
 
-    attempt = 1
-    is_cached = False
-    is_cancelled = False  # nobody waits for it any more
-    releases: tuple[int, ...] = ()
-    returned: str | None = None  # before its result was changed
-    changes: tuple[Event, ...] = ()  # of its result
+    __slots__ = (
+        "_call",
+        "_tell",
+        "attempt",
+        "changes",
+        "depth",
+        "effect",
+        "function",
+        "is_cached",
+        "is_cancelled",
+        "is_plain",
+        "releases",
+        "returned",
+        "started_at_s",
+        "world",
+    )
 
     def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
         self.effect = effect
         self.function: Function = effect.function
         self.world = world
+        self.attempt = 1
+        self.is_cached = False
+        self.is_cancelled = False  # nobody waits for it any more
+        self.releases: tuple[int, ...] = ()
+        self.returned: str | None = None  # before its result was changed
+        self.changes: tuple[Event, ...] = ()  # of its result
         self.is_plain = self.function.is_plain and world.results is None  # there is nothing to it but the function
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
@@ -152,42 +168,46 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 
 async def arun_function(run: Run) -> Ended:
     """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
-    function = run.function
-    if function.takes_thread:  # answered in the thread: no future can hold a StopIteration
+    if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
         return await _in_thread(run)
     token = _run.set(run)
     try:
-        if run.is_plain:
-            try:
-                value = function.arun(run.effect.call.arguments_json)
-                if inspect.isawaitable(value):
-                    value = await value
-                return _returned(value, run)
-            except asyncio.CancelledError as error:
-                return _raised(_cancelled(error), run)
-            except Exception as error:
-                return _raised(error, run)
-        steps = _attempts(run)
-        delay_s = next(steps)
+        if not run.is_plain:
+            return await _agoverned(run)
         try:
-            while True:
-                if delay_s is not None:
-                    await run.world.clock.asleep(delay_s)
-                    delay_s = steps.send(None)
-                    continue
-                try:
-                    value = await _avalue(run)
-                except Exception as error:
-                    delay_s = steps.throw(error)
-                else:
-                    delay_s = steps.send(value)
-        except StopIteration as end:
-            ended: Ended = end.value
-        if run.world.results is None or not isinstance(ended, Returned):
-            return ended
-        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+            value = run.function.arun(run.effect.call.arguments_json)
+            if inspect.isawaitable(value):
+                value = await value
+            return _returned(value, run)
+        except asyncio.CancelledError as error:
+            return _raised(_cancelled(error), run)
+        except Exception as error:
+            return _raised(error, run)
     finally:
         _run.reset(token)
+
+
+async def _agoverned(run: Run) -> Ended:
+    """Run a function whose policy has something to say on how."""
+    steps = _attempts(run)
+    delay_s = next(steps)
+    try:
+        while True:
+            if delay_s is not None:
+                await run.world.clock.asleep(delay_s)
+                delay_s = steps.send(None)
+                continue
+            try:
+                value = await _avalue(run)
+            except Exception as error:
+                delay_s = steps.throw(error)
+            else:
+                delay_s = steps.send(value)
+    except StopIteration as end:
+        ended: Ended = end.value
+    if run.world.results is None or not isinstance(ended, Returned):
+        return ended
+    return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
 
 
 async def _in_thread(run: Run) -> Ended:

@@ -47,8 +47,11 @@ from fsm_agent.values import changed, maker
 
 Guard: TypeAlias = Callable[[CallRecord, Any, Prompt], bool]
 Action: TypeAlias = Callable[[CallRecord, Any, Prompt], CallRecord]
+# The trigger, where it may happen, the state that follows (None: the same), whether this row takes, what it does.
+Row: TypeAlias = tuple[str, State | tuple[State, ...], State | None, Guard | None, Action]
 
-_make_message, _make_result, _make_ending = maker(Message), maker(FunctionResult), maker(Ending)
+_make_message, _make_result = maker(Message), maker(FunctionResult)
+_ANSWERED = Ending(reason=Reason.ANSWERED)
 
 # Guards: whether a row takes
 
@@ -67,7 +70,10 @@ def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
 
 
 def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
-    return not [f for f in answer.calls if f.result is None and f.error is None]
+    for f in answer.calls:  # noqa: SIM110  # at half the price of any()
+        if f.result is None and f.error is None:
+            return False
+    return True
 
 
 def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
@@ -93,10 +99,10 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
 
 
 def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
-    if len(r.round) == 1:
-        return True
-    calls = _answered(r, answer, prompt) if prompt.depended_on else r.round
-    return not [f for f in calls if f.result is None and f.error is None and f.id != answer.id]
+    for f in reversed(_answered(r, answer, prompt) if prompt.depended_on else r.round):
+        if f.result is None and f.error is None and f.id != answer.id:
+            return False
+    return True
 
 
 # Actions: what becomes of the record
@@ -112,7 +118,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_make_ending(reason=Reason.ANSWERED))
+    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_ANSWERED)
 
 
 def keep_draft(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
@@ -221,7 +227,7 @@ def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
 
 
 # fmt: off
-ROWS: tuple[tuple[str, State | tuple[State, ...], State | None, Guard | None, Action], ...] = (
+ROWS: tuple[Row, ...] = (
     # trigger            source                 to                     guard           action
     ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
@@ -268,7 +274,10 @@ def _opened(r: CallRecord, answer: Asked) -> CallRecord:
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
     """The round with this call as it is now."""
-    return unblocked(r, tuple([answer if f.id == answer.id else f for f in r.round]), prompt)
+    if len(r.round) == 1:
+        return (answer,)
+    at = int(answer.id.rpartition(".")[2])  # of an id, which is "place.index"
+    return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
 
 
 def _closed_with(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
@@ -314,7 +323,9 @@ def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
     """Without the exception branch; a new request begins."""
-    return r.changed(branch=(), pruned=r.pruned + r.branch, attempt=1, **changes)
+    if r.branch or r.attempt != 1:
+        changes |= {"branch": (), "pruned": r.pruned + r.branch, "attempt": 1}
+    return r.changed(**changes)
 
 
 def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:

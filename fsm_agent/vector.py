@@ -36,6 +36,8 @@ class Vector(Sequence[T]):
 
     def append(self, *items: T) -> Vector[T]:
         """This vector with ``items`` at its end."""
+        if len(items) == 1:
+            return self.push(items[0])
         shared, start = self._items, self._length
         if len(shared) == start:
             shared.extend(items)
@@ -57,6 +59,10 @@ class Vector(Sequence[T]):
         view: Vector[T] = _new(Vector)
         view._items, view._length = shared, start + 1
         return view
+
+    def since(self, start: int) -> list[T]:
+        """The items from ``start`` on."""
+        return self._items[start : self._length]
 
     def head(self, length: int) -> Vector[T]:
         """The first ``length`` items, sharing them with this vector."""

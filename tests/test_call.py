@@ -22,7 +22,7 @@ from fsm_agent.errors import (
 from fsm_agent.functions import function
 from fsm_agent.hosted_tools import WebSearch
 from fsm_agent.limits import Limits
-from fsm_agent.machine import LeanMachine
+from fsm_agent.machine import machine_of
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
@@ -40,6 +40,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
+from fsm_agent.table import start
 
 
 @pytest.mark.spec("3.2", "3.11")
@@ -538,15 +539,13 @@ def test_cost_of_a_round_does_not_grow_with_the_rounds_before():
     assert call.record.dialog._items is request(call).messages._items
 
 
-def test_a_table_without_a_last_row_is_an_error_that_names_the_guard():
-    class Unguarded(AgentCall):
-        machine = LeanMachine(model=None, states=State, initial=None, auto_transitions=False)
-
-    def never(call, answer):
+def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch):
+    def never(r, answer, prompt):
         return False
 
-    Unguarded.machine.add_transition("begun", State.SEEDED, State.CALLING, conditions=never)
-    call = Unguarded(begun().record.changed(state=State.SEEDED), PROMPT)
+    call = AgentCall(begun().record.changed(state=State.SEEDED), PROMPT)
+    unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)])
+    monkeypatch.setattr("fsm_agent.call.MACHINE", unguarded)
     with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
         call.advance("begin", Begun(at_s=0.0))
     assert call.state is State.SEEDED

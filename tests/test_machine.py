@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transitions import Machine, MachineError
 
-from fsm_agent.machine import MACHINE, LeanMachine
+from fsm_agent.machine import MACHINE, LeanEvent, LeanMachine, machine_of
 from fsm_agent.record import State
 from fsm_agent.table import ROWS
 
@@ -21,7 +21,7 @@ rows = st.lists(
         st.one_of(states, st.lists(states, min_size=1, max_size=3, unique=True)),
         st.none() | states,
         st.sampled_from([None, "yes", "no", "one", "error"]),
-        st.sampled_from([None, "note", "error"]),
+        st.sampled_from(["note", "error"]),
     ),
     max_size=12,
 )
@@ -33,43 +33,36 @@ class Model:
     def __init__(self) -> None:
         self.state: Any = State.SEEDED
         self.log: list[Any] = []
+        self.record: Any = self
+        self.prompt: Any = "prompt"
+        self.after: Any = None
+        self.guard = ""
 
 
 def guard(kind: str) -> Any:
-    def condition(model: Model, argument: int) -> Any:
-        model.log.append((kind, argument))
+    def rule(model: Model, answer: int, prompt: str) -> Any:
+        model.log.append((kind, answer, prompt))
         if kind == "error":
-            raise KeyError(argument)
+            raise KeyError(answer)
         return {"yes": True, "no": False, "one": 1}[kind]
 
-    return condition
+    rule.__name__ = kind
+    return rule
 
 
 def action(kind: str, number: int) -> Any:
-    def before(model: Model, argument: int) -> None:
-        model.log.append((number, argument, model.state))
+    def rule(model: Model, answer: int, prompt: str) -> Any:
+        model.log.append((number, answer, prompt, model.state))
         if kind == "error":
             raise LookupError(number)
+        return number
 
-    return before
+    return rule
 
 
 def built(cls: type[Machine], table: list[Any]) -> Machine:
-    return cls(
-        model=None,
-        states=State,
-        initial=None,
-        auto_transitions=False,
-        transitions=[
-            {
-                "trigger": t,
-                "source": s,
-                "dest": d,
-                "conditions": guard(g) if g else None,
-                "before": action(a, i) if a else None,
-            }
-            for i, (t, s, d, g, a) in enumerate(table)
-        ],
+    return machine_of(
+        [(t, s, d, guard(g) if g else None, action(a, i)) for i, (t, s, d, g, a) in enumerate(table)], cls
     )
 
 
@@ -80,9 +73,11 @@ def through_machine(machine: Machine, triggers: list[str]) -> list[Any]:
             if trigger not in machine.events:
                 seen.append("unknown")
                 continue
-            seen.append((machine.events[trigger].trigger(model, model, number), model.state))
+            event = machine.events[trigger]
+            taken = event.take(model, number) if isinstance(event, LeanEvent) else event.trigger(model, model, number)
+            seen.append((taken, model.state, model.after, model.guard))
         except (KeyError, LookupError, MachineError) as error:
-            seen.append((type(error), model.state))
+            seen.append((type(error), model.state, model.after, model.guard))
     return [seen, model.log]
 
 
@@ -99,10 +94,10 @@ def through_dict(table: list[Any], triggers: list[str]) -> list[Any]:
         if (trigger, model.state) not in plain:
             raise MachineError("")
         for d, g, a, i in plain[trigger, model.state]:
-            if g is not None and guard(g)(model, number) != True:  # noqa: E712  # just as `transitions` compares
+            if g is not None and not guard(g)(model, number, model.prompt):
                 continue
-            if a is not None:
-                action(a, i)(model, number)
+            model.after = action(a, i)(model, number, model.prompt)
+            model.guard = g or ""
             model.state = model.state if d is None else d
             return True
         return False
@@ -112,9 +107,9 @@ def through_dict(table: list[Any], triggers: list[str]) -> list[Any]:
             seen.append("unknown")
             continue
         try:
-            seen.append((step(trigger, number), model.state))
+            seen.append((step(trigger, number), model.state, model.after, model.guard))
         except (KeyError, LookupError, MachineError) as error:
-            seen.append((type(error), model.state))
+            seen.append((type(error), model.state, model.after, model.guard))
     return [seen, model.log]
 
 
@@ -135,5 +130,5 @@ def test_the_machine_is_built_of_the_rows_and_of_nothing_else():
 def test_an_impossible_trigger_is_an_error_that_names_both():
     model = Model()
     with pytest.raises(MachineError, match=r"slept.*SEEDED"):
-        MACHINE.events["slept"].trigger(model, model, None)
+        MACHINE.events["slept"].take(model, None)
     assert model.state is State.SEEDED
