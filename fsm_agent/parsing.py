@@ -146,9 +146,12 @@ class Output(Memo):
 
 
 def _of_sound_json(error: pydantic.ValidationError) -> pydantic.ValidationError | None:
-    """The error, if it is one of the type: what is no JSON at all says nothing of the fields."""
+    """The error, if it is one of the type: what is no JSON at all says nothing of the fields.
+
+    It comes without its traceback, which would hold whoever keeps it.
+    """
     kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
-    return None if kind == "json_invalid" else error
+    return None if kind == "json_invalid" else error.with_traceback(None)
 
 
 def _said(type: Any, text: str) -> list[Any]:

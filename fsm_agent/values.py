@@ -46,9 +46,9 @@ def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) ->
         }
         for name in methods.keys() - own:
             setattr(made, name, methods[name])
-        compiled: dict[str, Callable[[Any], Any]] = {"__init__": partial(_init, is_quick=is_quick), **(_QUICK if is_quick else {})}
-        for name, compiler in compiled.items():
-            setattr(made, name, _Late(made, name, partial(compiler, made)))
+        late: dict[str, Callable[[Any], Any]] = {"__init__": partial(_init, is_quick=is_quick)}
+        for name, compiled in {**late, **(_QUICK if is_quick else {})}.items():
+            setattr(made, name, _Late(made, name, partial(compiled, made)))
         return made  # type: ignore[no-any-return]
 
     return make

@@ -39,22 +39,20 @@ class Vector(Sequence[T]):
         if len(items) == 1:
             return self.push(items[0])
         shared, start = self._items, self._length
-        if len(shared) == start:
-            shared.extend(items)
-            if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
-                shared = [*shared[:start], *items]
-        else:
+        if len(shared) != start:
+            shared = shared[:start]
+        shared.extend(items)
+        if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
             shared = [*shared[:start], *items]
         return self._view(shared, start + len(items))
 
     def push(self, item: T) -> Vector[T]:
         """This vector with one item more; `append` for what is done all the time."""
         shared, start = self._items, self._length
-        if len(shared) == start:
-            shared.append(item)
-            if shared[start] is not item:
-                shared = [*shared[:start], item]
-        else:
+        if len(shared) != start:
+            shared = shared[:start]
+        shared.append(item)
+        if shared[start] is not item:
             shared = [*shared[:start], item]
         view: Vector[T] = _new(Vector)
         view._items, view._length = shared, start + 1

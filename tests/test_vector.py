@@ -83,9 +83,12 @@ class Counting(list[Any]):
         self.moved += len(items)
         super().extend(items)
 
+    def append(self, item: Any) -> None:
+        self.moved += 1
+        super().append(item)
+
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            self.moved += len(range(*index.indices(len(self))))
+        self.moved += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
         return super().__getitem__(index)
 
 
