@@ -84,12 +84,15 @@ async def _asteps(call: AgentCall, world: World) -> None:
             continue
         if type(first) is CallModel:
             outcome = await _areply(call, first, world)
-            advance(call, "" if type(outcome) is Expired else first.key, outcome)
+            if call.record.ending is None:  # nobody has ended it meanwhile
+                call.advance("" if type(outcome) is Expired else first.key, outcome)
         elif type(first) is RunFunction:
             await arun_unheard(call, first, world)
         else:
             await _astep(call, first, world)
-        if call.record is before or _is_undecided(call, first):
+            if _is_undecided(call, first):
+                break
+        if call.record is before:
             break
 
 

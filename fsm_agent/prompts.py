@@ -166,6 +166,8 @@ class Prompt:
         if kind == "final":
             derived = derived.extend(functions=())
         derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
+        if derived.output is self.output:
+            derived.__dict__["expected"] = self.expected
         return derived
 
     def told(self, kind: _Kind, /, **values: Any) -> str:

@@ -178,7 +178,7 @@ def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) ->
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     place = len(r.dialog)
-    screen = _Screen(r, prompt, seen, is_cut=reply.finish == "length")
+    screen = _Screen(r, prompt, seen, reply.finish == "length")
     for part in said.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{place}.{len(calls)}")
@@ -192,7 +192,7 @@ class _Screen:
 
     __slots__ = ("asked", "is_cut", "prompt", "r", "runs", "seen")
 
-    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], *, is_cut: bool) -> None:
+    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], is_cut: bool) -> None:
         self.r, self.prompt, self.seen, self.is_cut = r, prompt, seen, is_cut
         self.asked: set[str] = set()  # fingerprints of what will be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget

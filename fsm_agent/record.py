@@ -122,7 +122,7 @@ class CallRecord:
             unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
             raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
         made = _new(CallRecord)
-        _put(made, "__dict__", values)
+        _set_dict(made, values)
         return made
 
     @property
@@ -163,7 +163,7 @@ class CallRecord:
         return False
 
 
-_new, _put = object.__new__, object.__setattr__
+_new, _set_dict = object.__new__, vars(CallRecord)["__dict__"].__set__
 _FIELDS = len(fields(CallRecord))
 for _default in ("state", "limits", "usage"):  # an attribute of a class hides those of its instances from the cache
     delattr(CallRecord, _default)

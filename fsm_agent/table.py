@@ -166,7 +166,7 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
     said = []
-    if r.is_looping and r.limits.on_loop == "tell":
+    if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
         said.append(prompt.told("loop", name=names, count=r.identical_rounds))
     if is_final(r, prompt):
@@ -295,10 +295,12 @@ def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) 
 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """The round's settled calls moved into the dialog, in the order asked."""
-    results = [_make_message(role="tool", parts=(_result(f, prompt),)) for f in calls]
+    results: list[Message] = []
+    for f in calls:
+        results.append(_make_message(role="tool", parts=(_result(f, prompt),)))
     return r.changed(
-        dialog=r.dialog.append(*results),
-        function_calls=r.function_calls.append(*calls),
+        dialog=r.dialog.extend(results),
+        function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
         round=(),
         rounds=r.rounds + 1,

@@ -19,6 +19,8 @@ from typing import Any, ParamSpec, TypeVar, dataclass_transform
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_set_class = vars(object)["__class__"].__set__  # whatever the class says of setting attributes
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(*, kw_only: bool = False, eq: bool = True, is_quick: bool = False) -> Callable[[type[T]], type[T]]:
@@ -93,12 +95,12 @@ def _filling(cls: Any, scope: dict[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def _init(cls: Any, *, is_quick: bool) -> Any:
-    scope: dict[str, Any] = {"cls": cls, "put": object.__setattr__}
+    scope: dict[str, Any] = {"cls": cls, "put": object.__setattr__, "set_class": _set_class}
     parameters, values = _filling(cls, scope)
     if is_quick:
         scope["twin"] = _twin(cls)
         filled = [f"self.{name} = {value}" for name, value in values.items()]
-        filled = ["put(self, '__class__', twin)", *filled, "self.__class__ = cls"]
+        filled = ["set_class(self, twin)", *filled, "self.__class__ = cls"]
     else:
         filled = [f"put(self, {name!r}, {value})" for name, value in values.items()]
     checked = ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []

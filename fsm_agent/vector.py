@@ -36,6 +36,10 @@ class Vector(Sequence[T]):
 
     def append(self, *items: T) -> Vector[T]:
         """This vector with ``items`` at its end."""
+        return self.extend(items)
+
+    def extend(self, items: Sequence[T]) -> Vector[T]:
+        """This vector with all of ``items`` at its end."""
         if len(items) == 1:
             return self.push(items[0])
         shared, start = self._items, self._length

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from fsm_agent.events import Done, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
 from fsm_agent.outcomes import Begun, Replied, Returned, Slept
+from fsm_agent.prompts import Prompt
 from fsm_agent.record import Ending, Reason, Tally
 from fsm_agent.replies import Reply, Usage
-from fsm_agent.values import changed, frozen
+from fsm_agent.values import changed, changer, frozen, maker, unshare
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,42 @@ class TestMaking:
             Quick(*args, **kwargs)
         assert str(made.value) == str(plain.value).replace("Plain", "Quick")
 
+    @pytest.mark.parametrize(
+        ("args", "kwargs"),
+        [
+            ((1,), {"d": 2}),
+            ((1, "x"), {"d": 2}),
+            ((), {"a": 1, "b": "x", "c": [3], "d": 2, "e": (4,)}),
+            ((), {}),
+            ((1,), {}),
+            ((1, "x", [], 2), {}),
+            ((1,), {"d": 2, "f": 3}),
+        ],
+    )
+    def test_its_maker_makes_what_it_makes_and_nothing_else(self, args: Any, kwargs: Any):
+        make: Any = maker(Quick)
+        try:
+            expected = Quick(*args, **kwargs)
+        except TypeError:
+            with pytest.raises(TypeError):
+                make(*args, **kwargs)
+        else:
+            made = make(*args, **kwargs)
+            assert made == expected
+            assert type(made) is Quick
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                made.a = 3
+
+    def test_a_maker_checks_what_the_class_checks(self):
+        with pytest.raises(ValueError, match="-1 is negative"):
+            maker(Checked)(n=-1)
+
     def test_each_has_its_own_of_what_a_factory_makes(self):
         one, other = Quick(1, d=2), Quick(1, d=2)
         assert one == other
         assert one.c is not other.c
+        make: Any = maker(Quick)
+        assert make(1, d=2).c is not make(1, d=2).c
 
     def test_what_the_class_checks_is_checked(self):
         assert Checked(n=0).n == 0
@@ -158,6 +191,22 @@ class TestChanging:
     def test_a_field_that_is_not_there_is_refused(self):
         with pytest.raises(AttributeError):
             changed(Quick(1, d=2), z=1)
+
+    def test_a_changer_changes_its_fields_and_no_others(self):
+        made = Quick(1, "x", [3], d=2)
+        other = changer(Quick, "a", "e")(made, 5, (6,))
+        assert other == changed(made, a=5, e=(6,))
+        assert other.c is made.c
+        assert type(other) is Quick
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            other.a = 3
+
+    def test_one_that_was_looked_into_is_itself_when_its_keys_are_not_shared_any_more(self):
+        made = Prompt("x")
+        assert vars(made)
+        held = {name: getattr(made, name) for name in vars(made)}
+        unshare(made)
+        assert vars(made) == held
 
     @given(st.integers(), st.text(), st.lists(st.integers()), st.integers(), st.integers(), st.text())
     def test_it_is_replace_for_less(self, a: int, b: str, c: list[int], d: int, new_a: int, new_b: str):
