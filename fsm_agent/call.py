@@ -35,7 +35,7 @@ from fsm_agent.outcomes import (
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import LIVE, CallRecord, Reason, State
-from fsm_agent.replies import UNUSED, Reply
+from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
 from fsm_agent.views import View
@@ -197,7 +197,7 @@ class AgentCall:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
             changes["turn"] = before.turn + 1
-            changes["usage"] = usage if before.usage is UNUSED else before.usage + usage
+            changes["usage"] = before.usage + usage
             changes["reply"] = reply
             self._output = answer.output if type(answer) is Spoken else _UNPARSED
             detail = detail or _problem(answer)

@@ -220,7 +220,8 @@ class Tasks(Round):
     """The functions of one round, each in a task."""
 
     async def __aenter__(self) -> Self:
-        self._loop, self._inbox, self._has_news = asyncio.get_running_loop(), deque[Told](), asyncio.Event()
+        self._loop, self._has_news = asyncio.get_running_loop(), asyncio.Event()
+        self._inbox: deque[Told] = deque()
         self._outer, self.call.wake = self.call.wake, self._tell
         return self
 
@@ -233,12 +234,13 @@ class Tasks(Round):
         self.begin(effect, self._task, self._tell)
 
     def _task(self, run: Run) -> asyncio.Task[Ended]:
-        task = self._loop.create_task(arun_function(run), name=run.effect.key)
-        task.add_done_callback(self._put)
+        key = run.effect.key
+        task = self._loop.create_task(arun_function(run), name=key)
+        task.add_done_callback(lambda task: self._put((key, task)))
         return task
 
-    def _put(self, item: FunctionProgress | asyncio.Task[Ended] | Cancelled) -> None:
-        self._inbox.append((item.get_name(), item) if isinstance(item, asyncio.Task) else item)
+    def _put(self, item: Told) -> None:
+        self._inbox.append(item)
         self._has_news.set()
 
     def _tell(self, item: FunctionProgress | Cancelled) -> None:
