@@ -132,3 +132,12 @@ def test_an_impossible_trigger_is_an_error_that_names_both():
     with pytest.raises(MachineError, match=r"slept.*SEEDED"):
         MACHINE.events["slept"].take(model, None)
     assert model.state is State.SEEDED
+
+
+def test_a_row_that_is_added_later_is_taken():
+    machine, model = machine_of([("a", State.SEEDED, None, guard("no"), action("note", 0))]), Model()
+    assert not machine.events["a"].take(model, 0)
+    later = machine_of([("a", State.SEEDED, State.CALLING, None, action("note", 1))])
+    machine.events["a"].add_transition(later.events["a"].transitions["SEEDED"][0])
+    assert machine.events["a"].take(model, 0)
+    assert (model.state, model.after) == (State.CALLING, 1)
