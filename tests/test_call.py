@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from stepping import begun, fail, keys, request, say, texts
+from stepping import begun, fail, keys, request, returned, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
 from fsm_agent.call import WATCHERS, AgentCall
@@ -133,6 +133,7 @@ def test_the_branch_is_governed_by_the_exception_handler():
 def test_transport_failures_back_off_and_are_bounded():
     call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
     assert call.effects == (Sleep("sleep:1", 204.0),)
+    assert call.step.detail == "busy"
     call.advance("sleep:1", Slept())
     assert call.effects[0].attempt == 2
     fail(call)
@@ -144,6 +145,13 @@ def test_transport_failures_back_off_and_are_bounded():
     assert caught.value.__cause__.status == 529
     assert caught.value.reason is Reason.MODEL_FAILED
     assert len(caught.value.trace) == 6
+
+
+def test_the_next_request_begins_at_its_first_attempt():
+    call = fail(begun())
+    call.advance("sleep:1", Slept())
+    returned(say(call, function_call("add", a=1, b=2)))
+    assert call.effects[0].attempt == 1
 
 
 @pytest.mark.spec("2.32", "3.10")

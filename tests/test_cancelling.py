@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from driving import anyhow, everywhere, world
+from driving import anyhow, world
 from walking import assert_sendable
 
 from fsm_agent.agents import Agent
@@ -14,6 +14,7 @@ from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, run
 from fsm_agent.functions import function
+from fsm_agent.outcomes import Cancelled
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.testing import Script, call
@@ -25,7 +26,7 @@ def seeded(*functions: object) -> AgentCall:
     return AgentCall.seed(Dialog().put("Go."), Prompt("{{ task }}", functions=functions))
 
 
-@everywhere
+@anyhow
 def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven):
     script, off = Script("never"), seeded()
     off.cancel("too late")
@@ -119,6 +120,41 @@ def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
 
     asked = asyncio.Event()
     asyncio.run(main())
+
+
+def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
+    class Hasty(Script):
+        async def acomplete(self, request, *, timeout_s=None):
+            hurried.cancel("never mind")
+            return await super().acomplete(request, timeout_s=timeout_s)
+
+    async def main() -> None:
+        problems = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        await arun(hurried, world(Hasty(call("wait"), "never")))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not asyncio.current_task().cancelling()
+        assert problems == []
+
+    def wait() -> str:
+        """Wait."""
+        return "never"
+
+    hurried = seeded(wait)
+    asyncio.run(main())
+    assert hurried.record.ending.reason is Reason.CANCELLED
+
+
+def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
+    class Ending(Script):
+        async def acomplete(self, request, *, timeout_s=None):
+            ended.advance("", Cancelled(reason="by hand"))
+            return await super().acomplete(request, timeout_s=timeout_s)
+
+    ended = seeded()
+    asyncio.run(arun(ended, world(Ending("too late"))))
+    assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
 def test_a_cancellation_of_the_driver_is_none_of_the_call():
