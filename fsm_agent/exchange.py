@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import MIN_SECRET_CHARS, Endpoint
+from fsm_agent.endpoint import MIN_SECRET_CHARS, SECRETS, Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
@@ -22,7 +22,6 @@ from fsm_agent.pools import Network
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
-from fsm_agent.scrubbing import SECRETS
 
 if TYPE_CHECKING:
     import httpx

@@ -20,7 +20,7 @@ FLOORS = [
     "limits masking windows record views budgets reading stopping table machine transcripts results call",
     # 2: codecs, pure
     "snapshots providers providers.encoding providers.wire providers.error_codes providers.failures"
-    " providers.adaptations providers.hosting providers.schemas providers.attachments providers.openai_parts"
+    " providers.provider providers.adaptations providers.hosting providers.schemas providers.attachments providers.openai_parts"
     " providers.citations providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
