@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -46,7 +46,7 @@ class Text:
     kind: Literal["text"] = field(default="text", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class _File:
     """What is no message's own words: its bytes, or where a provider can fetch it."""
 
@@ -67,7 +67,7 @@ class _File:
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Image(_File):
     """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything.
 
@@ -92,7 +92,7 @@ class Image(_File):
         return cls(data=data, media_type=media_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Document(_File):
     """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
 

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from fsm_agent.deferred import deferred
@@ -16,7 +16,7 @@ from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.values import maker
+from fsm_agent.values import frozen, maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
     import tenacity
@@ -61,7 +61,7 @@ def _backoff() -> wait_base:
     return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True, slots=False)
 class World:
     """What performs the effects of a call.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fsm_agent.deferred import pydantic_core
@@ -13,6 +13,7 @@ from fsm_agent.errors import BadReply
 from fsm_agent.events import Delta
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 from fsm_agent.replies import Reply
+from fsm_agent.values import frozen
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
 _BOM = b"\xef\xbb\xbf"
@@ -22,7 +23,7 @@ _REQUEST_ID = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Profile:
     """What a model can take over its wire, and under which names.  Data; override what differs.
 
