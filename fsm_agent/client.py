@@ -6,7 +6,6 @@ nobody anything: see `Exchange.may_resend`.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -25,9 +24,11 @@ from fsm_agent.replies import Reply
 from fsm_agent.sockets import shut_down
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpx
 else:
-    httpx = deferred("httpx")
+    asyncio, httpx = deferred("asyncio"), deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
 

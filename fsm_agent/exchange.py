@@ -5,7 +5,6 @@ Threads and asyncio share all of it; `client` moves the bytes.
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,9 +23,11 @@ from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 else:
-    httpx = deferred("httpx")
+    httpx, ssl = deferred("httpx"), deferred("ssl")
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else

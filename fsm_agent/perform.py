@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import field
@@ -19,12 +17,15 @@ from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.values import frozen, maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
+    import asyncio
+    import random
+
     import tenacity
     from tenacity.wait import wait_base
 
     from fsm_agent.client import Client
 else:
-    tenacity = deferred("tenacity")
+    asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
 Approve: TypeAlias = Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
@@ -84,7 +85,7 @@ class World:
     backoff: wait_base = field(default_factory=_backoff)
     threads: int = 16
     new_id: Callable[[], str] = _new_id
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
 
     @classmethod
