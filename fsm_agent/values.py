@@ -10,8 +10,10 @@ Measured on CPython 3.11 with 16 fields: 2.0 µs becomes 0.7 to make one, 4.3 µ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
+from copy import copy
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import partial
+from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
@@ -37,19 +39,21 @@ def frozen(
     """
 
     def make(cls: type[T]) -> type[T]:
-        own = {name for name, value in vars(cls).items() if value is not None}  # __hash__ is, beside an __eq__
-        is_derived = any(is_dataclass(base) for base in cls.__mro__[1:])  # from a frozen one: it has to say that it is
-        made: Any = dataclass(init=False, repr=False, eq=False, frozen=is_derived, slots=slots, kw_only=kw_only)(cls)
-        made.__dataclass_params__.frozen = True  # for what is derived from it
-        methods = {
-            **_METHODS,
-            **(_SLOT_METHODS if slots else {}),
-            **(_comparing(made) if eq else {}),
-        }
-        for name in methods.keys() - own:
-            setattr(made, name, methods[name])
-        if "__init__" not in own:
-            made.__init__ = _Late(made, "__init__", partial(_init, made, is_quick=is_quick))
+        own, known = vars(cls), _inherited(cls)
+        items = known | _fields_of(cls, kw_only=kw_only)
+        body = {name: value for name, value in own.items() if name not in (*items, "__dict__", "__weakref__")}
+        if slots:
+            body["__slots__"] = tuple([name for name in items if name not in known])
+        else:
+            body |= {name: item.default for name, item in items.items() if item.default is not MISSING}
+        methods = {**_METHODS, **(_SLOT_METHODS if slots else {}), **(_comparing(items.values()) if eq else {})}
+        methods["__init__"] = _Late(partial(_init, is_quick=is_quick))
+        body |= {name: method for name, method in methods.items() if own.get(name) is None}
+        body["__qualname__"] = cls.__qualname__
+        body["__dataclass_fields__"], body["__dataclass_params__"] = items, _PARAMS[eq]
+        body["__match_args__"] = tuple([name for name, item in items.items() if item.init and not item.kw_only])
+        remake: Any = type(cls)
+        made = remake(cls.__name__, cls.__bases__, body)
         if is_quick:
             made._make = staticmethod(_on_call(partial(_make, made)))
             made._change = _on_call(partial(_change, made))
@@ -58,15 +62,61 @@ def frozen(
     return make
 
 
+def _params(*, eq: bool) -> Any:
+    """What `dataclass` notes of how it was called."""
+    params: Any = copy(_Real.__dataclass_params__)  # type: ignore[attr-defined]
+    params.eq, params.frozen = eq, True
+    return params
+
+
+@dataclass(init=False, repr=False, eq=False)
+class _Real:
+    """What is as `dataclass` makes it is taken from here."""
+
+    item: object
+
+
+_PARAMS = {eq: _params(eq=eq) for eq in (True, False)}
+_KIND = fields(_Real)[0]._field_type  # type: ignore[attr-defined]  # by which `dataclasses.fields` knows a field
+
+
+def _inherited(cls: type) -> dict[str, Any]:
+    """The fields of the classes that ``cls`` is derived from."""
+    known: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        known |= vars(base).get("__dataclass_fields__", {})
+    return known
+
+
+def _fields_of(cls: type, *, kw_only: bool) -> dict[str, Any]:
+    """The fields that ``cls`` itself declares: those of a dataclass, for a fifth of the price."""
+    found: dict[str, Any] = {}
+    for name, annotation in get_annotations(cls).items():
+        if annotation == "KW_ONLY":
+            kw_only = True
+            continue
+        given = vars(cls).get(name, MISSING)
+        item: Any = given if isinstance(given, Field) else field(default=given)
+        if item.default.__class__.__hash__ is None or annotation.startswith(("ClassVar", "InitVar")):
+            raise TypeError(f"{cls.__name__}.{name}: {annotation} = {item.default!r} can be no field of a frozen class")
+        item.name, item.type, item._field_type = name, annotation, _KIND
+        item.kw_only = kw_only if item.kw_only is MISSING else item.kw_only
+        found[name] = item
+    return found
+
+
 class _Late:
     """A method that is compiled when somebody asks for it."""
 
-    def __init__(self, cls: Any, name: str, compiled: Callable[[], Any]) -> None:
-        self._cls, self._name, self._compiled = cls, name, compiled
+    def __init__(self, compiled: Callable[[Any], Any]) -> None:
+        self._compiled = compiled
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._cls, self._name = owner, name
 
     def __get__(self, value: Any, owner: Any) -> Any:
         if vars(self._cls)[self._name] is self:
-            setattr(self._cls, self._name, self._compiled())
+            setattr(self._cls, self._name, self._compiled(self._cls))
         return vars(self._cls)[self._name].__get__(value, owner)
 
 
@@ -157,10 +207,10 @@ def _compiled(head: str, lines: Iterable[str], scope: dict[str, Any]) -> Any:
     return scope[head.partition("(")[0]]
 
 
-def _comparing(cls: Any) -> dict[str, Any]:
-    """`__eq__` and `__hash__` of a dataclass."""
-    compared = [item.name for item in fields(cls) if item.compare]
-    hashed = [item.name for item in fields(cls) if (item.compare if item.hash is None else item.hash)]
+def _comparing(items: Iterable[Any]) -> dict[str, Any]:
+    """`__eq__` and `__hash__` of a dataclass with these fields."""
+    compared = [item.name for item in items if item.compare]
+    hashed = [item.name for item in items if (item.compare if item.hash is None else item.hash)]
     key, hash_key = attrgetter(*compared, "__class__"), attrgetter(*hashed, "__class__")
 
     def __eq__(self: Any, other: Any) -> Any:
