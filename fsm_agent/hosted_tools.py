@@ -6,12 +6,11 @@ option is refused before anything is sent.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
-from fsm_agent.deferred import deferred
+from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
 from fsm_agent.values import frozen
@@ -25,8 +24,8 @@ Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux",
 ContextSize = Literal["low", "medium", "high"]
 Approval = Literal["never", "always"]
 
-_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
+_LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
+_DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 @frozen(kw_only=True)

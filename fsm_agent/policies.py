@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import field, fields
 from typing import Any, Literal, TypeAlias
 
+from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages import FunctionCall
 from fsm_agent.values import Memo, frozen
@@ -18,7 +18,7 @@ from fsm_agent.values import Memo, frozen
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
 
-_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
+_VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
 
 
 @frozen()
