@@ -142,7 +142,7 @@ def test_one_can_be_derived_as_it_is_made():
     assert repr(value).endswith("Derived(name='a', kind='derived', size=1)")
     assert (value, copy.copy(value)) == (Derived(name="a", size=1), value)
     assert value != Derived(name="b", size=1)
-    assert Base(name="a").kind == "base"
+    assert (Base(name="a").kind, Derived.__slots__) == ("base", ("size",))
     assert not hasattr(value, "__dict__")
     with pytest.raises(FrozenInstanceError):
         value.name = "b"  # type: ignore[misc]
