@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
@@ -31,7 +31,7 @@ from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
 from fsm_agent.templates import render
 from fsm_agent.toolsets import Functions, Toolset, functions_of
-from fsm_agent.values import unshare
+from fsm_agent.values import frozen, unshare
 from fsm_agent.vector import Vector
 from fsm_agent.views import View
 from fsm_agent.windows import Processor
@@ -43,7 +43,7 @@ Task: TypeAlias = str | Prompt | Message | Dialog
 _lent: WeakSet[Prompt] = WeakSet()  # whose functions are an agent's, for one call: the next is offered its own
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False, slots=False)
 class Agent:
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 

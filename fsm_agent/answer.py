@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.events import Delta
 from fsm_agent.exchange import MAX_SHOWN_CHARS, Exchange
-from fsm_agent.providers.failures import request_id
-from fsm_agent.providers.wire import Decoder
+from fsm_agent.providers.wire import Decoder, request_id
 from fsm_agent.replies import Reply
 
 E = TypeVar("E", bound=ProviderError)

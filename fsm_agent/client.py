@@ -6,7 +6,6 @@ nobody anything: see `Exchange.may_resend`.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -20,15 +19,16 @@ from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.events import Delta
 from fsm_agent.exchange import Deadline, Exchange
 from fsm_agent.pools import Network, Pools
-from fsm_agent.providers import catalog
-from fsm_agent.providers.catalog import Provider
+from fsm_agent.providers.provider import Provider
 from fsm_agent.replies import Reply
 from fsm_agent.sockets import shut_down
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpx
 else:
-    httpx = deferred("httpx")
+    asyncio, httpx = deferred("asyncio"), deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
 
@@ -95,9 +95,12 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         network: Network | None = None,
     ) -> None:
-        known = catalog.provider(provider) if isinstance(provider, str) else provider
+        if isinstance(provider, str):
+            from fsm_agent.providers import catalog  # with all codecs
+
+            provider = catalog.provider(provider)
         self._access = Access(
-            provider=known, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
+            provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
         self._network = network or Network()
         self._pools = Pools(self._network)
@@ -279,7 +282,9 @@ def client_for(
 
     Arguments and errors as of `HttpClient`.
     """
-    provider, name = catalog.split_model(model)
+    from fsm_agent.providers.catalog import split_model
+
+    provider, name = split_model(model)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
 
 

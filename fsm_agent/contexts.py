@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.messages import FunctionCall
+from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -25,7 +26,7 @@ def _never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False)
 class Context(Generic[Deps]):
     """What a function is given when its first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 

@@ -7,13 +7,13 @@ closed) it ends its children and leaves a call at rest that any driver goes on w
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call import AgentCall
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
@@ -24,6 +24,11 @@ from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.rounds import arun_functions, arun_unheard, run_functions
 from fsm_agent.values import maker
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
 
 _make_replied = maker(Replied)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from fsm_agent.deferred import deferred
+from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
-from fsm_agent.providers.catalog import Provider
+from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
 from fsm_agent.values import frozen
 
@@ -20,10 +20,11 @@ else:
     httpx = deferred("httpx")
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
-_HOST = re.compile(r"[\w.:-]+")
-_VERSION = re.compile(r"/v\d+[a-z0-9]*$")
+_HOST = pattern(r"[\w.:-]+")
+_VERSION = pattern(r"/v\d+[a-z0-9]*$")
+SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
 MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
-_SECRETIVE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_SECRETIVE = pattern(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 @frozen(kw_only=True)

@@ -20,19 +20,22 @@ FsmAgentError
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.deferred import deferred
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
+    import difflib
     from collections.abc import Iterable, Sequence
+else:
+    difflib = deferred("difflib")
 
 
 def hint(word: str, known: Iterable[str]) -> str:
     """What to say after an unknown word: the known one that was probably meant, or all of them."""
     known = list(known)
-    close = get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(word, known, n=1)
     return f": did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known) or 'none'}"
 
 

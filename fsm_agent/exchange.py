@@ -5,7 +5,6 @@ Threads and asyncio share all of it; `client` moves the bytes.
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import MIN_SECRET_CHARS, Endpoint
+from fsm_agent.endpoint import MIN_SECRET_CHARS, SECRETS, Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
@@ -22,12 +21,13 @@ from fsm_agent.pools import Network
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
-from fsm_agent.scrubbing import SECRETS
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 else:
-    httpx = deferred("httpx")
+    httpx, ssl = deferred("httpx"), deferred("ssl")
 
 MAX_SHOWN_CHARS = 200  # of what others said
 MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from reprlib import Repr
 from typing import Any, cast, overload
@@ -17,6 +17,7 @@ from fsm_agent.json_schemas import schema_validator
 from fsm_agent.messages import FunctionCall
 from fsm_agent.policies import Policy, check_names, check_policy
 from fsm_agent.signatures import described, passing
+from fsm_agent.values import frozen
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
@@ -27,7 +28,7 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False)
 class Function(Policy):
     """What a model may ask for: a name, a description, a schema, usually a callable, and a policy.
 

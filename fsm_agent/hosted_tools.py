@@ -6,22 +6,26 @@ option is refused before anything is sent.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, field, fields
-from typing import Annotated, Any, Literal, TypeAlias, get_args
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
+from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
 from fsm_agent.values import frozen
+
+if TYPE_CHECKING:
+    import urllib.parse as urllib_parse
+else:
+    urllib_parse = deferred("urllib.parse")
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
 Approval = Literal["never", "always"]
 
-_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
+_LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
+_DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 @frozen(kw_only=True)
@@ -115,7 +119,7 @@ class HostedMCP:
             yield self.authorization
         for value in self.headers.values():
             yield from (value, *value.split())
-        yield from (self.url, *[value for _, value in parse_qsl(urlsplit(self.url).query)])
+        yield from (self.url, *[value for _, value in urllib_parse.parse_qsl(urllib_parse.urlsplit(self.url).query)])
 
 
 HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]
@@ -181,7 +185,7 @@ def _is_one_of(tool: Any, name: str, known: Sequence[str]) -> None:
 
 def _is_address(url: Any) -> bool:
     try:
-        parts = urlsplit(url)
+        parts = urllib_parse.urlsplit(url)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     except (ValueError, TypeError, AttributeError):
         return False

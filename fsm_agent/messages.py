@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from fsm_agent.deferred import pydantic_core
+from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
 from fsm_agent.values import Memo, frozen, maker
+
+if TYPE_CHECKING:
+    import base64
+    import pathlib
+else:
+    base64 = deferred("base64")
+    pathlib = deferred("pathlib")
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -46,7 +51,7 @@ class Text:
     kind: Literal["text"] = field(default="text", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class _File:
     """What is no message's own words: its bytes, or where a provider can fetch it."""
 
@@ -67,7 +72,7 @@ class _File:
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Image(_File):
     """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything.
 
@@ -77,7 +82,7 @@ class Image(_File):
     kind: Literal["image"] = field(default="image", repr=False)
 
     @classmethod
-    def of(cls, source: str | bytes | Path) -> Image:
+    def of(cls, source: str | bytes | pathlib.Path) -> Image:
         """An image from a path, its bytes, an http(s) URL or a data URL.
 
         Raises:
@@ -92,7 +97,7 @@ class Image(_File):
         return cls(data=data, media_type=media_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Document(_File):
     """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
 
@@ -105,7 +110,7 @@ class Document(_File):
     kind: Literal["document"] = field(default="document", repr=False)
 
     @classmethod
-    def of(cls, source: str | bytes | Path, *, name: str | None = None) -> Document:
+    def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
         """A document from a path, its bytes, an http(s) URL or a data URL.
 
         The bytes tell a PDF from text; a data URL or the end of the name tells Markdown, CSV, HTML, XML and JSON
@@ -124,13 +129,13 @@ class Document(_File):
         told = ""
         if isinstance(source, str) and _is_data_url(source):
             told = source[5:200].partition(",")[0].partition(";")[0].lower()
-        elif name is None and isinstance(source, str | Path):
-            name = Path(source).name
+        elif name is None and isinstance(source, str | pathlib.Path):
+            name = pathlib.Path(source).name
         if data.startswith(b"%PDF-"):
             return cls(data=data, name=name)
         if not data or not _is_text(data):
             raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
-        of_name = _TEXT_TYPES.get(PurePath(name or "").suffix.lower(), "text/plain")
+        of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
         return cls(data=data, media_type=told if told in _TEXT_TYPES.values() else of_name, name=name)
 
     @property
@@ -152,7 +157,7 @@ def _is_data_url(source: str) -> bool:
     return source[:5].lower() == "data:"
 
 
-def _bytes_of(source: str | bytes | Path, what: str) -> bytes:
+def _bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
     """The bytes at a path, in a data URL, or given as such."""
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -165,7 +170,7 @@ def _bytes_of(source: str | bytes | Path, what: str) -> bytes:
         except ValueError as error:
             raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
     try:
-        return Path(source).read_bytes()
+        return pathlib.Path(source).read_bytes()
     except (OSError, TypeError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
         raise UsageError(f"no {what} can be read from {repr(source)[:200]}: {problem}") from error
@@ -174,7 +179,7 @@ def _bytes_of(source: str | bytes | Path, what: str) -> bytes:
 def url_suffix(url: str) -> str:
     """The end of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
     path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
-    return PurePath(path).suffix.lower()
+    return pathlib.PurePath(path).suffix.lower()
 
 
 def _is_text(data: bytes) -> bool:

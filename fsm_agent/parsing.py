@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
-from fsm_agent.deferred import deferred, pydantic, pydantic_core, typing_extensions
+from fsm_agent.deferred import deferred, pattern, pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import undescribable
@@ -27,10 +27,10 @@ _MAX_LOOKS = 200_000  # a second or two of hostile text
 _MAX_PIECES = 1000  # of one answer are tried
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _RESTARTS = 8  # how many openers that never close are passed over: keeps the scan linear
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_TOKEN = re.compile(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
-_OPENER = re.compile(r"\s*[{\[(]")
-_BEGUN = re.compile(  # what begins so is meant as JSON
+_FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_OPENER = pattern(r"\s*[{\[(]")
+_BEGUN = pattern(  # what begins so is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
 )
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from fsm_agent.deferred import deferred
@@ -16,15 +14,18 @@ from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.values import maker
+from fsm_agent.values import frozen, maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
+    import asyncio
+    import random
+
     import tenacity
     from tenacity.wait import wait_base
 
     from fsm_agent.client import Client
 else:
-    tenacity = deferred("tenacity")
+    asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
 Approve: TypeAlias = Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
@@ -61,7 +62,7 @@ def _backoff() -> wait_base:
     return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True, slots=False)
 class World:
     """What performs the effects of a call.
 
@@ -84,7 +85,7 @@ class World:
     backoff: wait_base = field(default_factory=_backoff)
     threads: int = 16
     new_id: Callable[[], str] = _new_id
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
 
     @classmethod

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal, TypeAlias
 
+from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages import FunctionCall
 from fsm_agent.values import Memo, frozen
@@ -18,7 +18,7 @@ from fsm_agent.values import Memo, frozen
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
 
-_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
+_VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
 
 
 @frozen()
@@ -44,7 +44,7 @@ class Retries:
             raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False)
 class Policy(Memo):
     """What may be said of a function beside what it is; every `Function` is one."""
 

@@ -7,16 +7,13 @@ makes its own.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import ssl
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import field
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from fsm_agent.deferred import deferred
@@ -24,6 +21,9 @@ from fsm_agent.errors import ConfigError
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
+    import asyncio
+    import ipaddress
+    import ssl
     import urllib.request as urllib_request
 
     import httpx
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fsm_agent.http_pool import AsyncPool
     from fsm_agent.thread_pool import ThreadPool
 else:
-    httpx = deferred("httpx")
-    urllib_request = deferred("urllib.request")
+    asyncio, httpx, ipaddress = deferred("asyncio"), deferred("httpx"), deferred("ipaddress")
+    ssl, urllib_request = deferred("ssl"), deferred("urllib.request")
 
 KEPT_S = 30.0  # how long a connection that nobody uses stays open
 
@@ -122,7 +122,7 @@ def _check_proxy(url: str) -> None:
 def is_loopback(url: httpx.URL) -> bool:
     """Whether ``url`` is of this machine, where no proxy can reach it."""
     try:
-        return ip_address(url.host).is_loopback
+        return ipaddress.ip_address(url.host).is_loopback
     except ValueError:
         return url.host == "localhost" or url.host.endswith(".localhost")
 

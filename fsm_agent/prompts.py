@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +13,7 @@ from fsm_agent.messages import Message
 from fsm_agent.parsing import Output
 from fsm_agent.templates import render, variables
 from fsm_agent.toolsets import Functions, check_dependencies, functions_of
-from fsm_agent.values import unshare
+from fsm_agent.values import frozen, unshare
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -33,7 +33,7 @@ _GIVEN = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False, slots=False)
 class Prompt:
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 

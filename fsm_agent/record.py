@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -73,7 +73,7 @@ class Tally:
         return self.successes + self.failures
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True, slots=False)
 class CallRecord:
     """All there is to know about an agent call: a value whose JSON is the snapshot.
 

@@ -7,7 +7,6 @@ call goes on without it, a coroutine is cancelled, a thread runs on unheard unti
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import time
 from collections import deque
@@ -15,9 +14,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fsm_agent.call import AgentCall
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import RunFunction
 from fsm_agent.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.outcomes import Cancelled, Returned
@@ -27,8 +27,13 @@ from fsm_agent.running import Ended, Run, Tell, arun_function, run_function, tim
 from fsm_agent.threads import Child
 from fsm_agent.values import maker
 
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
 # What comes out of functions that run: a word of how far one is, or the key of one with what came of it.
-Told: TypeAlias = FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled
+Told: TypeAlias = "FunctionProgress | tuple[str, Future[Ended] | asyncio.Task[Ended]] | Cancelled"
 
 _make_started, _make_ended = maker(FunctionStarted), maker(FunctionEnded)
 

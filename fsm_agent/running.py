@@ -6,15 +6,15 @@ go on to the driver.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
+from fsm_agent.deferred import deferred
 from fsm_agent.effects import RunFunction
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.events import Event, FunctionProgress
@@ -26,6 +26,11 @@ from fsm_agent.policies import Default, Retries
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 from fsm_agent.values import maker
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed

@@ -9,13 +9,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from fsm_agent.endpoint import SECRETS
 from fsm_agent.key_patterns import KEY_LIKE
 
 if TYPE_CHECKING:
     import httpx
 
 SCRUBBED = "***"
-SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
 
 _SECRET_HEADERS = re.compile(r"auth|key|token|secret|cookie|organi[sz]ation|project|account", re.IGNORECASE)
 _SECRET_QUERY = re.compile(r"key|token|sig|secret|auth|credential|password", re.IGNORECASE)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.deferred import deferred
+
+if TYPE_CHECKING:
+    import socket
+else:
+    socket = deferred("socket")
 
 
 def shut_down(stream: Any) -> None:

@@ -8,13 +8,12 @@ A template that holds nothing but names, as most do, is filled in without Jinja2
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent.deferred import deferred
+from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import PromptError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 else:
     jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
 
-_NAME = re.compile(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
-_SYNTAX = re.compile(r"\{[{%#]|\r")  # Jinja2 makes LF of CR LF
+_NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
+_SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 makes LF of CR LF
 _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }

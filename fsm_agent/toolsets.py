@@ -7,13 +7,14 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions import Function
+from fsm_agent.values import frozen
 from fsm_agent.versions import check_shares, chosen_point, sharer, version_order
 
 
@@ -71,7 +72,7 @@ class _Entry(NamedTuple):
         return f"{self.function.name}@{self.function.version}"
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+@frozen(eq=False)
 class Toolset:
     """Functions under a name: a value, changed by making others of it.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
 
-_PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
+_PIECE = pattern(r"[0-9]{1,18}|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
+import weakref
 from dataclasses import KW_ONLY, FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any
 
@@ -123,6 +125,55 @@ def test_a_class_can_be_derived_from_it(kind):
     assert dataclass(frozen=True)(type("Further", (kind,), {}))("a").name == "a"
     with pytest.raises(TypeError, match="non-frozen"):
         dataclass(type("Loose", (kind,), {}))
+
+
+def test_one_can_be_derived_as_it_is_made():
+    @frozen(kw_only=True)
+    class Base:
+        name: str
+        kind: str = "base"
+
+    @frozen(kw_only=True)
+    class Derived(Base):
+        kind: str = "derived"
+        size: int = 0
+
+    value = Derived(name="a", size=1)
+    assert repr(value).endswith("Derived(name='a', kind='derived', size=1)")
+    assert (value, copy.copy(value)) == (Derived(name="a", size=1), value)
+    assert value != Derived(name="b", size=1)
+    assert (Base(name="a").kind, Derived.__slots__) == ("base", ("size",))
+    assert not hasattr(value, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        value.name = "b"  # type: ignore[misc]
+
+
+def test_without_slots_it_has_room_for_what_is_kept_beside():
+    @frozen(slots=False)
+    class Open:
+        name: str
+        sizes: list[int] = field(default_factory=list)
+        count: int = 1
+
+        @functools.cached_property
+        def double(self) -> str:
+            return 2 * self.name
+
+    value = Open("a")
+    assert (value.double, vars(value)) == ("aa", {"name": "a", "sizes": [], "count": 1, "double": "aa"})
+    assert (Open.count, hasattr(Open, "sizes")) == (1, False)
+    assert replace(value, name="b").double == "bb"
+    assert copy.deepcopy(value) == value == Open("a")
+    assert weakref.ref(value)() is value
+    with pytest.raises(FrozenInstanceError):
+        value.count = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("annotation", "default"), [("ClassVar[int]", 1), ("InitVar[int]", 1), ("list[int]", [])])
+def test_what_can_be_no_field_is_refused(annotation, default):
+    body = {"__annotations__": {"item": annotation}, "item": default}
+    with pytest.raises(TypeError, match=r"Odd\.item"):
+        frozen()(type("Odd", (), body))
 
 
 def test_its_own_methods_stay():

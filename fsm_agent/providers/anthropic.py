@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 from fsm_agent.effects import Request, Settings
@@ -21,6 +21,7 @@ from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.schemas import schema_in_words
 from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
+from fsm_agent.values import frozen
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
@@ -28,7 +29,7 @@ MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-cla
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class AnthropicProfile(Profile):
     """What a model can take over this wire beside what all wires know."""
 

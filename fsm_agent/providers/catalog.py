@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
@@ -31,43 +30,12 @@ from fsm_agent.providers.model_families import (
     OPENAI_TOOLS,
     OPENAI_TOOLS_OF_MODELS,
     QWEN_MODELS,
-    Overrides,
 )
 from fsm_agent.providers.openai_chat import OpenAIChat
 from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.provider import Overrides
+from fsm_agent.providers.provider import Provider as Provider
 from fsm_agent.providers.wire import Codec, Profile
-from fsm_agent.values import frozen
-
-
-@frozen(kw_only=True)
-class Provider:
-    """An API by name: its wire, its address, where its key is found, what its models take."""
-
-    name: str
-    codec: Codec
-    base_url: str | None = None  # None: the caller's or a variable's
-    base_url_variable: str | None = None
-    base_path: str = ""  # behind a caller's base URL that has no path of its own
-    base_path_always: bool = False  # behind every one that does not end in a version, as the maker's own SDK has it
-    key_variables: tuple[str, ...] = ()  # the first that is set; none: no key unless one is given
-    key_is_optional: bool = False
-    key_header: str | None = None  # carries the key as it is, instead of the codec's header
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    profile: Profile = field(default_factory=Profile)
-    models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
-    closes_after_stream: bool = False  # without saying so: its connections cannot be used again
-    is_embedded: bool = False  # its server is started here when needed
-
-    def profile_of(self, model: str) -> Profile:
-        """What ``model`` takes.  Patterns see its name in lower case, with and without what is before a slash."""
-        name = model.lower()
-        bare = name.rpartition("/")[2]
-        changes: dict[str, Any] = {}
-        for pattern, differs in self.models:
-            if fnmatchcase(name, pattern) or fnmatchcase(bare, pattern):
-                changes |= differs
-        return replace(self.profile, **changes)
-
 
 CHAT = OpenAIChat()
 

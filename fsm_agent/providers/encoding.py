@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Message, Opaque
-from fsm_agent.values import Memo, changed
+from fsm_agent.values import Memo, changed, frozen
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Encoding(Protocol):
         """``make(owner, *key)``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Written:
     """What is JSON already: a value, or some values of a list with commas between them."""
 

@@ -20,7 +20,7 @@ from fsm_agent.errors import (
 )
 from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.providers.error_codes import judged, status_of
-from fsm_agent.providers.wire import read_json
+from fsm_agent.providers.wire import read_json, request_id
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ else:
 MAX_MESSAGE = 1_000  # characters of a provider's message that are kept
 _MAX_READ = 1_000_000  # bytes of an error's body that are looked at
 _MAX_DELAY_S = 7 * 24 * 3600.0  # a longer wait is a mistake of theirs
-_REQUEST_ID = (
-    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
-    *("x-generation-id", "cf-ray"),
-)
 
 
 class Rule(NamedTuple):
@@ -121,11 +117,6 @@ def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> B
     """The error that a response of status 200 is when nothing, or no answer, can be read in it."""
     shown = _shown(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
     return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
-
-
-def request_id(headers: Mapping[str, str]) -> str | None:
-    """What the provider wants to hear when asked about this response."""
-    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from fsm_agent.providers.gemini_tools import check_name, hosted_tools
 from fsm_agent.providers.schemas import schema_in_words
 from fsm_agent.providers.wire import Profile, merged
 from fsm_agent.replies import Reply
+from fsm_agent.values import frozen
 
 # What a model's name can begin with when it says all of where the model is.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
@@ -30,7 +31,7 @@ _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI take
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class GeminiProfile(Profile):
     """What a model can take over this wire beside what all wires know.
 

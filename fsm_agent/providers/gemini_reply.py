@@ -9,9 +9,10 @@ from fsm_agent.deferred import pydantic_core
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.citations import cited, grounding
-from fsm_agent.providers.failures import reported, request_id, unreadable
+from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.gemini_arguments import StreamedArguments
 from fsm_agent.providers.openai_parts import MAX_LOGPROB, first_count, text_or_none
+from fsm_agent.providers.wire import request_id
 from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
 
 WIRE = "gemini"

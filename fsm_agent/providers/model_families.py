@@ -5,10 +5,7 @@ Glob patterns of names in lower case, and what differs in the profile; of severa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
-
-Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
+from fsm_agent.providers.provider import Overrides
 
 # Models that reason refuse sampling settings and take only the newer name of the limit.  GPT-5.1 to 5.4 reason only
 # when told to.  https://platform.openai.com/docs/guides/reasoning (November 2026)

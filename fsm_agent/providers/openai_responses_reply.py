@@ -9,10 +9,11 @@ from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
 from fsm_agent.messages import Message
-from fsm_agent.providers.failures import reported, request_id, unreadable
+from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai_parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Piece, Told, matched
 from fsm_agent.providers.openai_responses_items import CALLS, as_text, entries, item_parts, item_type
+from fsm_agent.providers.wire import request_id
 from fsm_agent.replies import Finish, Reply, Usage
 
 FINISHES: dict[str, Finish] = {

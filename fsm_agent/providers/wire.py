@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fsm_agent.deferred import pydantic_core
@@ -13,12 +13,17 @@ from fsm_agent.errors import BadReply
 from fsm_agent.events import Delta
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 from fsm_agent.replies import Reply
+from fsm_agent.values import frozen
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
 _BOM = b"\xef\xbb\xbf"
+_REQUEST_ID = (
+    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
+    *("x-generation-id", "cf-ray"),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Profile:
     """What a model can take over its wire, and under which names.  Data; override what differs.
 
@@ -239,3 +244,8 @@ def read_json(data: bytes) -> Any:
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         return pydantic_core.from_json(mended.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """What the provider wants to hear when asked about this response."""
+    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)

@@ -1,0 +1,43 @@
+"""What is a provider: which wire does it speak, where does it listen, and what do its models take?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from fsm_agent.providers.wire import Codec, Profile
+from fsm_agent.values import frozen
+
+Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+@frozen(kw_only=True)
+class Provider:
+    """An API by name: its wire, its address, where its key is found, what its models take."""
+
+    name: str
+    codec: Codec
+    base_url: str | None = None  # None: the caller's or a variable's
+    base_url_variable: str | None = None
+    base_path: str = ""  # behind a caller's base URL that has no path of its own
+    base_path_always: bool = False  # behind every one that does not end in a version, as the maker's own SDK has it
+    key_variables: tuple[str, ...] = ()  # the first that is set; none: no key unless one is given
+    key_is_optional: bool = False
+    key_header: str | None = None  # carries the key as it is, instead of the codec's header
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    profile: Profile = field(default_factory=Profile)
+    models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
+    closes_after_stream: bool = False  # without saying so: its connections cannot be used again
+    is_embedded: bool = False  # its server is started here when needed
+
+    def profile_of(self, model: str) -> Profile:
+        """What ``model`` takes.  Patterns see its name in lower case, with and without what is before a slash."""
+        name = model.lower()
+        bare = name.rpartition("/")[2]
+        changes: dict[str, Any] = {}
+        for pattern, differs in self.models:
+            if fnmatchcase(name, pattern) or fnmatchcase(bare, pattern):
+                changes |= differs
+        return replace(self.profile, **changes)
