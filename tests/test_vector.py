@@ -237,3 +237,10 @@ def test_appending_to_an_older_version_leaves_nothing_in_what_is_shared() -> Non
     for n in range(100):
         old.append(n)
     assert len(new._items) == 2
+
+
+def test_what_a_version_has_since_is_without_what_newer_ones_have() -> None:
+    old = Vector([1, 2, 3])
+    assert old.append(4).since(1) == [2, 3, 4]
+    assert old.since(1) == [2, 3]
+    assert old.since(3) == []
