@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from fsm_agent.answer import Answer
@@ -294,8 +295,9 @@ def _answer(exchange: Exchange, body: Body) -> Answer:
 
 def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, str]:
     """By their names in lower case; ``is_decoded`` says that what one of them says of the body is true no more."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-    if len(headers) < len(raw):
+    said = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+    headers = dict(zip(map(str.lower, said[::2]), said[1::2], strict=True)) if len(said) == 2 * len(raw) else {}
+    if len(headers) < len(raw):  # one comes again
         headers = {}
         for raw_name, raw_value in raw:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

@@ -21,6 +21,7 @@ from fsm_agent.messages import Message, Opaque
 from fsm_agent.values import Memo, changed
 
 _NESTED = frozenset({dict, list})
+_SHORT = 50  # characters
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -185,7 +186,7 @@ def as_json(body: Mapping[str, Any]) -> bytes:
     Raises:
         UsageError: It holds what JSON cannot say.
     """
-    return b"{%b}" % b",".join([b"%b:%b" % (_name(name), _written(value)) for name, value in body.items()])
+    return b"{%b}" % b",".join([b"%b:%b" % (_short(name), _written(value)) for name, value in body.items()])
 
 
 def _written(value: Any) -> bytes:
@@ -193,6 +194,8 @@ def _written(value: Any) -> bytes:
     if kind is Written:
         written: bytes = value.json
         return written
+    if kind is str and len(value) <= _SHORT:
+        return _short(value)
     if kind is list and _hold_written(value):
         return b"[%b]" % b",".join([_written(item) for item in value])
     return as_json(value) if kind is dict and _hold_written(value.values()) else _json(value)
@@ -215,5 +218,6 @@ def _json(value: Any) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _name(name: str) -> bytes:
-    return _json(name)
+def _short(text: str) -> bytes:
+    """`_json` of names: of keys, models, choices, which come in each request."""
+    return _json(text)

@@ -167,7 +167,7 @@ class ReplyInParts:
             self._has_choice, self._choice = True, index
         elif index != self._choice:
             return
-        if "error" in choice and choice["error"]:
+        if choice.get("error"):
             raise reported(choice, self._headers)
         if (finish := choice.get("finish_reason")) and type(finish) is str:
             self.finish_raw = finish
