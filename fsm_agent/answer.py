@@ -129,4 +129,7 @@ class Answer:
             exchange.mask_in(error)
             if failure is None or not self._succeeded:
                 raise
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # which holds this frame now

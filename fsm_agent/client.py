@@ -147,14 +147,17 @@ class HttpClient:
                 while data := await body.read():
                     answer.feed(data)
         except (httpx.TransportError, TimeoutError) as error:
-            failure = exchange.failure(error, has_begun=body is not None)
-            failure.__cause__ = error
             if body is None:
-                raise failure from error
+                raise exchange.failure(error, has_begun=False) from error
+            failure = exchange.failure(error, has_begun=True)
+            failure.__cause__ = error
         finally:
             if body is not None:
                 await body.aclose()
-        return answer.finish(failure)
+        try:
+            return answer.finish(failure)
+        finally:
+            del failure  # raised, it holds this frame
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
@@ -181,7 +184,10 @@ class HttpClient:
             finally:
                 if hang_up is not None:
                     hang_up.cancel()
-        yield answer.finish(failure)
+        try:
+            yield answer.finish(failure)
+        finally:
+            del failure
 
     async def _aask(self, request: Request, *, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
@@ -204,7 +210,10 @@ class HttpClient:
             failure.__cause__ = error
         finally:
             await body.aclose()
-        yield answer.finish(failure)
+        try:
+            yield answer.finish(failure)
+        finally:
+            del failure
 
     async def _alocate(self) -> Endpoint:
         access = self._access

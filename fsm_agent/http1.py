@@ -43,6 +43,9 @@ class Wire(Protocol):
     def end(self) -> None:
         """Take the end of all bytes; raises `httpx.RemoteProtocolError` when the response is not whole."""
 
+    def close(self) -> None:
+        """Let go of the parser: nothing is fed any more."""
+
 
 # What h11 has to know of a request to read its response: the bytes are ours.
 _NOT_LAST = h11.Request(method="POST", target="/", headers=[("host", "h"), ("content-length", "0")])
@@ -107,6 +110,9 @@ class H11Wire:
         self.feed(b"")
         self.is_reusable = False
 
+    def close(self) -> None:
+        pass  # it holds nothing that holds it
+
 
 class HttptoolsWire:
     """The wire on httptools."""
@@ -115,7 +121,7 @@ class HttptoolsWire:
         import httptools
 
         self._tools = httptools
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._begin()
 
     def _begin(self) -> None:
@@ -146,6 +152,9 @@ class HttptoolsWire:
         if self.head is None or not (self.is_complete or _ends_with_connection(self.head[1])):
             raise httpx.RemoteProtocolError("peer closed connection without sending complete message body")
         self.is_complete = True
+
+    def close(self) -> None:
+        self._parser = None  # they hold each other
 
     # What the parser calls
 

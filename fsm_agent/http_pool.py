@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._late_s = 0.0  # when who waits has waited long enough
         self._late: type[httpx.TimeoutException] = httpx.ReadTimeout
         self._timer: asyncio.TimerHandle | None = None
-        self._error: httpx.TransportError | None = None
+        self._error: tuple[type[httpx.TransportError], str] | None = None  # raised, it would hold what holds it
         self._is_busy = False
         self._is_writable = True
         self._is_paused = False
@@ -60,8 +60,7 @@ class Connection(asyncio.Protocol):
         while not (self._is_writable or wire.head or self._error):
             await self._wait(timeouts["write"], httpx.WriteTimeout)
         while wire.head is None:
-            if self._error is not None:
-                raise self._error
+            self._check()
             await self._wait(timeouts["read"], httpx.ReadTimeout)
         return wire.head
 
@@ -75,8 +74,7 @@ class Connection(asyncio.Protocol):
         while not wire.parts:
             if wire.is_complete:
                 return b""
-            if self._error is not None:
-                raise self._error
+            self._check()
             await self._wait(timeout_s, httpx.ReadTimeout)
         parts, wire.parts = wire.parts, []
         self._n_unread_bytes = 0
@@ -86,14 +84,19 @@ class Connection(asyncio.Protocol):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _wait(self, timeout_s: float, kind: type[httpx.TimeoutException]) -> None:
-        self._waiter = waiter = self._loop.create_future()
+        self._waiter = self._loop.create_future()
         self._late, self._late_s = kind, self._loop.time() + timeout_s
         if self._timer is None or self._timer.when() > self._late_s:
             self._look_again(self._late_s)
         try:
-            await waiter
+            await self._waiter
         finally:
             self._waiter = None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            kind, message = self._error
+            raise kind(message)
 
     def _look_again(self, at_s: float) -> None:
         """One timer for all that is waited for: to set one each time costs more than to let it come too early."""
@@ -140,7 +143,7 @@ class Connection(asyncio.Protocol):
         try:
             wire.feed(data)
         except httpx.RemoteProtocolError as error:
-            self._error = error
+            self._error = type(error), str(error)
             self.abort()
         self._n_unread_bytes += len(data)
         if wire.parts and not self._is_paused and self._n_unread_bytes > HIGH_WATER_BYTES:
@@ -154,14 +157,15 @@ class Connection(asyncio.Protocol):
             self._timer = None
         if self._error is None and not self._wire.is_complete:
             if exc is not None:
-                self._error = httpx.ReadError(str(exc))
+                self._error = httpx.ReadError, str(exc)
             elif self._wire.head is None:
-                self._error = httpx.RemoteProtocolError("Server disconnected without sending a response.")
+                self._error = httpx.RemoteProtocolError, "Server disconnected without sending a response."
             else:
                 try:
                     self._wire.end()
                 except httpx.RemoteProtocolError as error:
-                    self._error = error
+                    self._error = type(error), str(error)
+        self._wire.close()
         self._wake()
 
     def pause_writing(self) -> None:
@@ -295,6 +299,7 @@ class AsyncPool:
             raise
         finally:
             timer.cancel()
+            del turn  # which may hold the error that holds this frame
 
     def _hang_up_on_another(self) -> bool:
         """Whether a place came free by closing a connection that nobody uses, of another origin."""
