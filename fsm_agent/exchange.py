@@ -162,9 +162,10 @@ class Exchange:
 
     def _bound(self) -> None:
         """Set this moment's timeouts: the transport looks at them when a step begins."""
-        if self.deadline.timeout_s is not None:
+        left_s = self.deadline.time_left()
+        if left_s is not None:
             for step, limit_s in self._limits.items():
-                self.timeouts[step] = self.deadline.within(limit_s)
+                self.timeouts[step] = max(MIN_TIMEOUT_S, min(limit_s, left_s))
 
     def begins(self, step: str) -> None:
         """Take note that a step begins."""

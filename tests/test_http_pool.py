@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import httpx
 import pytest
 import trustme
-from asking import FIRST_PIECE, REQUEST, WAYS, WHOLE, ask, client_of, good, outcomes, text
+from asking import (
+    ASYNC,
+    FIRST_PIECE,
+    JSON_HEAD,
+    REQUEST,
+    WAYS,
+    WHOLE,
+    aask,
+    ask,
+    client_of,
+    good,
+    outcomes,
+    refused,
+    text,
+)
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
@@ -245,6 +260,37 @@ def test_no_more_is_read_than_is_taken(wire_of: Any) -> None:
     asyncio.run(main())
 
 
+async def answered(connection: Connection, **timeouts: float) -> None:
+    """A response begins."""
+    connection.connection_made(Wiretap())  # type: ignore[arg-type]
+    sending = asyncio.create_task(send(connection, **timeouts))
+    await asyncio.sleep(0)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
+    await sending
+
+
+def test_a_short_wait_behind_a_long_one() -> None:
+    async def main() -> None:
+        connection = Connection(H11Wire(), ("http", b"h", None))
+        await answered(connection, read=60.0)
+        with pytest.raises(httpx.ReadTimeout):
+            await asyncio.wait_for(connection.read(0.01), 5.0)
+
+    asyncio.run(main())
+
+
+def test_a_long_wait_behind_a_short_one() -> None:
+    async def main() -> None:
+        connection = Connection(H11Wire(), ("http", b"h", None))
+        await answered(connection, read=0.02)
+        asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
+        assert await connection.read(60.0) == b"x"
+        with pytest.raises(httpx.ReadTimeout):
+            await asyncio.wait_for(connection.read(0.01), 5.0)
+
+    asyncio.run(main())
+
+
 def test_a_server_that_takes_no_more_of_the_request() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
@@ -471,3 +517,42 @@ def test_a_stream_closed_early_frees_its_place() -> None:
     narrow = Network(max_connections=1, pool_s=1.0)
     with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL], WHOLE) as server, client_of(server, narrow) as client:
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", ["fast", "stock"])
+@pytest.mark.parametrize("way", ASYNC)
+@pytest.mark.parametrize("fate", ["good", "refused", "cut off", "silent", "disconnected"])
+def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None:
+    """What holds itself stays until the collector of garbage comes, which costs everybody time."""
+    steps = {
+        "good": good(way),
+        "refused": refused(429),
+        "cut off": [*good(way)[:1], CLOSE] if way == "astream" else [JSON_HEAD, b"{", CLOSE],
+        "silent": [STALL],
+        "disconnected": [CLOSE],
+    }[fate]
+
+    async def main() -> None:
+        await once()
+        gc.collect()
+        gc.disable()
+        await once()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+
+    async def once() -> None:
+        with suppress(ProviderError):
+            await aask(client, way, 0.1 if fate == "silent" else None)
+        await asyncio.sleep(0)  # the loop closes what has ended
+
+    def ours() -> list[Any]:
+        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "httptools", "httpx"))]
+
+    with FaultServer(steps) as server, client_of(server, Network(async_transport=transport)) as client:
+        try:
+            asyncio.run(main())
+            assert ours() == []
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
