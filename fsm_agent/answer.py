@@ -35,16 +35,14 @@ class Answer:
         self._status = status
         self._headers = headers
         self._size_bytes = 0
-        self._body = bytearray()
-        self._decoder: Decoder | None = None
+        self._max_bytes = exchange.network.max_reply_bytes
+        self._pieces: list[bytes] = []
+        self._succeeded = 200 <= status < 300
         self._check_head()
         self._inflater = self._make_inflater()
+        self._decoder: Decoder | None = None
         if exchange.is_stream and self._succeeded:
             self._decoder = exchange.codec.decoder(headers)
-
-    @property
-    def _succeeded(self) -> bool:
-        return 200 <= self._status < 300
 
     def _check_head(self) -> None:
         if 300 <= self._status < 400:
@@ -85,24 +83,26 @@ class Answer:
         Raises:
             ProviderError: The stream reports an error, or a bound is passed.
         """
-        if self._exchange.deadline.is_over:
-            raise self._exchange.late()
-        data = self._inflate(data)
+        exchange = self._exchange
+        if exchange.deadline.is_over:
+            raise exchange.late()
+        if self._inflater is not None:
+            data = self._inflate(data)
         self._size_bytes += len(data)
-        most = self._exchange.network.max_reply_bytes
-        if self._size_bytes > most:
-            message = f"the reply of {self._exchange.place!r} is longer than {most} bytes"
+        if self._size_bytes > self._max_bytes:
+            message = f"the reply of {exchange.place!r} is longer than {self._max_bytes} bytes"
             raise self._error(BadReply, message, retryable=False)
         if self._decoder is None:
-            self._body += data
+            self._pieces.append(data)
             return []
-        with self._exchange.masking():
+        try:
             return self._decoder.feed(data)
+        except ProviderError as error:
+            exchange.mask_in(error)
+            raise
 
     def _inflate(self, data: bytes) -> bytes:
-        if self._inflater is None:
-            return data
-        room = self._exchange.network.max_reply_bytes - self._size_bytes
+        room = self._max_bytes - self._size_bytes
         try:
             return bytes(self._inflater.decompress(data, room + 1))
         except zlib.error as error:
@@ -118,13 +118,17 @@ class Answer:
         Raises:
             ProviderError: The reply is none, or not whole.
         """
+        exchange = self._exchange
         try:
-            with self._exchange.masking():
-                if self._decoder is not None:
-                    return self._exchange.completed(self._decoder.finish())
-                reply = self._exchange.codec.decode(self._status, self._headers, bytes(self._body))
-                return self._exchange.completed(reply)
-        except ProviderError:
+            if self._decoder is not None:
+                return exchange.completed(self._decoder.finish())
+            body = b"".join(self._pieces)
+            return exchange.completed(exchange.codec.decode(self._status, self._headers, body))
+        except ProviderError as error:
+            exchange.mask_in(error)
             if failure is None or not self._succeeded:
                 raise
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # which holds this frame now

@@ -7,9 +7,10 @@ nobody anything: see `Exchange.may_resend`.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Generator, Mapping, Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from fsm_agent.answer import Answer
 from fsm_agent.deferred import deferred
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     import asyncio
 
     import httpx
+
+    from fsm_agent.pools import Body
 else:
     asyncio, httpx = deferred("asyncio"), deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
 
 T = TypeVar("T")
+
+_UNBOUNDED = nullcontext()
 
 requests_allowed = True  # tests turn it off: `fsm_agent.testing.no_model_requests`
 
@@ -135,24 +140,27 @@ class HttpClient:
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
         self._check_open()
-        exchange = await self._aexchange(request, Deadline(timeout_s), stream=False)
+        exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=False)
         failure: ProviderError | None = None
-        response: httpx.Response | None = None
+        body: Body | None = None
         try:
-            async with asyncio.timeout(exchange.deadline.time_left()):
-                response = await self._asend(exchange)
-                answer = self._answer(exchange, response)
-                async for data in _apieces(response):
+            async with _UNBOUNDED if timeout_s is None else asyncio.timeout(exchange.deadline.time_left()):
+                body = await self._asend(exchange)
+                answer = _answer(exchange, body)
+                while data := await body.read():
                     answer.feed(data)
         except (httpx.TransportError, TimeoutError) as error:
-            failure = exchange.failure(error, has_begun=response is not None)
+            if body is None:
+                raise exchange.failure(error, has_begun=False) from error
+            failure = exchange.failure(error, has_begun=True)
             failure.__cause__ = error
-            if response is None:
-                raise failure from error
         finally:
-            if response is not None:
-                await response.aclose()
-        return answer.finish(failure)
+            if body is not None:
+                await body.aclose()
+        try:
+            return answer.finish(failure)
+        finally:
+            del failure  # raised, it holds this frame
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
@@ -161,12 +169,12 @@ class HttpClient:
 
     def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> Generator[Delta | Reply]:
         self._check_open()
-        deadline = Deadline(timeout_s)
-        exchange = self._exchange(request, self._access.locate(), deadline, stream=stream)
+        exchange = self._exchange(request, self._access.locate(), timeout_s, is_stream=stream)
         failure: ProviderError | None = None
         hang_up: threading.Timer | None = None
         with closing(self._send(exchange)) as response:
-            answer = self._answer(exchange, response)
+            exchange.begin_body()
+            answer = Answer(exchange, response.status_code, _headers(response.headers.raw, response.is_stream_consumed))
             try:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
@@ -179,21 +187,23 @@ class HttpClient:
             finally:
                 if hang_up is not None:
                     hang_up.cancel()
-        yield answer.finish(failure)
+        try:
+            yield answer.finish(failure)
+        finally:
+            del failure
 
     async def _aask(self, request: Request, *, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        exchange = await self._aexchange(request, Deadline(timeout_s), stream=True)
+        exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=True)
         failure: ProviderError | None = None
         try:
-            response = await _in_time(exchange.deadline, self._asend(exchange))
+            body = await _in_time(exchange.deadline, self._asend(exchange))
         except (httpx.TransportError, TimeoutError) as error:
             raise exchange.failure(error, has_begun=False) from error
         lingers, deadline = False, exchange.deadline
         try:
-            answer = self._answer(exchange, response)
-            pieces = aiter(_apieces(response))
-            while data := await _in_time(deadline, anext(pieces, b"")):
+            answer = _answer(exchange, body)
+            while data := await _in_time(deadline, body.read()):
                 for delta in answer.feed(data):
                     yield delta
                 if answer.is_done and not lingers:
@@ -202,26 +212,24 @@ class HttpClient:
             failure = exchange.failure(error, has_begun=True)
             failure.__cause__ = error
         finally:
-            await response.aclose()
-        yield answer.finish(failure)
+            await body.aclose()
+        try:
+            yield answer.finish(failure)
+        finally:
+            del failure
 
-    async def _aexchange(self, request: Request, deadline: Deadline, *, stream: bool) -> Exchange:
+    async def _alocate(self) -> Endpoint:
         access = self._access
-        endpoint = await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
-        return self._exchange(request, endpoint, deadline, stream=stream)
+        return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
 
-    def _answer(self, exchange: Exchange, response: httpx.Response) -> Answer:
-        exchange.begin_body()
-        return Answer(exchange, response.status_code, _headers(response))
-
-    def _exchange(self, request: Request, endpoint: Endpoint, deadline: Deadline, *, stream: bool) -> Exchange:
-        return Exchange.of(endpoint, request, stream=stream, network=self._network, deadline=deadline)
+    def _exchange(self, request: Request, endpoint: Endpoint, timeout_s: float | None, *, is_stream: bool) -> Exchange:
+        return Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
 
     def _send(self, exchange: Exchange) -> httpx.Response:
         while True:
-            send = self._pools.sync_sender(exchange.url)
+            send = self._pools.sync_sender(exchange.head.url)
             try:
-                return send(exchange.attempt(is_async=False))
+                return send(exchange.attempt().request(is_async=False))
             except httpx.TransportError as error:
                 if not exchange.may_resend(error):
                     raise exchange.failure(error, has_begun=False) from error
@@ -229,11 +237,11 @@ class HttpClient:
                 self._check_open()
                 raise
 
-    async def _asend(self, exchange: Exchange) -> httpx.Response:
+    async def _asend(self, exchange: Exchange) -> Body:
         while True:
-            send = await self._pools.sender(exchange.url)
+            pool = self._pools.mine or await self._pools.make_mine(exchange.head.url)
             try:
-                return await send(exchange.attempt(is_async=True))
+                return await pool.send(exchange.attempt())
             except httpx.TransportError as error:
                 if not exchange.may_resend(error):
                     raise
@@ -294,12 +302,21 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
     return reply
 
 
-def _headers(response: httpx.Response) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in response.headers.raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if response.is_stream_consumed:  # as the mock transport makes them: decompressed already
+def _answer(exchange: Exchange, body: Body) -> Answer:
+    exchange.begin_body()
+    return Answer(exchange, body.status, _headers(body.headers, body.is_decoded))
+
+
+def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, str]:
+    """By their names in lower case; ``is_decoded`` says that what one of them says of the body is true no more."""
+    said = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+    headers = dict(zip(map(str.lower, said[::2]), said[1::2], strict=True)) if len(said) == 2 * len(raw) else {}
+    if len(headers) < len(raw):  # one comes again
+        headers = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    if is_decoded:
         headers.pop("content-encoding", None)
     return headers
 
@@ -311,17 +328,6 @@ def _pieces(response: httpx.Response) -> Generator[bytes]:
         yield from response.iter_raw()
 
 
-async def _the_whole(response: httpx.Response) -> AsyncGenerator[bytes]:
-    yield response.content
-
-
-def _apieces(response: httpx.Response) -> AsyncIterable[bytes]:
-    """The pieces of the body as they come, for one reader that closes the response."""
-    if response.is_stream_consumed:
-        return _the_whole(response)
-    return cast("httpx.AsyncByteStream", response.stream)
-
-
 def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
     """End the reading of a connection that stays open though all is said; a blocked `recv` knows no other way."""
     timer = threading.Timer(linger_s, shut_down, (response.extensions.get("network_stream"),))
@@ -330,8 +336,10 @@ def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
     return timer
 
 
-async def _in_time(deadline: Deadline, awaitable: Awaitable[T]) -> T:
-    if deadline.timeout_s is None:
-        return await awaitable
+def _in_time(deadline: Deadline, working: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    return working if deadline.timeout_s is None else _bounded(deadline, working)
+
+
+async def _bounded(deadline: Deadline, working: Coroutine[Any, Any, T]) -> T:
     async with asyncio.timeout(deadline.time_left()):
-        return await awaitable
+        return await working

@@ -12,6 +12,7 @@ from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
+from fsm_agent.sending import RequestHead
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ class Endpoint:
     headers: Mapping[str, str] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)  # what no message may show
     profile: Profile = field(init=False, repr=False)
-    _heads: dict[bool, tuple[httpx.URL, httpx.Headers]] = field(init=False, repr=False, default_factory=dict)
+    _heads: dict[bool, RequestHead] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profile", self.provider.profile_of(self.model))
 
-    def head(self, *, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
-        """The URL and the headers of every request; made once."""
+    def head(self, stream: bool) -> RequestHead:
+        """What all requests have in common; made once."""
         if (known := self._heads.get(stream)) is not None:
             return known
         url = self.url(self.provider.codec.path(self.model, stream=stream))
@@ -57,7 +58,7 @@ class Endpoint:
             "accept-encoding": "identity" if stream else "gzip",
             **self.headers,
         }
-        return self._heads.setdefault(stream, (url, httpx.Headers(headers)))
+        return self._heads.setdefault(stream, RequestHead(url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
         """The URL of ``path``, which may bring a query of its own."""

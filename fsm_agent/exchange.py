@@ -6,10 +6,9 @@ Threads and asyncio share all of it; `client` moves the bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
@@ -19,8 +18,9 @@ from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
 from fsm_agent.pools import Network
 from fsm_agent.providers.encoding import Once, as_json
-from fsm_agent.providers.wire import Codec
 from fsm_agent.replies import Reply
+from fsm_agent.sending import RequestHead
+from fsm_agent.values import changed
 
 if TYPE_CHECKING:
     import ssl
@@ -54,71 +54,90 @@ class Deadline:
     @property
     def is_over(self) -> bool:
         """Whether no time is left."""
-        left = self.time_left()
-        return left is not None and left <= 0
+        return self._at_s is not None and self._at_s <= time.monotonic()
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Exchange:
-    """One request on its way, and how its failures read."""
+    """One request on its way, and how its failures read.
 
-    codec: Codec
-    url: httpx.URL
-    headers: httpx.Headers
-    content: bytes
-    is_stream: bool
-    network: Network
-    deadline: Deadline
-    secrets: frozenset[str]
-    provider: str = ""  # its name
-    adapted: tuple[str, ...] = ()  # what of the request is said otherwise
-    _limits: dict[str, float] = field(init=False, default_factory=dict)
-    _timeouts: dict[str, float] = field(init=False, default_factory=dict)
-    _seen: set[str] = field(init=False, default_factory=set)  # what the transport has reported of this attempt
-    _was_resent: bool = field(init=False, default=False)
+    Args:
+        endpoint: Where it goes.
+        request: What is asked.
+        network: How it travels.
+        deadline: When it has to be over.
+        is_stream: Whether the reply shall come in pieces.
 
-    @classmethod
-    def of(
-        cls, endpoint: Endpoint, request: Request, *, stream: bool, network: Network, deadline: Deadline
-    ) -> Exchange:
-        """The exchange that asks ``request`` at ``endpoint``.
+    Attributes:
+        head: Where it goes, and what it says first.
+        content: What it says then.
+        timeouts: Seconds for each step, at this moment.
+        adapted: What of the request is said otherwise.
 
-        Raises:
-            UsageError: The request cannot be said on this wire or to this model.
-            TimedOut: It is too late already.
-        """
-        codec, profile, provider = endpoint.provider.codec, endpoint.profile, endpoint.provider.name
-        encoding = Once(provider)
-        body = codec.encode(request, model=endpoint.model, profile=profile, stream=stream, encoding=encoding)
-        url, headers = endpoint.head(stream=stream)
+    Raises:
+        UsageError: The request cannot be said on this wire or to this model.
+        TimedOut: It is too late already.
+    """
+
+    __slots__ = (
+        "_endpoint",
+        "_limits",
+        "_request",
+        "_seen",
+        "_was_resent",
+        "adapted",
+        "codec",
+        "content",
+        "deadline",
+        "head",
+        "is_stream",
+        "network",
+        "timeouts",
+    )
+
+    def __init__(
+        self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
+    ) -> None:
+        provider, profile = endpoint.provider, endpoint.profile
+        codec = provider.codec
+        body = codec.encode(
+            request, model=endpoint.model, profile=profile, stream=is_stream, encoding=Once(provider.name)
+        )
+        head = endpoint.head(is_stream)
         if more := codec.request_headers(request, profile):
-            headers = headers.copy()
+            headers = head.headers.copy()
             for name, value in more.items():
                 headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
-        hidden = [secret for secret in secrets_of(request.settings.hosted_tools) if len(secret) >= MIN_SECRET_CHARS]
-        exchange = cls(
-            codec=codec,
-            url=url,
-            headers=headers,
-            content=as_json(body),
-            is_stream=stream,
-            network=network,
-            deadline=deadline,
-            secrets=endpoint.secrets.union(network.secrets, hidden),
-            provider=provider,
-            adapted=codec.adapted(request, profile),
-        )
+            head = RequestHead(head.url, headers)
+        self._endpoint = endpoint
+        self._request = request
+        self.network = network
+        self.deadline = deadline
+        self.is_stream = is_stream
+        self.codec = codec
+        self.head = head
+        self.content = as_json(body)
+        self.adapted: tuple[str, ...] = codec.adapted(request, profile)
+        self._limits: dict[str, float]
+        self.timeouts: dict[str, float]
+        self._seen: list[str]  # what the transport has reported of this attempt
+        self._was_resent = False
         if deadline.is_over:
-            raise exchange.late()
-        return exchange
+            raise self.late()
 
     @property
     def place(self) -> str:
         """Where the request goes, as messages show it."""
-        return str(self.url.copy_with(query=None))
+        return str(self.head.url.copy_with(query=None))
 
-    def attempt(self, *, is_async: bool) -> httpx.Request:
-        """The request, to be sent once; its timeouts are in force from now on."""
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What no message may show."""
+        named = secrets_of(self._request.settings.hosted_tools)
+        hidden = [secret for secret in named if len(secret) >= MIN_SECRET_CHARS]
+        return self._endpoint.secrets.union(self.network.secrets, hidden)
+
+    def attempt(self) -> Self:
+        """The same, about to be sent once: its timeouts are in force from now on."""
         network = self.network
         self._limits = {
             "connect": network.connect_s,
@@ -126,25 +145,35 @@ class Exchange:
             "write": network.write_s,
             "pool": network.pool_s,
         }
-        self._timeouts = dict(self._limits)
+        self.timeouts = self._limits.copy()
+        self._seen = []
         self._bound()
-        self._seen.clear()
+        return self
+
+    def request(self, *, is_async: bool) -> httpx.Request:
+        """What is sent, for httpx's transports."""
         extensions = {
-            "timeout": self._timeouts,
+            "timeout": self.timeouts,
             "trace": self._atrace if is_async else self._trace,
             SECRETS: self.secrets,
         }
-        return httpx.Request("POST", self.url, headers=self.headers, content=self.content, extensions=extensions)
+        head = self.head
+        return httpx.Request("POST", head.url, headers=head.headers, content=self.content, extensions=extensions)
 
     def _bound(self) -> None:
         """Set this moment's timeouts: the transport looks at them when a step begins."""
-        if self.deadline.timeout_s is not None:
+        left_s = self.deadline.time_left()
+        if left_s is not None:
             for step, limit_s in self._limits.items():
-                self._timeouts[step] = self.deadline.within(limit_s)
+                self.timeouts[step] = max(MIN_TIMEOUT_S, min(limit_s, left_s))
+
+    def begins(self, step: str) -> None:
+        """Take note that a step begins."""
+        self._seen.append(step)
+        self._bound()
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        self._seen.add(event.partition(".")[2])
-        self._bound()
+        self.begins(event.partition(".")[2])
 
     async def _atrace(self, event: str, info: Mapping[str, Any]) -> None:
         self._trace(event, info)
@@ -158,14 +187,14 @@ class Exchange:
         if self._was_resent or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
             return False
         was_sent = "send_request_headers.started" in self._seen
-        is_fresh = bool({"connect_tcp.started", "connect_unix_socket.started"} & self._seen)
+        is_fresh = "connect_tcp.started" in self._seen or "connect_unix_socket.started" in self._seen
         self._was_resent = was_sent and not is_fresh
         return self._was_resent
 
     def begin_body(self) -> None:
         """The response's head is there: from now on the body's timeouts count."""
         if self.is_stream:
-            self._limits["read"] = self._timeouts["read"] = self.network.idle_s
+            self._limits["read"] = self.timeouts["read"] = self.network.idle_s
         self._bound()
 
     def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
@@ -174,14 +203,14 @@ class Exchange:
             return self.late()
         match error:
             case httpx.ConnectTimeout():
-                return TimedOut(f"no connection to {self.place!r} in {self._timeouts['connect']:g} s")
+                return TimedOut(f"no connection to {self.place!r} in {self.timeouts['connect']:g} s")
             case httpx.PoolTimeout():
-                return TimedOut(f"no free connection to {self.place!r} in {self._timeouts['pool']:g} s")
+                return TimedOut(f"no free connection to {self.place!r} in {self.timeouts['pool']:g} s")
             case httpx.WriteTimeout():
-                return TimedOut(f"{self.place!r} took no more of the request for {self._timeouts['write']:g} s")
+                return TimedOut(f"{self.place!r} took no more of the request for {self.timeouts['write']:g} s")
             case httpx.TimeoutException() | TimeoutError():
                 what = "sent no more of its reply" if has_begun else "did not reply"
-                return TimedOut(f"{self.place!r} {what} for {self._timeouts['read']:g} s")
+                return TimedOut(f"{self.place!r} {what} for {self.timeouts['read']:g} s")
         reason = self.mask(str(error))[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
@@ -197,9 +226,11 @@ class Exchange:
 
     def completed(self, reply: Reply) -> Reply:
         """The reply with what only the exchange knows: what was adapted, and whose the opaque parts are."""
-        message = reply.message
-        parts = tuple([replace(p, provider=self.provider) if isinstance(p, Opaque) else p for p in message.parts])
-        return replace(reply, message=replace(message, parts=parts), adapted=self.adapted)
+        message, provider = reply.message, self._endpoint.provider.name
+        if any(isinstance(part, Opaque) for part in message.parts):
+            owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
+            reply = changed(reply, message=changed(message, parts=tuple(owned)))
+        return changed(reply, adapted=self.adapted) if self.adapted else reply
 
     def late(self) -> TimedOut:
         """That the time is up."""
@@ -211,17 +242,12 @@ class Exchange:
             text = text.replace(secret, "***")
         return text
 
-    @contextmanager
-    def masking(self) -> Iterator[None]:
-        """Let no error out that quotes a secret: some servers quote the key that they refuse."""
-        try:
-            yield
-        except ProviderError as error:
-            error.message = self.mask(error.message)
-            error.args = (error.message,)
-            error.code = error.code and self.mask(error.code)
-            error.request_id = error.request_id and self.mask(error.request_id)
-            raise
+    def mask_in(self, error: ProviderError) -> None:
+        """Leave no secret in an error: some servers quote the key that they refuse."""
+        error.message = self.mask(error.message)
+        error.args = (error.message,)
+        error.code = error.code and self.mask(error.code)
+        error.request_id = error.request_id and self.mask(error.request_id)
 
 
 def _is_distrusted(error: BaseException) -> bool:

@@ -6,11 +6,12 @@ A wire serves one connection: one request after the other, no pipelining.  It wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
 import h11
 import httpx
+
+from fsm_agent.sending import RequestHead
 
 MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
 
@@ -33,7 +34,7 @@ class Wire(Protocol):
     is_complete: bool
     is_reusable: bool
 
-    def begin(self, request: httpx.Request) -> bytes:
+    def begin(self, head: RequestHead, content: bytes) -> bytes:
         """The bytes of a request; raises `httpx.LocalProtocolError`."""
 
     def feed(self, data: bytes) -> None:
@@ -41,6 +42,15 @@ class Wire(Protocol):
 
     def end(self) -> None:
         """Take the end of all bytes; raises `httpx.RemoteProtocolError` when the response is not whole."""
+
+    def close(self) -> None:
+        """Let go of the parser: nothing is fed any more."""
+
+
+# What h11 has to know of a request to read its response: the bytes are ours.
+_NOT_LAST = h11.Request(method="POST", target="/", headers=[("host", "h"), ("content-length", "0")])
+_LAST = h11.Request(method="POST", target="/", headers=[*_NOT_LAST.headers, ("connection", "close")])
+_END = h11.EndOfMessage()
 
 
 class H11Wire:
@@ -56,17 +66,14 @@ class H11Wire:
         self.is_complete = self.is_reusable = False
         self._head_bytes = 0
 
-    def begin(self, request: httpx.Request) -> bytes:
+    def begin(self, head: RequestHead, content: bytes) -> bytes:
         self._begin()
         try:
-            events: Iterable[Any] = (
-                h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw),
-                h11.Data(data=request.content),
-                h11.EndOfMessage(),
-            )
-            return b"".join([self._state.send(event) or b"" for event in events])
+            for event in (_LAST if head.is_last else _NOT_LAST, _END):
+                self._state.send(event)
         except h11.LocalProtocolError as error:
             raise httpx.LocalProtocolError(str(error)) from error
+        return head.before(content)
 
     def feed(self, data: bytes) -> None:
         if self.is_complete:
@@ -77,17 +84,16 @@ class H11Wire:
         try:
             self._state.receive_data(data)
             while not self.is_complete:
-                match self._state.next_event():
-                    case h11.Response(status_code=status, headers=headers):
-                        self.head = (status, list(headers))
-                    case h11.Data(data=piece):
-                        self.parts.append(bytes(piece))
-                    case h11.EndOfMessage():
-                        self._complete()
-                    case h11.InformationalResponse():
-                        continue
-                    case _:
-                        break
+                event: Any = self._state.next_event()
+                kind = type(event)
+                if kind is h11.Data:
+                    self.parts.append(bytes(event.data))
+                elif kind is h11.EndOfMessage:
+                    self._complete()
+                elif kind is h11.Response:
+                    self.head = (event.status_code, list(event.headers))
+                elif kind is not h11.InformationalResponse:
+                    break
         except h11.RemoteProtocolError as error:
             raise httpx.RemoteProtocolError(str(error)) from error
         if self.head is None and self._head_bytes > MAX_HEAD_BYTES:
@@ -104,6 +110,9 @@ class H11Wire:
         self.feed(b"")
         self.is_reusable = False
 
+    def close(self) -> None:
+        pass  # it holds nothing that holds it
+
 
 class HttptoolsWire:
     """The wire on httptools."""
@@ -112,7 +121,7 @@ class HttptoolsWire:
         import httptools
 
         self._tools = httptools
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._begin()
 
     def _begin(self) -> None:
@@ -121,15 +130,11 @@ class HttptoolsWire:
         self.is_complete = self.is_reusable = False
         self._headers: Headers = []
         self._head_bytes = 0
-        self._ends_with_connection = True
 
-    def begin(self, request: httpx.Request) -> bytes:
+    def begin(self, head: RequestHead, content: bytes) -> bytes:
         self._begin()
-        lines = [b"%s: %s\r\n" % header for header in request.headers.raw]
-        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode("ascii"), request.url.raw_path, b"".join(lines))
-        if head.count(b"\n") != len(lines) + 2:
-            raise httpx.LocalProtocolError("a header of the request holds a line break")
-        return head + request.content
+        self._is_last = head.is_last
+        return head.before(content)
 
     def feed(self, data: bytes) -> None:
         if self.is_complete:
@@ -144,9 +149,12 @@ class HttptoolsWire:
             raise _too_long()
 
     def end(self) -> None:
-        if self.head is None or not (self.is_complete or self._ends_with_connection):
+        if self.head is None or not (self.is_complete or _ends_with_connection(self.head[1])):
             raise httpx.RemoteProtocolError("peer closed connection without sending complete message body")
         self.is_complete = True
+
+    def close(self) -> None:
+        self._parser = None  # they hold each other
 
     # What the parser calls
 
@@ -155,12 +163,8 @@ class HttptoolsWire:
             self.is_reusable = False  # nobody asked for another one
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head is not None:
-            return  # a trailer
-        self._headers.append((name, value))
-        name = name.lower()
-        if name == b"content-length" or (name == b"transfer-encoding" and value.lower().endswith(b"chunked")):
-            self._ends_with_connection = False
+        if self.head is None:  # otherwise it is a trailer
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -168,7 +172,7 @@ class HttptoolsWire:
             self.head = (status, self._headers)
             self._head_bytes = 0
         elif self.head is None:
-            self._headers, self._ends_with_connection = [], True  # an interim response
+            self._headers = []  # an interim response
 
     def on_body(self, data: bytes) -> None:
         self.parts.append(data)
@@ -177,4 +181,13 @@ class HttptoolsWire:
     def on_message_complete(self) -> None:
         if self.head is not None and not self.is_complete:
             self.is_complete = True
-            self.is_reusable = self._parser.should_keep_alive()
+            self.is_reusable = not self._is_last and self._parser.should_keep_alive()
+
+
+def _ends_with_connection(headers: Headers) -> bool:
+    """Whether nothing else says where the body of a response ends."""
+    said = [(name.lower(), value.lower()) for name, value in headers]
+    return not any(
+        name == b"content-length" or (name == b"transfer-encoding" and value.endswith(b"chunked"))
+        for name, value in said
+    )

@@ -11,16 +11,15 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, cast
 
 import httpx
 
 from fsm_agent.http1 import Headers, Wire
+from fsm_agent.sending import Origin, RequestHead, Sending
 
 HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read
 HAPPY_EYEBALLS_S = 0.25  # RFC 8305 recommends it
-
-Origin: TypeAlias = tuple[str, bytes, int | None]
 
 
 class Connection(asyncio.Protocol):
@@ -33,7 +32,10 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
-        self._error: httpx.TransportError | None = None
+        self._late_s = 0.0  # when who waits has waited long enough
+        self._late: type[httpx.TimeoutException] = httpx.ReadTimeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: tuple[type[httpx.TransportError], str] | None = None  # raised, it would hold what holds it
         self._is_busy = False
         self._is_writable = True
         self._is_paused = False
@@ -44,26 +46,25 @@ class Connection(asyncio.Protocol):
         """Whether either side has hung up."""
         return self._transport.is_closing()
 
-    async def send(self, request: httpx.Request, timeouts: Mapping[str, float | None]) -> tuple[int, Headers]:
+    async def send(self, head: RequestHead, content: bytes, timeouts: Mapping[str, float]) -> tuple[int, Headers]:
         """Send a request; gives the status and the headers of its response.
 
         Raises:
             httpx.TransportError: There is none.
         """
-        if self.is_closed:
+        if self._transport.is_closing():
             raise httpx.WriteError("the connection is closed")
         wire = self._wire
         self._is_busy = True
-        self._transport.write(wire.begin(request))
+        self._transport.write(wire.begin(head, content))
         while not (self._is_writable or wire.head or self._error):
-            await self._wait(timeouts.get("write"), httpx.WriteTimeout)
+            await self._wait(timeouts["write"], httpx.WriteTimeout)
         while wire.head is None:
-            if self._error is not None:
-                raise self._error
-            await self._wait(timeouts.get("read"), httpx.ReadTimeout)
+            self._check()
+            await self._wait(timeouts["read"], httpx.ReadTimeout)
         return wire.head
 
-    async def read(self, timeout_s: float | None) -> bytes:
+    async def read(self, timeout_s: float) -> bytes:
         """All that has come of the response's body; b"" at its end.
 
         Raises:
@@ -73,8 +74,7 @@ class Connection(asyncio.Protocol):
         while not wire.parts:
             if wire.is_complete:
                 return b""
-            if self._error is not None:
-                raise self._error
+            self._check()
             await self._wait(timeout_s, httpx.ReadTimeout)
         parts, wire.parts = wire.parts, []
         self._n_unread_bytes = 0
@@ -83,15 +83,35 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _wait(self, timeout_s: float | None, kind: type[httpx.TimeoutException]) -> None:
-        self._waiter = waiter = self._loop.create_future()
-        timer = None if timeout_s is None else self._loop.call_later(timeout_s, _expire, waiter, kind)
+    async def _wait(self, timeout_s: float, kind: type[httpx.TimeoutException]) -> None:
+        self._waiter = self._loop.create_future()
+        self._late, self._late_s = kind, self._loop.time() + timeout_s
+        if self._timer is None or self._timer.when() > self._late_s:
+            self._look_again(self._late_s)
         try:
-            await waiter
+            await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            kind, message = self._error
+            raise kind(message)
+
+    def _look_again(self, at_s: float) -> None:
+        """One timer for all that is waited for: to set one each time costs more than to let it come too early."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._late_s:
+            self._look_again(self._late_s)
+        else:
+            _expire(self._waiter, self._late)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -100,7 +120,7 @@ class Connection(asyncio.Protocol):
     def settle(self) -> bool:
         """Whether the connection may serve another request, now that nobody reads of this one."""
         wire = self._wire
-        if wire.is_complete and wire.is_reusable and not (wire.parts or self.is_closed or self._error):
+        if wire.is_complete and wire.is_reusable and not (wire.parts or self._transport.is_closing() or self._error):
             self._is_busy = False
             self.idle_since_s = self._loop.time()
             return True
@@ -123,7 +143,7 @@ class Connection(asyncio.Protocol):
         try:
             wire.feed(data)
         except httpx.RemoteProtocolError as error:
-            self._error = error
+            self._error = type(error), str(error)
             self.abort()
         self._n_unread_bytes += len(data)
         if wire.parts and not self._is_paused and self._n_unread_bytes > HIGH_WATER_BYTES:
@@ -132,16 +152,20 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._error is None and not self._wire.is_complete:
             if exc is not None:
-                self._error = httpx.ReadError(str(exc))
+                self._error = httpx.ReadError, str(exc)
             elif self._wire.head is None:
-                self._error = httpx.RemoteProtocolError("Server disconnected without sending a response.")
+                self._error = httpx.RemoteProtocolError, "Server disconnected without sending a response."
             else:
                 try:
                     self._wire.end()
                 except httpx.RemoteProtocolError as error:
-                    self._error = error
+                    self._error = type(error), str(error)
+        self._wire.close()
         self._wake()
 
     def pause_writing(self) -> None:
@@ -161,31 +185,45 @@ def _is_address(host: bytes) -> bool:
     return b":" in host or host[-1:].isdigit()
 
 
-class Body(httpx.AsyncByteStream):
-    """The body of a response; gives its connection back when it is closed."""
+class Body:
+    """A response, whose head is there; gives its connection back when it is closed.
 
-    def __init__(self, pool: AsyncPool, connection: Connection, timeouts: Mapping[str, float | None]) -> None:
+    Attributes:
+        status: Of the response.
+        headers: As they came.
+        is_decoded: Whether somebody has undone its ``content-encoding``.
+    """
+
+    __slots__ = ("_connection", "_pool", "_timeouts", "headers", "status")
+
+    is_decoded = False
+
+    def __init__(
+        self, pool: AsyncPool, connection: Connection, head: tuple[int, Headers], timeouts: Mapping[str, float]
+    ) -> None:
         self._pool = pool
         self._connection: Connection | None = connection
+        self.status, self.headers = head
         self._timeouts = timeouts
 
-    def __aiter__(self) -> Self:
-        return self
+    async def read(self) -> bytes:
+        """The next bytes; b"" at their end.
 
-    async def __anext__(self) -> bytes:
+        Raises:
+            httpx.TransportError: There come no more.
+        """
         if self._connection is None:
             raise httpx.StreamClosed
-        if data := await self._connection.read(self._timeouts.get("read")):
-            return data
-        raise StopAsyncIteration
+        return await self._connection.read(self._timeouts["read"])
 
     async def aclose(self) -> None:
+        """Let go of the connection; safe to repeat."""
         if (connection := self._connection) is not None:
             self._connection = None
             self._pool.give_back(connection)
 
 
-class AsyncPool(httpx.AsyncBaseTransport):
+class AsyncPool:
     """The connections of one event loop.
 
     Args:
@@ -203,6 +241,7 @@ class AsyncPool(httpx.AsyncBaseTransport):
         max_connections: int,
         idle_s: float,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._wire = wire
         self._ssl_context = ssl_context
         self._max = max_connections
@@ -214,49 +253,44 @@ class AsyncPool(httpx.AsyncBaseTransport):
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request; the response's stream must be closed.
+    async def send(self, sending: Sending) -> Body:
+        """Send a request; the response must be closed.
 
         Raises:
-            httpx.TransportError: There is no response.
+            httpx.TransportError: There is none.
         """
-        timeouts = request.extensions.get("timeout", {})
-        trace = request.extensions.get("trace")
-        url = request.url
-        origin: Origin = (url.scheme, url.raw_host, url.port)
-        connection = await self._acquire(origin, timeouts)
+        head, timeouts = sending.head, sending.timeouts
+        connection = self._idle_one(head.origin) or await self._turn(head.origin, timeouts["pool"])
         try:
             if connection is None:
-                if trace is not None:
-                    await trace("connection.connect_tcp.started", {})
-                connection = await self._connect(origin, timeouts.get("connect"))
-            if trace is not None:
-                await trace("http11.send_request_headers.started", {})
-            status, headers = await connection.send(request, timeouts)
+                sending.begins("connect_tcp.started")
+                connection = await self._connect(head.origin, timeouts["connect"])
+            sending.begins("send_request_headers.started")
+            return Body(self, connection, await connection.send(head, sending.content, timeouts), timeouts)
         except BaseException:
             self._discard(connection)
             raise
-        return httpx.Response(status, headers=headers, stream=Body(self, connection, timeouts))
 
-    async def _acquire(self, origin: Origin, timeouts: Mapping[str, float | None]) -> Connection | None:
-        """An idle connection; None: one may be opened."""
+    def _idle_one(self, origin: Origin) -> Connection | None:
         if self._is_closed:
             raise RuntimeError("the pool is closed")
-        loop = asyncio.get_running_loop()
-        oldest_s = loop.time() - self._idle_s
-        idle = self._idle.get(origin, ())
-        while idle:
-            connection = idle.pop()
-            if not connection.is_closed and connection.idle_since_s > oldest_s:
-                return connection
-            self._discard(connection)
+        if idle := self._idle.get(origin):
+            oldest_s = self._loop.time() - self._idle_s
+            while idle:
+                connection = idle.pop()
+                if connection.idle_since_s > oldest_s and not connection.is_closed:
+                    return connection
+                self._discard(connection)
+        return None
+
+    async def _turn(self, origin: Origin, timeout_s: float) -> Connection | None:
+        """A connection, when it is one's turn; None: one may be opened."""
         if self._n_granted < self._max or self._hang_up_on_another():
             self._n_granted += 1
             return None
-        turn: asyncio.Future[Connection | None] = loop.create_future()
+        turn: asyncio.Future[Connection | None] = self._loop.create_future()
         self._waiting.append((origin, turn))
-        timeout_s = timeouts.get("pool")
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _expire, turn, httpx.PoolTimeout)
+        timer = self._loop.call_later(timeout_s, _expire, turn, httpx.PoolTimeout)
         try:
             return await turn
         except BaseException:
@@ -264,8 +298,8 @@ class AsyncPool(httpx.AsyncBaseTransport):
                 self._grant(turn.result())  # it came, but nobody is there any more
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
+            del turn  # which may hold the error that holds this frame
 
     def _hang_up_on_another(self) -> bool:
         """Whether a place came free by closing a connection that nobody uses, of another origin."""
@@ -275,13 +309,12 @@ class AsyncPool(httpx.AsyncBaseTransport):
                 return True
         return False
 
-    async def _connect(self, origin: Origin, timeout_s: float | None) -> Connection:
+    async def _connect(self, origin: Origin, timeout_s: float) -> Connection:
         scheme, host, port = origin
         is_secure = scheme == "https"
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(
+                _, connection = await self._loop.create_connection(
                     lambda: Connection(self._wire(), origin),
                     host.decode("ascii"),
                     port or (443 if is_secure else 80),
@@ -328,16 +361,15 @@ class AsyncPool(httpx.AsyncBaseTransport):
             return
         self._idle.setdefault(connection.origin, deque()).append(connection)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire_idle)
+            self._timer = self._loop.call_later(self._idle_s, self._expire_idle)
 
     def _expire_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() - self._idle_s
+        until_s = self._loop.time() - self._idle_s
         for idle in self._idle.values():
             while idle and (idle[0].is_closed or idle[0].idle_since_s <= until_s):
                 self._discard(idle.popleft())
         oldest = min([idle[0].idle_since_s for idle in self._idle.values() if idle], default=None)
-        self._timer = None if oldest is None else loop.call_at(oldest + self._idle_s, self._expire_idle)
+        self._timer = None if oldest is None else self._loop.call_at(oldest + self._idle_s, self._expire_idle)
 
     async def aclose(self) -> None:
         """Hang up on everybody; requests on their way fail."""

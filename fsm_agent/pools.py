@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import field
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from fsm_agent import http_pool, httpx_pool
     from fsm_agent.http_pool import AsyncPool
+    from fsm_agent.httpx_pool import HttpxPool
     from fsm_agent.thread_pool import ThreadPool
 else:
     asyncio, httpx, ipaddress = deferred("asyncio"), deferred("httpx"), deferred("ipaddress")
@@ -38,7 +40,8 @@ KEPT_S = 30.0  # how long a connection that nobody uses stays open
 
 
 Transport: TypeAlias = Literal["fast", "stock", "httpx"]
-Send: TypeAlias = Callable[["httpx.Request"], Awaitable["httpx.Response"]]
+Pool: TypeAlias = "AsyncPool | HttpxPool"
+Body: TypeAlias = "http_pool.Body | httpx_pool.Body"
 
 
 @frozen(kw_only=True)
@@ -156,7 +159,7 @@ class Pools:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._sync: httpx.Client | ThreadPool | None = None
-        self._keepers = dict[asyncio.AbstractEventLoop, tuple[Send, AsyncGenerator[None]]]()
+        self._keepers = dict[asyncio.AbstractEventLoop, tuple[Pool, AsyncGenerator[None]]]()
 
     def _enter_process(self) -> None:
         if self._pid != os.getpid():
@@ -187,32 +190,33 @@ class Pools:
     def _has_proxy(self, url: httpx.URL) -> bool:
         return bool(self._network.proxy or (not is_loopback(url) and urllib_request.getproxies()))
 
-    async def sender(self, url: httpx.URL) -> Send:
-        """What sends the requests of the running loop; ``url`` is where they will go."""
+    @property
+    def mine(self) -> Pool | None:
+        """The pool of the running loop, if it has one."""
+        mine = self._keepers.get(asyncio.get_running_loop())
+        return None if mine is None else mine[0]
+
+    async def make_mine(self, url: httpx.URL) -> Pool:
+        """Make the pool of the running loop; ``url`` is where its requests will go."""
         self._enter_process()
         loop = asyncio.get_running_loop()
-        if (mine := self._keepers.get(loop)) is not None:
-            return mine[0]
         pool = self._async_pool(url)
-        send: Send = (
-            partial(pool.send, stream=True) if isinstance(pool, httpx.AsyncClient) else pool.handle_async_request
-        )
         keeper = _keep(pool)
         await anext(keeper)  # lets no other task of this loop run
         with self._lock:
             for dead in [known for known in self._keepers if known.is_closed()]:
                 del self._keepers[dead]
-            self._keepers[loop] = (send, keeper)
-        return send
+            self._keepers[loop] = (pool, keeper)
+        return pool
 
-    def _async_pool(self, url: httpx.URL) -> httpx.AsyncClient | AsyncPool:
+    def _async_pool(self, url: httpx.URL) -> Pool:
         network, options = self._network, self._options(url)
         kind = network.async_transport or ("fast" if _has("httptools") else "stock")
         if kind not in ("fast", "stock"):
             given = None if kind == "httpx" else network.async_transport
-            return httpx.AsyncClient(transport=cast("httpx.AsyncBaseTransport | None", given), **options)
+            return _over_httpx(transport=cast("httpx.AsyncBaseTransport | None", given), **options)
         if network.http2 or self._has_proxy(url):
-            return httpx.AsyncClient(**options)
+            return _over_httpx(**options)
         from fsm_agent.http1 import H11Wire, HttptoolsWire
         from fsm_agent.http_pool import AsyncPool
 
@@ -257,7 +261,13 @@ class Pools:
             await _end(mine[1])
 
 
-async def _keep(pool: httpx.AsyncClient | AsyncPool) -> AsyncGenerator[None]:
+def _over_httpx(**options: Any) -> HttpxPool:
+    from fsm_agent.httpx_pool import HttpxPool
+
+    return HttpxPool(httpx.AsyncClient(**options))
+
+
+async def _keep(pool: Pool) -> AsyncGenerator[None]:
     try:
         yield
     finally:

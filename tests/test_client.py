@@ -541,3 +541,15 @@ class TestEmbedded:
             texts = {text(ask(client, way, request=request)[-1]) for way in WAYS * 2}
         assert len(texts) == 1
         assert texts != {""}
+
+
+@pytest.mark.usefixtures("over")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_header_that_comes_twice_says_both(way: str) -> None:
+    (whole, *rest) = good(way)
+    assert isinstance(whole, bytes)
+    begin, blank, body = whole.partition(b"\r\n\r\n")
+    twice = begin + b"\r\nX-Request-Id: one\r\nx-request-id: two\xe9" + blank + body
+    with FaultServer([twice, *rest]) as server, client_of(server) as client:
+        reply = ask(client, way)[-1]
+    assert reply.request_id == "one, two\xe9"

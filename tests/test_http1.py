@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.http1 import MAX_HEAD_BYTES, H11Wire, HttptoolsWire, Wire
+from fsm_agent.sending import RequestHead
 
 WIRES = [H11Wire, HttptoolsWire]
 each_wire = pytest.mark.parametrize("wire_of", WIRES)
-REQUEST = httpx.Request("POST", "http://h:8/v1/x?a=b", headers={"x-one": "1"}, content=b'{"a":1}')
+ASKED = RequestHead(httpx.URL("http://h:8/v1/x?a=b"), httpx.Headers({"host": "h:8", "x-one": "1"}))
+CONTENT = b'{"a":1}'
 HEAD = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\n"
 LENGTH = HEAD + b"content-length: 5\r\n\r\nhello"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nx-trailer: t\r\n\r\n"
@@ -33,13 +35,13 @@ def fed(wire: Wire, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, bytes
 
 def begun(wire_of: Any) -> Any:
     wire = wire_of()
-    wire.begin(REQUEST)
+    wire.begin(ASKED, CONTENT)
     return wire
 
 
 @each_wire
 def test_what_is_sent(wire_of: Any) -> None:
-    head, _, body = wire_of().begin(REQUEST).partition(b"\r\n\r\n")
+    head, _, body = wire_of().begin(ASKED, CONTENT).partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     assert first == b"POST /v1/x?a=b HTTP/1.1"
     assert {line.lower() for line in lines} >= {b"host: h:8", b"x-one: 1", b"content-length: 7"}
@@ -47,11 +49,18 @@ def test_what_is_sent(wire_of: Any) -> None:
 
 
 @each_wire
-@pytest.mark.parametrize("value", ["1\r\nx-two: 2", "1\nx-two: 2"])
+def test_who_says_that_it_was_the_last_one_is_the_last_one(wire_of: Any) -> None:
+    wire = wire_of()
+    wire.begin(RequestHead(httpx.URL("http://h/"), httpx.Headers({"connection": "close"})), b"")
+    assert fed(wire, LENGTH)[2:] == (True, False)
+
+
+@each_wire
+@pytest.mark.parametrize("value", ["1\r\nx-two: 2", "1\nx-two: 2", "1\rx-two: 2"])
 def test_no_header_smuggles_another_one_in(wire_of: Any, value: str) -> None:
-    request = httpx.Request("POST", "http://h/", headers={"x-one": value}, content=b"")
+    asked = RequestHead(httpx.URL("http://h/"), httpx.Headers({"x-one": value}))
     with pytest.raises(httpx.LocalProtocolError):
-        wire_of().begin(request)
+        wire_of().begin(asked, b"")
 
 
 @each_wire
@@ -68,7 +77,7 @@ def test_the_cuts_do_not_matter(wire_of: Any, response: bytes, cuts: list[int]) 
 def test_one_request_after_the_other(wire_of: Any) -> None:
     wire = wire_of()
     for response in (LENGTH, CHUNKED, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 103 H\r\nx: y\r\n\r\n" + LENGTH):
-        wire.begin(REQUEST)
+        wire.begin(ASKED, CONTENT)
         assert wire.head is None
         assert fed(wire, response)[2:] == (True, True)
 

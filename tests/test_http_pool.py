@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
 from typing import Any
 
 import httpx
 import pytest
 import trustme
-from asking import FIRST_PIECE, REQUEST, WAYS, WHOLE, ask, client_of, good, outcomes, text
+from asking import (
+    ASYNC,
+    FIRST_PIECE,
+    JSON_HEAD,
+    REQUEST,
+    WAYS,
+    WHOLE,
+    aask,
+    ask,
+    client_of,
+    good,
+    outcomes,
+    refused,
+    text,
+)
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.http1 import H11Wire, HttptoolsWire
-from fsm_agent.http_pool import HIGH_WATER_BYTES, AsyncPool, Connection
+from fsm_agent.http1 import H11Wire, Headers, HttptoolsWire
+from fsm_agent.http_pool import HIGH_WATER_BYTES, AsyncPool, Body, Connection
+from fsm_agent.sending import RequestHead
 
 each_wire = pytest.mark.parametrize("wire_of", [H11Wire, HttptoolsWire])
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -29,7 +45,7 @@ def run(main: Callable[[AsyncPool], Coroutine[Any, Any, None]], *, max_connectio
 
     async def go() -> None:
         pool = AsyncPool(H11Wire, lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
-        async with pool:
+        async with aclosing(pool):
             await main(pool)
 
     asyncio.run(go())
@@ -37,13 +53,32 @@ def run(main: Callable[[AsyncPool], Coroutine[Any, Any, None]], *, max_connectio
 
 async def post(pool: AsyncPool, server: FaultServer, content: bytes = b"{}") -> bytes:
     """The body of the answer to one request."""
-    extensions = {"timeout": {"pool": 2.0}}
-    request = httpx.Request("POST", f"{server.base_url}/x", content=content, extensions=extensions)
-    response = await pool.handle_async_request(request)
-    try:
-        return await response.aread()
-    finally:
-        await response.aclose()
+    async with aclosing(await pool.send(asked(server, content))) as response:
+        return b"".join([data async for data in pieces(response)])
+
+
+async def pieces(response: Body) -> AsyncGenerator[bytes]:
+    while data := await response.read():
+        yield data
+
+
+class Asked:
+    """A request on its way, without a clock."""
+
+    def __init__(self, url: str, content: bytes = b"", **timeouts: float) -> None:
+        self.head = RequestHead(httpx.URL(url), httpx.Headers({"host": "h"}))
+        self.content = content
+        self.timeouts = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 2.0, **timeouts}
+
+    def begins(self, step: str) -> None:
+        pass
+
+    def request(self, *, is_async: bool) -> httpx.Request:
+        raise AssertionError("it goes over no transport of httpx")
+
+
+def asked(server: FaultServer, content: bytes) -> Asked:
+    return Asked(f"{server.base_url}/x", content)
 
 
 class Wiretap:
@@ -110,7 +145,7 @@ def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
 
 def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> None:
     async def main(pool: AsyncPool) -> None:
-        holder = await pool.handle_async_request(httpx.Request("POST", f"{server.base_url}/x", content=b"0"))
+        holder = await pool.send(asked(server, b"0"))
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
         await asyncio.sleep(0)
         await holder.aclose()  # gives the first its turn, before it can see it
@@ -198,13 +233,19 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         run(main, max_connections=1)
 
 
+async def send(connection: Connection, **timeouts: float) -> tuple[int, Headers]:
+    """Send something."""
+    sending = Asked("http://h/", b"x", **timeouts)
+    return await connection.send(sending.head, sending.content, sending.timeouts)
+
+
 @each_wire
 def test_no_more_is_read_than_is_taken(wire_of: Any) -> None:
     async def main() -> None:
         transport: Any = Wiretap()
         connection = Connection(wire_of(), ("http", b"h", None))
         connection.connection_made(transport)
-        sent = asyncio.create_task(connection.send(httpx.Request("POST", "http://h/", content=b""), {}))
+        sent = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n")
         assert (await sent)[0] == 200
@@ -213,8 +254,39 @@ def test_no_more_is_read_than_is_taken(wire_of: Any) -> None:
             assert transport.done[-1] != "pause"
             connection.data_received(b"x" * HIGH_WATER_BYTES)
             assert transport.done[-1] == "pause"
-            assert len(await connection.read(None)) == HIGH_WATER_BYTES * 3 // 2
+            assert len(await connection.read(5.0)) == HIGH_WATER_BYTES * 3 // 2
             assert transport.done[-1] == "resume"
+
+    asyncio.run(main())
+
+
+async def answered(connection: Connection, **timeouts: float) -> None:
+    """A response begins."""
+    connection.connection_made(Wiretap())  # type: ignore[arg-type]
+    sending = asyncio.create_task(send(connection, **timeouts))
+    await asyncio.sleep(0)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
+    await sending
+
+
+def test_a_short_wait_behind_a_long_one() -> None:
+    async def main() -> None:
+        connection = Connection(H11Wire(), ("http", b"h", None))
+        await answered(connection, read=60.0)
+        with pytest.raises(httpx.ReadTimeout):
+            await asyncio.wait_for(connection.read(0.01), 5.0)
+
+    asyncio.run(main())
+
+
+def test_a_long_wait_behind_a_short_one() -> None:
+    async def main() -> None:
+        connection = Connection(H11Wire(), ("http", b"h", None))
+        await answered(connection, read=0.02)
+        asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
+        assert await connection.read(60.0) == b"x"
+        with pytest.raises(httpx.ReadTimeout):
+            await asyncio.wait_for(connection.read(0.01), 5.0)
 
     asyncio.run(main())
 
@@ -225,9 +297,8 @@ def test_a_server_that_takes_no_more_of_the_request() -> None:
         connection = Connection(H11Wire(), ("http", b"h", None))
         connection.connection_made(transport)
         connection.pause_writing()
-        request = httpx.Request("POST", "http://h/", content=b"x")
         with pytest.raises(httpx.WriteTimeout):
-            await connection.send(request, {"write": 0.01, "read": 5.0})
+            await send(connection, write=0.01)
 
     asyncio.run(main())
 
@@ -237,7 +308,7 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
         connection = Connection(H11Wire(), ("http", b"h", None))
         connection.connection_made(Wiretap())  # type: ignore[arg-type]
         connection.pause_writing()
-        sending = asyncio.create_task(connection.send(httpx.Request("POST", "http://h/", content=b"x"), {"write": 5.0}))
+        sending = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 413 Too big\r\ncontent-length: 0\r\n\r\n")
         assert (await sending)[0] == 413
@@ -252,7 +323,7 @@ def test_nothing_is_sent_over_one_that_is_closed() -> None:
         connection.connection_made(transport)
         connection.abort()
         with pytest.raises(httpx.NetworkError):
-            await connection.send(httpx.Request("POST", "http://h/", content=b"x"), {})
+            await send(connection)
         assert transport.done == ["abort"]
 
     asyncio.run(main())
@@ -293,7 +364,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
 
             sys.settrace(count)
             for _ in range(10):
-                got = await pool._acquire(origin, {})
+                got = pool._idle_one(origin)
                 assert got is not None
                 pool._grant(got)
             sys.settrace(None)
@@ -446,3 +517,42 @@ def test_a_stream_closed_early_frees_its_place() -> None:
     narrow = Network(max_connections=1, pool_s=1.0)
     with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL], WHOLE) as server, client_of(server, narrow) as client:
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", ["fast", "stock"])
+@pytest.mark.parametrize("way", ASYNC)
+@pytest.mark.parametrize("fate", ["good", "refused", "cut off", "silent", "disconnected"])
+def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None:
+    """What holds itself stays until the collector of garbage comes, which costs everybody time."""
+    steps = {
+        "good": good(way),
+        "refused": refused(429),
+        "cut off": [*good(way)[:1], CLOSE] if way == "astream" else [JSON_HEAD, b"{", CLOSE],
+        "silent": [STALL],
+        "disconnected": [CLOSE],
+    }[fate]
+
+    async def main() -> None:
+        await once()
+        gc.collect()
+        gc.disable()
+        await once()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+
+    async def once() -> None:
+        with suppress(ProviderError):
+            await aask(client, way, 0.1 if fate == "silent" else None)
+        await asyncio.sleep(0)  # the loop closes what has ended
+
+    def ours() -> list[Any]:
+        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "httptools", "httpx"))]
+
+    with FaultServer(steps) as server, client_of(server, Network(async_transport=transport)) as client:
+        try:
+            asyncio.run(main())
+            assert ours() == []
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()

@@ -376,6 +376,13 @@ def test_what_holds_no_answer_is_no_reply(body: bytes) -> None:
         whole(body)
 
 
+@pytest.mark.parametrize("said", [{"object": "error", "message": "no, never"}, {"error": {"message": "no, never"}}])
+def test_an_error_under_status_200_is_one(said: dict[str, Any]) -> None:
+    for read in (lambda: whole(json.dumps(said).encode()), lambda: streamed(sse(said))):
+        with pytest.raises(ProviderError, match="no, never"):
+            read()
+
+
 def test_filtered_choice_without_a_message_is_a_reply() -> None:
     reply = whole(b'{"choices": [{"index": 0, "finish_reason": "content_filter"}]}')
     assert (reply.message.parts, reply.finish) == ((), "content_filter")

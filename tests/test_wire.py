@@ -35,6 +35,7 @@ BODIES = {
     "one space only is no data": (b"data:a\n\ndata:  b\n\n", [("", b"a"), ("", b" b")]),
     "comments": (b": hello\n\n:\ndata: a\n: x\ndata: b\n\n", [("", b"a\nb")]),
     "names": (b"event: one\ndata: a\n\ndata: b\n\n", [("one", b"a"), ("", b"b")]),
+    "a name and two lines": (b"event: one\ndata: a\ndata: b\n\n", [("one", b"a\nb")]),
     "a name without data is no event": (b"event: one\n\ndata: a\n\n", [("", b"a")]),
     "the field error": (b'data: a\n\nerror: {"x":1}\n\n', [("", b"a"), ("error", b'{"x":1}')]),
     "other fields": (b"id: 7\nretry: 5\nnothing\ndata: a\n\n", [("", b"a")]),
@@ -58,6 +59,15 @@ BODIES = {
 def test_stream_is_cut_into_events(name: str, piece: int | None) -> None:
     body, expected = BODIES[name]
     assert events(body, piece) == expected
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_stream_may_be_cut_anywhere(name: str) -> None:
+    body, expected = BODIES[name]
+    for place in range(len(body) + 1):
+        stream = EventStream()
+        found = [event for piece in (body[:place], b"", body[place:]) for event in stream.feed(piece)]
+        assert found + stream.finish() == expected, place
 
 
 @given(

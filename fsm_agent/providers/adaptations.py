@@ -14,6 +14,8 @@ from fsm_agent.providers.wire import Profile
 
 CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
 SAMPLING = ("temperature", "top_p")
+_SEED = frozenset({"seed"})
+_ALL = frozenset({*SAMPLING, *_SEED})
 
 
 def tells_schema(request: Request, profile: Profile) -> bool:
@@ -24,7 +26,7 @@ def tells_schema(request: Request, profile: Profile) -> bool:
 
 def taken_settings(profile: Profile) -> frozenset[str]:
     """Those settings of sampling that the model takes; the others are left out."""
-    return frozenset([*(SAMPLING if profile.temperature else ()), "seed"])
+    return _ALL if profile.temperature else _SEED
 
 
 def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
@@ -56,6 +58,9 @@ def adaptations(
         tells_schema: Whether its codec tells the schema in words.
         taken_settings: Those of sampling that its codec says.
     """
+    choice = request.tool_choice
+    if not tells_schema and choice == "auto" and len(taken_settings) == len(_ALL):
+        return ()  # as nearly always
     notes = []
     if tells_schema:
         beside = " beside functions" if profile.native_schema and not profile.schema_with_functions else ""
@@ -63,10 +68,10 @@ def adaptations(
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} was left out: the model does not take it here")
-    if request.functions or request.settings.hosted_tools:
-        functions, choice = offered_functions(request, profile)
+    if choice != "auto" and (request.functions or request.settings.hosted_tools):
+        functions, said = offered_functions(request, profile)
         if len(functions) < len(request.functions):
-            notes.append(f"{request.tool_choice!r} was the only function offered: the model takes no function's name")
-        if choice == "auto" != request.tool_choice:
-            notes.append(f"tool_choice={request.tool_choice!r} became 'auto': the model cannot be made to call")
+            notes.append(f"{choice!r} was the only function offered: the model takes no function's name")
+        if said == "auto":
+            notes.append(f"tool_choice={choice!r} became 'auto': the model cannot be made to call")
     return tuple(notes)

@@ -103,6 +103,7 @@ class ChunkDecoder:
 
     def _taken(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
         deltas: list[Delta] = []
+        take = self._reply.take
         try:
             for event, data in events:
                 if self._is_done:
@@ -114,20 +115,17 @@ class ChunkDecoder:
                         continue
                 if event == "error":
                     raise reported(_json_or_text(data), self._headers)
-                if (chunk := self._chunk(data, is_cut)) is not None:
-                    deltas += self._reply.take(chunk)
+                try:
+                    chunk = read_json(data)
+                except ValueError:
+                    if is_cut:  # half an event at the end of the bytes: what came before may be complete
+                        continue
+                    raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
+                deltas += take(chunk)
         except ProviderError as error:
             self._error = error
             raise
         return deltas
-
-    def _chunk(self, data: bytes, is_cut: bool) -> Any:
-        try:
-            return read_json(data)
-        except ValueError:
-            if is_cut:  # half an event at the end of the bytes: what came before may be complete
-                return None
-            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
 
 
 def _json_or_text(data: bytes) -> Any:

@@ -11,7 +11,7 @@ Nothing here holds a message or is held by anything else: it is gone when the me
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,9 @@ from typing import Any, Protocol, TypeVar
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Message, Opaque
 from fsm_agent.values import Memo, changed, frozen
+
+_NESTED = frozenset({dict, list})
+_SHORT = 50  # characters
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -105,22 +108,21 @@ class Once:
         """See `Encoding`."""
         now = _beginning(self._provider, make, *key)
         place: _Place | None = None
-        whole: list[bytes] = []
-        try:
-            for message in messages:
-                there = message.memo
-                if there.before is not now:
-                    break
-                place, now = there, there.after
-                whole.append(place.json)
-        except AttributeError:  # a message that is new
-            pass
-        encoder, known = _taken(place), len(whole)
+        whole, new = list[bytes](), list[Message]()
+        coming = iter(messages)
+        for message in coming:
+            there: _Place | None = getattr(message, "memo", None)
+            if there is None or there.before is not now:
+                new = [message, *coming]
+                break
+            place, now = there, there.after
+            whole.append(there.json)
+        encoder = _taken(place)
         if encoder is None:
             encoder = make(*key)
-            for message in messages[:known]:
+            for message in messages[: len(whole)]:
                 encoder.feed(self._readable(message))
-        for message in messages[known:]:
+        for message in new:
             place = _Place(now, b",".join(map(_json, encoder.feed(self._readable(message)))))
             message.remember(place)
             now = place.after
@@ -137,9 +139,10 @@ class Once:
 
     def _readable(self, message: Message) -> Message:
         """The message without opaque parts of other providers."""
-        if not any(self._is_foreign(part) for part in message.parts):
-            return message
-        return changed(message, parts=tuple([part for part in message.parts if not self._is_foreign(part)]))
+        for part in message.parts:
+            if isinstance(part, Opaque) and self._is_foreign(part):
+                return changed(message, parts=tuple([part for part in message.parts if not self._is_foreign(part)]))
+        return message
 
     def _is_foreign(self, part: Any) -> bool:
         return isinstance(part, Opaque) and part.provider is not None and part.provider != self._provider
@@ -183,25 +186,27 @@ def as_json(body: Mapping[str, Any]) -> bytes:
     Raises:
         UsageError: It holds what JSON cannot say.
     """
-    return _written(dict(body))
+    return b"{%b}" % b",".join([b"%b:%b" % (_short(name), _written(value)) for name, value in body.items()])
 
 
 def _written(value: Any) -> bytes:
-    if isinstance(value, Written):
-        return value.json
-    if not _holds_written(value):
-        return _json(value)
-    if isinstance(value, list):
+    kind = type(value)
+    if kind is Written:
+        written: bytes = value.json
+        return written
+    if kind is str and len(value) <= _SHORT:
+        return _short(value)
+    if kind is list and _hold_written(value):
         return b"[%b]" % b",".join([_written(item) for item in value])
-    return b"{%b}" % b",".join([b"%b:%b" % (_json(name), _written(item)) for name, item in value.items()])
+    return as_json(value) if kind is dict and _hold_written(value.values()) else _json(value)
 
 
-def _holds_written(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return isinstance(value, Written)
-    return any(_holds_written(item) for item in value)
+def _hold_written(values: Collection[Any]) -> bool:
+    kinds = set(map(type, values))
+    if Written in kinds or kinds.isdisjoint(_NESTED):
+        return Written in kinds
+    nested = [item for item in values if type(item) in _NESTED]
+    return any(_hold_written(item.values() if type(item) is dict else item) for item in nested)
 
 
 def _json(value: Any) -> bytes:
@@ -210,3 +215,9 @@ def _json(value: Any) -> bytes:
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
     return text.encode("utf-8", "replace")
+
+
+@lru_cache(maxsize=256)
+def _short(text: str) -> bytes:
+    """`_json` of names: of keys, models, choices, which come in each request."""
+    return _json(text)

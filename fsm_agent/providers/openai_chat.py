@@ -70,7 +70,8 @@ class OpenAIChat:
             body["stream"] = True
             if profile.stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        return merged(body, profile.extra_body, request.settings.extra_body)
+        extra, own_extra = profile.extra_body, request.settings.extra_body
+        return merged(body, extra, own_extra) if extra or own_extra else body
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """What of the request is said otherwise, since the model cannot take it."""
@@ -115,18 +116,21 @@ class _Entries:
     def feed(self, message: Message) -> list[Any]:
         """The message, behind what it does not belong to."""
         model, profile, ids = self._model, self._profile, self._ids
-        results = [(part, ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
-        entries: list[dict[str, Any]] = []
+        entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
+        for part in message.parts:
+            if isinstance(part, FunctionResult):
+                results.append((part, ids.of_result(part)))
         if self._beside and not results:
             entries.append({"role": "user", "content": self._beside})
             self._beside = []
-        # An empty string is refused as null by some services.
-        entries += [{"role": "tool", "tool_call_id": id, "content": result.text or "{}"} for result, id in results]
+        for result, id in results:  # an empty string is refused as null by some services
+            entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
+            if result.attachments and message.role != "assistant":
+                self._beside += _attached(result, id, model, profile)
         if message.role == "assistant":
             entries.append(_assistant(message, profile, ids))
-        else:
-            entries += _said(message, len(results), model, profile)
-            self._beside += [entry for result, id in results for entry in _attached(result, id, model, profile)]
+        elif not results or len(results) < len(message.parts):
+            entries += _said(message, model, profile)
         if self._words and entries:
             _tell(entries, self._words, profile)
             self._words = None
@@ -140,13 +144,13 @@ class _Entries:
         return entries
 
 
-def _said(message: Message, results: int, model: str, profile: Profile) -> list[dict[str, Any]]:
-    """What a message that is not the model's says beside so many results."""
+def _said(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
+    """What a message that is not the model's says beside results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
         return [{"role": profile.system_role, "content": content}]
-    if results == len(message.parts) and (results or message.role == "tool"):
+    if message.role == "tool" and not message.parts:
         return []
     if message.role == "tool":
         other = next(part for part in message.parts if not isinstance(part, FunctionResult))
@@ -161,10 +165,13 @@ def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> 
 
 
 def _text_of(message: Message) -> str:
+    texts = []
     for part in message.parts:
-        if isinstance(part, MEDIA):
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, MEDIA):
             raise misplaced(part, message.role)
-    return "".join([part.text for part in message.parts if isinstance(part, Text)])
+    return "".join(texts)
 
 
 def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
@@ -200,8 +207,21 @@ def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, An
 
 def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, Any]:
     entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
+    calls = message.function_calls
+    if profile.reasoning_name is not None:
+        _think(entry, message, profile.reasoning_name)
+    if calls:
+        said = entry["tool_calls"] = []
+        for call in calls:
+            function = {"name": call.name, "arguments": _arguments(call.arguments_json)}
+            said.append({"id": ids.of_call(call), "type": "function", "function": function})
+    return entry
+
+
+def _think(entry: dict[str, Any], message: Message, name: str) -> None:
+    """Say what the model thought before it said the entry."""
     thought = message.reasoning
-    match profile.reasoning_name:
+    match name:
         case "reasoning_content" if thought or message.function_calls:  # DeepSeek misses it beside calls
             entry["reasoning_content"] = thought
         case "reasoning" if thought:
@@ -216,16 +236,6 @@ def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, An
             said = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
             thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
             entry["content"] = [thinking, *said]
-    if message.function_calls:
-        entry["tool_calls"] = [
-            {
-                "id": ids.of_call(call),
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call.arguments_json)},
-            }
-            for call in message.function_calls
-        ]
-    return entry
 
 
 def _arguments(text: str) -> str:
@@ -293,15 +303,26 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
-    taken = taken_settings(profile)
-    said = {
-        "temperature": settings.temperature if "temperature" in taken else None,
-        "top_p": settings.top_p if "top_p" in taken else None,
-        profile.max_tokens_name: settings.max_tokens,
-        "stop": list(settings.stop) or None,
-        profile.seed_name: settings.seed,
-        "reasoning_effort": settings.reasoning_effort,
-        "logprobs": None if settings.top_logprobs is None else True,
-        "top_logprobs": settings.top_logprobs or None,
-    }
-    return {name: value for name, value in said.items() if value is not None}
+    said = _sampling(settings) if profile.temperature else {}
+    if settings.max_tokens is not None:
+        said[profile.max_tokens_name] = settings.max_tokens
+    if settings.stop:
+        said["stop"] = list(settings.stop)
+    if settings.seed is not None:
+        said[profile.seed_name] = settings.seed
+    if settings.reasoning_effort is not None:
+        said["reasoning_effort"] = settings.reasoning_effort
+    if settings.top_logprobs is not None:
+        said["logprobs"] = True
+    if settings.top_logprobs:
+        said["top_logprobs"] = settings.top_logprobs
+    return said
+
+
+def _sampling(settings: Settings) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if settings.temperature is not None:
+        said["temperature"] = settings.temperature
+    if settings.top_p is not None:
+        said["top_p"] = settings.top_p
+    return said

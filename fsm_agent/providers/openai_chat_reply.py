@@ -10,9 +10,10 @@ from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, Reasoni
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai_parts import token_logprobs
+from fsm_agent.providers.openai_parts import first_count, token_logprobs
 from fsm_agent.providers.wire import request_id
 from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
+from fsm_agent.values import maker
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
@@ -25,6 +26,13 @@ FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("error", "abort", "network_error", "insufficient_system_resource"), "error"),
     "refusal": "refusal",
 }
+
+_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
+
+_make_text, _make_reasoning, _make_call = maker(Text), maker(Reasoning), maker(FunctionCall)
+_make_message, _make_reply, _make_usage = maker(Message), maker(Reply), maker(Usage)
+_make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta)
+_make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(ArgumentsDelta)
 
 
 class _Pieces(list[str]):
@@ -59,6 +67,8 @@ class ReplyInParts:
         self._response_id: str | None = None
         self._usage: Mapping[str, Any] = {}
         self._said: list[tuple[type[Text] | type[Reasoning], list[str]]] = []
+        self._saying: type[Text] | type[Reasoning] | None = None  # what is said last, and its pieces
+        self._pieces: list[str] = []
         self._details: list[dict[str, Any]] = []
         self._annotations: list[Any] = []
         self._sources: Any = None
@@ -90,19 +100,26 @@ class ReplyInParts:
                 raise reported(document, self._headers)
             raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
         choices = document.get("choices")
-        if document.get("error") or (choices is None and _is_flat_error(document)):
-            raise reported(document, self._headers)
+        if choices is None or not _RARE.isdisjoint(document):
+            self._take_rare(document, choices)
         if self._model is None:
             self._model = _text(document.get("model"))
         if self._response_id is None:
             self._response_id = _text(document.get("id"))
-        self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
-        if document.get("usage") or "x_groq" in document:
-            self._take_usage(document)
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
-                self._take_choice(choice, is_whole)
+        if (usage := document.get("usage")) and type(usage) is dict:
+            self._usage = usage  # the newest: the counts of some streams grow
+        if type(choices) is list:
+            for choice in choices:
+                if type(choice) is dict:
+                    self._take_choice(choice, is_whole)
         return self._deltas
+
+    def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
+        if document.get("error") or (choices is None and _is_flat_error(document)):
+            raise reported(document, self._headers)
+        self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
+        if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
+            self._usage = usage
 
     def finished(self) -> Reply:
         """The reply that has come.
@@ -112,8 +129,9 @@ class ReplyInParts:
         """
         if not self._has_choice:
             raise unreadable("there is no answer in the reply", self._headers)
-        if any(call.index is None and call.arguments for call in self._by_key.values()):
-            raise unreadable("a function call in the reply has no name", self._headers)
+        for call in self._by_key.values():
+            if call.index is None and call.arguments:
+                raise unreadable("a function call in the reply has no name", self._headers)
         parts: list[Part] = []
         if self._details:
             details = [
@@ -121,16 +139,19 @@ class ReplyInParts:
                 for entry in self._details
             ]
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
-        sources = citations(self._annotations) or citations(self._sources)
-        parts += cited([kind(text="".join(pieces)) for kind, pieces in self._said], sources)
+        for kind, pieces in self._said:
+            text = "".join(pieces)
+            parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
+        if self._annotations or self._sources:
+            parts = cited(parts, citations(self._annotations) or citations(self._sources))
         for call in self._calls:
             arguments = "".join(call.arguments)
-            parts.append(FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None))
+            parts.append(_make_call(name=call.name, arguments_json=arguments, provider_id=call.id or None))
         finish = FINISHES.get((self.finish_raw or "").lower())
         if finish == "error" and not self._said and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
-        return Reply(
-            message=Message(role="assistant", parts=tuple(parts)),
+        return _make_reply(
+            message=_make_message(role="assistant", parts=tuple(parts)),
             usage=_usage(self._usage),
             finish=finish,
             finish_raw=self.finish_raw,
@@ -141,14 +162,6 @@ class ReplyInParts:
             request_id=request_id(self._headers),
         )
 
-    def _take_usage(self, document: Mapping[str, Any]) -> None:
-        """Keep the newest; the counts of some streams grow."""
-        usage = document.get("usage")
-        if not usage and isinstance(groq := document.get("x_groq"), dict):
-            usage = groq.get("usage")
-        if usage and isinstance(usage, dict):
-            self._usage = usage
-
     def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
         index = choice.get("index")
         if not self._has_choice:
@@ -157,37 +170,35 @@ class ReplyInParts:
             return
         if choice.get("error"):
             raise reported(choice, self._headers)
-        if finish := _text(choice.get("finish_reason")):
+        if (finish := choice.get("finish_reason")) and type(finish) is str:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
-        if not isinstance(delta, dict) and not is_whole and not self._said and not self._calls:
-            delta = choice.get("message")  # a whole completion as the only chunk
-        if isinstance(delta, dict):
-            self._take_delta(delta, is_whole)
-            if isinstance(annotations := delta.get("annotations"), list):
-                self._annotations += annotations
+        if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
+            self._say(Text, content)  # as nearly all are
+        else:
+            self._take_rich_delta(delta, choice, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
             self._logprobs += token_logprobs(logprobs.get("content"))
 
-    def _take_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
-        if len(delta) == 1 and type(content := delta.get("content")) is str and content:  # as nearly all are
-            self._say(Text, content)
-        else:
-            self._take_rich_delta(delta, is_whole)
-
-    def _take_rich_delta(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_rich_delta(self, delta: Any, choice: Mapping[str, Any], is_whole: bool) -> None:
+        if type(delta) is not dict and not is_whole and not self._said and not self._calls:
+            delta = choice.get("message")  # a whole completion as the only chunk
+        if type(delta) is not dict:
+            return
         thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
         details = delta.get(REASONING_DETAILS)
         if thought or details:
             self._take_reasoning(thought, details)
         content = delta.get("content")
-        if type(content) is str:
-            if content:
-                self._say(Text, content)
-        elif content is not None:
+        if content is not None and content != "":
             self._take_content(content)
+        self._take_asked(delta, is_whole)
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.append(refusal)
+        if isinstance(annotations := delta.get("annotations"), list):
+            self._annotations += annotations
+
+    def _take_asked(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
@@ -202,14 +213,17 @@ class ReplyInParts:
             self._say(Reasoning, thought)
 
     def _say(self, kind: type[Text] | type[Reasoning], text: str) -> None:
-        if self._said and self._said[-1][0] is kind:
-            self._said[-1][1].append(text)
-        else:
-            self._said.append((kind, [text]))
-        self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
+        if kind is not self._saying:
+            self._saying, self._pieces = kind, []
+            self._said.append((kind, self._pieces))
+        self._pieces.append(text)
+        self._deltas.append(_make_text_delta(text) if kind is Text else _make_reasoning_delta(text))
 
     def _take_content(self, content: Any) -> None:
-        """Content that is no string: parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
+        """A text, parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
+        if type(content) is str:
+            self._say(Text, content)
+            return
         if not isinstance(content, list):
             self._say(Text, pydantic_core.to_json(content).decode())
             return
@@ -271,10 +285,10 @@ class ReplyInParts:
         if call.index is None:
             call.index = len(self._calls)
             self._calls.append(call)
-            self._deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
+            self._deltas.append(_make_started(call.index, call.name, call.id or None))
             text = "".join(call.arguments)
         if text:
-            self._deltas.append(ArgumentsDelta(call.index, text))
+            self._deltas.append(_make_arguments_delta(call.index, text))
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
         """The call that a piece belongs to: by index, else by id, else the last one.
@@ -326,29 +340,40 @@ def _plain(value: Any) -> str:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     """The counts, in every spelling that services have for them."""
-    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    inputs = input_details if isinstance(input_details, dict) else {}
-    outputs = output_details if isinstance(output_details, dict) else {}
-    input_tokens = _count(usage.get("prompt_tokens"), usage.get("input_tokens"))
-    output_tokens = _count(usage.get("completion_tokens"), usage.get("output_tokens"))
-    reasoning_tokens = _count(outputs.get("reasoning_tokens"), usage.get("reasoning_tokens"))
+    say = usage.get
+    details = say("prompt_tokens_details")
+    of_input = details.get if isinstance(details, dict) else _none
+    details = say("completion_tokens_details")
+    of_output = details.get if isinstance(details, dict) else _none
+    if (input_tokens := _count(say("prompt_tokens"))) is None:
+        input_tokens = _count(say("input_tokens"))
+    if (output_tokens := _count(say("completion_tokens"))) is None:
+        output_tokens = _count(say("output_tokens"))
+    if (reasoning_tokens := _count(of_output("reasoning_tokens"))) is None:
+        reasoning_tokens = _count(say("reasoning_tokens"))
     if input_tokens is not None and output_tokens is not None and reasoning_tokens:
-        total = _count(usage.get("total_tokens"))
+        total = _count(say("total_tokens"))
         if total == input_tokens + output_tokens + reasoning_tokens:  # xAI counts it beside the output
             output_tokens += reasoning_tokens
-    return Usage(
+    if (cached_tokens := _count(of_input("cached_tokens"))) is None:
+        cached_tokens = first_count(*map(say, _CACHED))
+    if (cache_write_tokens := _count(of_input("cache_write_tokens"))) is None:
+        cache_write_tokens = _count(say("cache_creation_input_tokens"))
+    return _make_usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cached_tokens=_count(
-            inputs.get("cached_tokens"),
-            *(usage.get(name) for name in ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")),
-            usage.get("cache_read_input_tokens"),
-        ),
-        cache_write_tokens=_count(inputs.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")),
+        cached_tokens=cached_tokens,
+        cache_write_tokens=cache_write_tokens,
         reasoning_tokens=reasoning_tokens,
     )
 
 
-def _count(*values: Any) -> int | None:
-    """The first that is a count."""
-    return next((value for value in values if type(value) is int and value >= 0), None)
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
+
+
+def _none(name: str) -> None:
+    return None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
