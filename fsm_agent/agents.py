@@ -235,7 +235,8 @@ class Agent:
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
         with closing(drive(call, self._world)) as events:
             for event in events:
-                notify(self.hooks, event)
+                if self.hooks:
+                    notify(self.hooks, event)
                 yield event
         if not call.effects:
             call.result()
@@ -245,7 +246,8 @@ class Agent:
         call = task if isinstance(task, AgentCall) else self.seed(task, **options)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
-                notify(self.hooks, event)
+                if self.hooks:
+                    notify(self.hooks, event)
                 yield event
         if not call.effects:
             call.result()
