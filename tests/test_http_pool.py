@@ -33,7 +33,8 @@ from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, ht
 from fsm_agent.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 from fsm_agent.http1 import H11Wire, Headers, HttptoolsWire
-from fsm_agent.http_pool import HIGH_WATER_BYTES, AsyncPool, Body, Connection
+from fsm_agent.http_connection import HIGH_WATER_BYTES, Connection
+from fsm_agent.http_pool import AsyncPool, Body
 from fsm_agent.sending import RequestHead
 
 each_wire = pytest.mark.parametrize("wire_of", [H11Wire, HttptoolsWire])
