@@ -20,7 +20,7 @@ from fsm_agent.functions import Function
 from fsm_agent.hooks import check_hooks, notify
 from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
-from fsm_agent.messages import Message, Text
+from fsm_agent.messages import Message
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
@@ -165,7 +165,7 @@ class Agent:
     def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
         """The messages that wait for an answer, and the prompt that governs it."""
         if isinstance(task, str) and not isinstance(self.system, Prompt):
-            return Vector([*self._opening, Message(role="user", parts=(Text(task),))]), self.prompt
+            return Vector([*self._opening, Message.of("user", task)]), self.prompt
         match task:
             case str():
                 return self.init_dialog().put(task).messages, self.prompt

@@ -191,7 +191,7 @@ class AgentCall:
             after = before.changed()
         changes = after.__dict__  # of a record that nobody has seen yet
         usage = served_by = left = None
-        detail = "" if after.ending is None else after.ending.detail
+        detail = after.ending.detail if after.ending is not None else _problem(answer)
         kind = type(outcome)
         if kind is Replied:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
@@ -200,7 +200,6 @@ class AgentCall:
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
             self._output = answer.output if type(answer) is Spoken else _UNPARSED
-            detail = detail or _problem(answer)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -210,12 +209,10 @@ class AgentCall:
                 left = self._left(key)
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
-            detail = detail or _problem(answer)
         state = changes["state"] = self.state
         step = _make_step(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
-        if WATCHERS:
-            for watch in WATCHERS:
-                watch(step)
+        for watch in WATCHERS:
+            watch(step)
         changes["trace"] = before.trace.push(step)
         self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
@@ -333,7 +330,7 @@ class AgentCall:
         if self._folded == len(calls) and self.view is None:
             return self._seen
         for f in calls.since(self._folded):
-            if f.result is not None and not f.is_repeated:
+            if f.succeeded:
                 self._seen.add(f.fingerprint)
         self._folded = len(calls)
         if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again

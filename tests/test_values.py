@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import sys
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsm_agent.agents import Agent
 from fsm_agent.events import Done, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
 from fsm_agent.outcomes import Begun, Replied, Returned, Slept
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Ending, Reason, Tally
 from fsm_agent.replies import Reply, Usage
+from fsm_agent.testing import Script
 from fsm_agent.values import changed, changer, frozen, maker, unshare
 
 
@@ -207,6 +210,19 @@ class TestChanging:
         held = {name: getattr(made, name) for name in vars(made)}
         unshare(made)
         assert vars(made) == held
+
+    def test_what_is_read_all_the_time_shares_no_keys(self):
+        class Plain:
+            def __init__(self) -> None:
+                self.a, self.b = 1, 2
+
+        def shares_keys(value: Any) -> bool:
+            return sys.getsizeof(vars(value)) != sys.getsizeof(dict(vars(value)))
+
+        agent = Agent(Script("42"))
+        values = [agent, agent.prompt, agent.seed("?").record, agent.call("?").record]
+        assert shares_keys(Plain())
+        assert [value for value in values if shares_keys(value)] == []
 
     @given(st.integers(), st.text(), st.lists(st.integers()), st.integers(), st.integers(), st.text())
     def test_it_is_replace_for_less(self, a: int, b: str, c: list[int], d: int, new_a: int, new_b: str):
