@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,7 +83,9 @@ class AgentCall:
         "after",
         "cancellation",
         "deps",
+        "driver",
         "guard",
+        "is_narrowed",
         "prompt",
         "record",
         "settings",
@@ -90,7 +93,6 @@ class AgentCall:
         "step",
         "stop_when",
         "view",
-        "wake",
     )
 
     def __init__(
@@ -113,8 +115,9 @@ class AgentCall:
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
-        self.cancellation: Cancelled | None = None  # that the driver has not seen yet
-        self.wake: Callable[[Cancelled], object] | None = None  # tells the driver of it, while it waits
+        self.cancellation: Cancelled | None = None  # for the driver to take
+        self.driver: weakref.ref[Any] | None = None  # what drives the call now; has a method `wake`
+        self.is_narrowed = False  # the last step took away the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -145,12 +148,13 @@ class AgentCall:
     def cancel(self, reason: str = "") -> None:
         """Call it off, from any thread or from one of its functions.
 
-        Its driver ends it: before the next step; while functions run beside each other, at once; under `arun`,
-        whatever it waits for.  A call that nobody drives is ended by ``advance("", Cancelled())`` instead.
+        Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
+        in the driver's own thread is waited for (see `fsm_agent.drivers`).  A call that nobody drives is ended by its
+        next driver, or by ``advance("", Cancelled())``.
         """
         self.cancellation = Cancelled(reason=reason)
-        if (wake := self.wake) is not None:
-            wake(self.cancellation)
+        if self.driver is not None and (driver := self.driver()) is not None:
+            driver.wake()
 
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the answer to one effect.  All or nothing, synchronous, pure.
@@ -218,6 +222,7 @@ class AgentCall:
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
         self._effects = left
+        self.is_narrowed = left is not None
 
     @property
     def outcome(self) -> CallResult:

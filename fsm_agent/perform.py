@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, closing
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import CallModel
 from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.events import Delta
 from fsm_agent.messages import FunctionCall
-from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
+from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied
+from fsm_agent.replies import Reply
 from fsm_agent.result_pipeline import ResultPipeline
+from fsm_agent.threads import on_abandon
 from fsm_agent.values import frozen, maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
@@ -48,7 +53,12 @@ class SystemClock:
     """The machine's own."""
 
     now = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+
+    def sleep(self, delay_s: float) -> None:
+        """Wait in this thread, unless it is left behind."""
+        is_abandoned = threading.Event()
+        with on_abandon(is_abandoned.set):
+            is_abandoned.wait(delay_s)
 
     async def asleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
@@ -94,12 +104,72 @@ class World:
         return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})
 
 
-_make_begun = maker(Begun)
+_make_begun, _make_replied = maker(Begun), maker(Replied)
 
 
 def begin(world: World) -> Begun:
     """Name the call and tell it the time."""
     return _make_begun(at_s=world.clock.now(), id=world.new_id())
+
+
+def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Ask the model in this thread."""
+    try:
+        reply = world.client.complete(effect.request, timeout_s=timeout_s)
+    except ProviderError as error:
+        return model_failed(effect, error, world)
+    return _replied(reply, "complete", world)
+
+
+async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Ask the model in this task."""
+    try:
+        reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
+    except ProviderError as error:
+        return model_failed(effect, error, world)
+    return _replied(reply, "acomplete", world)
+
+
+def stream_model(
+    effect: CallModel, world: World, timeout_s: float | None
+) -> Generator[Delta, None, Replied | ModelFailed]:
+    """Ask the model in this thread; yield its deltas and return what came of it."""
+    reply: Reply | None = None
+    try:
+        with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
+            for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+    except ProviderError as error:
+        return model_failed(effect, error, world)
+    return _replied(reply, "stream", world)
+
+
+async def stream_model_async(
+    effect: CallModel, world: World, timeout_s: float | None
+) -> AsyncGenerator[Delta | Replied | ModelFailed]:
+    """Ask the model in this task; yield its deltas, and last what came of it."""
+    reply: Reply | None = None
+    try:
+        async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+    except ProviderError as error:
+        yield model_failed(effect, error, world)
+        return
+    yield _replied(reply, "astream", world)
+
+
+def _replied(reply: Any, method: str, world: World) -> Replied:
+    if type(reply) is not Reply:
+        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
+        raise UsageError(f"{what}: a Reply would be right")
+    return _make_replied(reply=reply, at_s=world.clock.now())
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from fsm_agent.call import AgentCall
 from fsm_agent.events import Event
-from fsm_agent.outcomes import Cancelled, Expired, Outcome
+from fsm_agent.outcomes import Expired, Outcome
 from fsm_agent.perform import World
 
 Events: TypeAlias = Generator[Event, None, None]
@@ -31,13 +31,6 @@ def time_left(call: AgentCall, world: World) -> float | None:
 
 def is_late(call: AgentCall, world: World) -> bool:
     return call.record.limits.deadline_s is not None and time_left(call, world) == 0.0
-
-
-def overtaken(call: AgentCall, world: World) -> tuple[Event, ...]:
-    """The call's end, when it was called off or its time is up; nothing while it may go on."""
-    if call.cancellation is not None:
-        return advance(call, "", Cancelled(reason=call.cancellation.reason, at_s=world.clock.now()))
-    return expire(call, world) if call.record.limits.deadline_s is not None and is_late(call, world) else ()
 
 
 def expire(call: AgentCall, world: World) -> tuple[Event, ...]:

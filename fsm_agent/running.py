@@ -7,10 +7,11 @@ go on to the driver.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import asyncio
 else:
     asyncio = deferred("asyncio")
+
+T = TypeVar("T")
+
+_log = logging.getLogger("fsm_agent")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -143,9 +148,10 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
         if run.is_plain:
             try:
                 value = run.function.run(run.effect.call.arguments_json)
-                return _returned(wait(_awaited(value)) if inspect.isawaitable(value) else value, run)
-            except Exception as error:
-                return _raised(error, run)
+                value = wait(_awaited(value)) if inspect.isawaitable(value) else value
+            except BaseException as error:
+                return _raised(_failure(error, run), run)
+            return _returned(value, run)
         steps = _attempts(run)
         delay_s = next(steps)
         try:
@@ -158,15 +164,18 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
                     value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
                     if inspect.isawaitable(value):
                         value = wait(_awaited(value))
-                except Exception as error:
-                    delay_s = steps.throw(error)
+                except BaseException as error:
+                    delay_s = steps.throw(_failure(error, run))
                 else:
                     delay_s = steps.send(value)
         except StopIteration as end:
             ended: Ended = end.value
         if run.world.results is None or not isinstance(ended, Returned):
             return ended
-        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+        try:
+            return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+        except Exception:
+            return _unpiped(ended, run)
     finally:
         _run.reset(token)
 
@@ -183,11 +192,11 @@ async def arun_function(run: Run) -> Ended:
             value = run.function.arun(run.effect.call.arguments_json)
             if inspect.isawaitable(value):
                 value = await value
-            return _returned(value, run)
         except asyncio.CancelledError as error:
             return _raised(_cancelled(error), run)
         except Exception as error:
             return _raised(error, run)
+        return _returned(value, run)
     finally:
         _run.reset(token)
 
@@ -212,7 +221,10 @@ async def _agoverned(run: Run) -> Ended:
         ended: Ended = end.value
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
-    return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    try:
+        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    except Exception:
+        return _unpiped(ended, run)
 
 
 async def _in_thread(run: Run) -> Ended:
@@ -280,8 +292,8 @@ async def _avalue(run: Run) -> Any:
 
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
-            running = Child[Any](lambda _: function.run(call.arguments_json, run.context()))
-            value = await asyncio.wrap_future(running.future)
+            work = partial(function.run, call.arguments_json, run.context())
+            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).future))()
         else:
             value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
@@ -290,6 +302,20 @@ async def _avalue(run: Run) -> Any:
     for use in reversed(function.middleware):
         step = partial(_acalled, getattr(use, "acall", use), step)
     return await step(run.effect.call)
+
+
+def _caught(work: Callable[[], T]) -> Callable[[], T]:
+    """Run ``work``; return a function that returns or raises the same: no future can hold a `StopIteration`."""
+    try:
+        value = work()
+    except Exception as caught:
+        error = caught
+
+        def fail() -> T:
+            raise error
+
+        return fail
+    return lambda: value
 
 
 async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
@@ -306,16 +332,32 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 def _cancelled(error: asyncio.CancelledError) -> Exception:
-    """What it means that the function was cancelled; raises what is meant for this task."""
+    """Return what it means that the function was cancelled; raise what is meant for this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
+def _failure(error: BaseException, run: Run) -> Exception:
+    """Return what the function raised in this thread as its failure; raise what is the driver's to know."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that it waited for itself
+        return RuntimeError("what the function waited for was cancelled")
+    raise error
+
+
 def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
         return _make_returned(text=result_text(value), at_s=run.world.clock.now())
-    text, attachments = _said(value, run)
+    try:
+        text, attachments = _said(value, run)
+    except Exception as error:  # it has run: it is not to be run again because of how its result is shown
+        _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
+        try:
+            text, attachments = result_text(value), ()
+        except Exception:
+            return _error(_error_text(error), run)
     return Returned(
         text=text,
         attachments=attachments,
@@ -339,14 +381,32 @@ def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 def _raised(error: Exception, run: Run) -> Ended:
     """What an exception means: by default the model is told its type and text, not where it came from."""
     if isinstance(error, Retry):
-        return _error(str(error), run)
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _error(_message(error), run)
+    text = _error_text(error)
     match run.function.on_error:
         case "fail":
             return FunctionFailed(text=text, at_s=run.world.clock.now())
         case Default(value):
             return _returned(value, run)
     return _error(text, run)
+
+
+def _error_text(error: Exception) -> str:
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _message(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as other:
+        return f"(its text could not be made: {type(other).__name__})"
+
+
+def _unpiped(ended: Returned, run: Run) -> Returned:
+    """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
+    _log.warning("the result pipeline failed on the result of function %r", run.function.name, exc_info=True)
+    return ended
 
 
 def _error(text: str, run: Run) -> Returned:

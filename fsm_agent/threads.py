@@ -1,17 +1,16 @@
-"""How does a function run beside the others, without the power to hold them up?
+"""Threads for what may block: each can be left behind, and does not keep the process from ending.
 
-In a daemon thread of its own: one that blocks for ever can be left behind, and does not keep the process
-from ending.  Python cannot end a thread; a coroutine in one can be cancelled.
+Python cannot end a thread.  A coroutine in one can be cancelled; other code that waits can ask to be told when nobody
+waits for it any more (`on_abandon`), and give up.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.deferred import deferred
@@ -23,24 +22,27 @@ else:
 
 T = TypeVar("T")
 
+_current: contextvars.ContextVar[Child[Any] | None] = contextvars.ContextVar("fsm_agent_thread", default=None)
+
 
 class Child(Generic[T]):
-    """A function in a thread: ``future`` gets what it returns or raises."""
+    """A function in a daemon thread of its own: ``future`` gets what it returns or raises."""
 
-    __slots__ = ("_cancel", "future")
+    __slots__ = ("_on_abandon", "_thread", "future")
 
     def __init__(self, function: Callable[[Child[T]], T]) -> None:
         self.future: Future[T] = Future()
-        self._cancel: Callable[[], object] | None = None
+        self._on_abandon: list[Callable[[], object]] = []
         context = contextvars.copy_context()
-        thread = threading.Thread(target=context.run, args=(self._work, function), daemon=True, name="fsm_agent")
+        self._thread = threading.Thread(target=context.run, args=(self._work, function), daemon=True, name="fsm_agent")
         try:
-            thread.start()
-        except BaseException:  # Ctrl-C, while it is waited for its first breath
+            self._thread.start()
+        except BaseException:  # Ctrl-C while the thread starts
             self.cancel()
             raise
 
     def _work(self, function: Callable[[Child[T]], T]) -> None:
+        _current.set(self)
         try:
             result = function(self)
         except BaseException as error:
@@ -51,11 +53,19 @@ class Child(Generic[T]):
                 self.future.set_result(result)
 
     def cancel(self) -> None:
-        """Give it up: what it returns is dropped; a coroutine is cancelled, a plain function runs on."""
+        """Leave it behind: what it returns is dropped, and what it registered with `on_abandon` is called."""
         self.future.cancel()
-        if self._cancel is not None:
-            with suppress(RuntimeError):  # its loop has closed meanwhile
-                self._cancel()
+        for callback in list(self._on_abandon):
+            callback()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended, at most ``timeout_s`` seconds."""
+        self._thread.join(timeout_s)
+
+    def _register(self, callback: Callable[[], object]) -> None:
+        self._on_abandon.append(callback)
+        if self.future.cancelled():
+            callback()
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, so that `cancel` reaches it."""
@@ -63,12 +73,35 @@ class Child(Generic[T]):
         async def main() -> T:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
-            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
-            if self.future.cancelled():
-                task.cancel()
-            return await coroutine
+
+            def cancel() -> None:
+                with suppress(RuntimeError):  # the loop has closed meanwhile
+                    loop.call_soon_threadsafe(task.cancel)
+
+            with on_abandon(cancel):
+                if self.future.cancelled():
+                    task.cancel()
+                return await coroutine
 
         return asyncio.run(main())
+
+
+@contextmanager
+def on_abandon(callback: Callable[[], object]) -> Iterator[None]:
+    """Have ``callback`` called, in another thread, when nobody waits for this thread any more.
+
+    It is called while the context lasts, at once if that is so already, perhaps more than once; never in a thread that
+    was started elsewhere.  It must not block and must not raise.
+    """
+    if (child := _current.get()) is None:
+        yield
+        return
+    child._register(callback)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            child._on_abandon.remove(callback)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:

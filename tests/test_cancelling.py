@@ -176,7 +176,7 @@ def test_a_cancellation_of_the_driver_is_none_of_the_call():
         return resting
 
     resting = asyncio.run(main())
-    assert (resting.state, resting.record.ending, resting.wake) == (State.TOOL_INTERRUPT, None, None)
+    assert (resting.state, resting.record.ending, resting.driver) == (State.TOOL_INTERRUPT, None, None)
 
 
 @anyhow

@@ -7,7 +7,6 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,7 +17,7 @@ from walking import assert_sendable
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
-from fsm_agent.drivers import arun, run
+from fsm_agent.drivers import Threads, arun, run
 from fsm_agent.events import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
@@ -26,9 +25,10 @@ from fsm_agent.outcomes import Cancelled, Returned
 from fsm_agent.perform import SystemClock, World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.prompts import Prompt
+from fsm_agent.reconciler import Activity
 from fsm_agent.record import Reason, State
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.rounds import Round
+from fsm_agent.running import Run
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import FakeClock, Script, call
 
@@ -539,9 +539,10 @@ class TestDeadline:
         """Timers may fire a little early: then it is the call's time only if that would have been up first."""
         work = Function(name="work", call=lambda: 1, timeout_s=timeout_s)
         one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
-        round = Round(one, World.of(Script(clock=FakeClock(100.0))))
-        round.begin(round.waiting.pop(), lambda run: Future(), print)
-        round.overdue()
+        driver = Threads(one, World.of(Script(clock=FakeClock(100.0))))
+        (effect,) = one.effects
+        driver.active[effect.key] = Activity(effect, Run(effect, one, driver.world))
+        list(driver._overdue())
         assert (one.state is State.FAILED) is is_over
 
 
