@@ -311,14 +311,8 @@ class Reconciler(ABC):
 
     def keep(self) -> None:
         """Keep what functions had returned when the driver was stopped: otherwise they would run twice."""
-        came = {activity.effect.key: ended for activity, event, ended in self.inbox if event is None}
         for key, activity in self.active.items():
-            ended = came.get(key, activity.handle)
-            if type(activity.effect) is not RunFunction or ended is None:
-                continue
-            if not hasattr(ended, "result"):
-                advance(self.call, key, ended)
-            elif ended.done() and not ended.cancelled() and ended.exception() is None:
-                advance(self.call, key, ended.result())
+            if activity.run is not None and activity.run.ended is not None:
+                advance(self.call, key, activity.run.ended)
         self.active.clear()
         self.inbox.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -39,6 +39,7 @@ _log = logging.getLogger("fsm_agent")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
 
 _make_returned = maker(Returned)
 
@@ -60,6 +61,7 @@ class Run:
         "changes",
         "depth",
         "effect",
+        "ended",
         "function",
         "is_cached",
         "is_cancelled",
@@ -75,6 +77,7 @@ class Run:
         self.function: Function = effect.function
         self.world = world
         self.attempt = 1
+        self.ended: Ended | None = None  # what came of it, whether or not anybody has taken it
         self.is_cached = False
         self.is_cancelled = False  # nobody waits for it any more
         self.releases: tuple[int, ...] = ()
@@ -145,37 +148,8 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        if run.is_plain:
-            try:
-                value = run.function.run(run.effect.call.arguments_json)
-                value = wait(_awaited(value)) if inspect.isawaitable(value) else value
-            except BaseException as error:
-                return _raised(_failure(error, run), run)
-            return _returned(value, run)
-        steps = _attempts(run)
-        delay_s = next(steps)
-        try:
-            while True:
-                if delay_s is not None:
-                    run.world.clock.sleep(delay_s)
-                    delay_s = steps.send(None)
-                    continue
-                try:
-                    value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
-                    if inspect.isawaitable(value):
-                        value = wait(_awaited(value))
-                except BaseException as error:
-                    delay_s = steps.throw(_failure(error, run))
-                else:
-                    delay_s = steps.send(value)
-        except StopIteration as end:
-            ended: Ended = end.value
-        if run.world.results is None or not isinstance(ended, Returned):
-            return ended
-        try:
-            return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
-        except Exception:
-            return _unpiped(ended, run)
+        run.ended = _plain(run, wait) if run.is_plain else _governed(run, wait)
+        return run.ended
     finally:
         _run.reset(token)
 
@@ -186,23 +160,65 @@ async def arun_function(run: Run) -> Ended:
         return await _in_thread(run)
     token = _run.set(run)
     try:
-        if not run.is_plain:
-            return await _agoverned(run)
-        try:
-            value = run.function.arun(run.effect.call.arguments_json)
-            if inspect.isawaitable(value):
-                value = await value
-        except asyncio.CancelledError as error:
-            return _raised(_cancelled(error), run)
-        except Exception as error:
-            return _raised(error, run)
-        return _returned(value, run)
+        run.ended = await (_aplain(run) if run.is_plain else _agoverned(run))
+        return run.ended
     finally:
         _run.reset(token)
 
 
-async def _agoverned(run: Run) -> Ended:
+def _plain(run: Run, wait: Wait) -> Ended:
+    """Run a function whose policy has nothing to say on how."""
+    try:
+        value = run.function.run(run.effect.call.arguments_json)
+        value = wait(_awaited(value)) if inspect.isawaitable(value) else value
+    except BaseException as error:
+        return _raised(_failure(error, run), run)
+    return _returned(value, run)
+
+
+async def _aplain(run: Run) -> Ended:
+    """`_plain` for asyncio."""
+    try:
+        value = run.function.arun(run.effect.call.arguments_json)
+        if inspect.isawaitable(value):
+            value = await value
+    except asyncio.CancelledError as error:
+        return _raised(_cancelled(error), run)
+    except Exception as error:
+        return _raised(error, run)
+    return _returned(value, run)
+
+
+def _governed(run: Run, wait: Wait) -> Ended:
     """Run a function whose policy has something to say on how."""
+    steps = _attempts(run)
+    delay_s = next(steps)
+    try:
+        while True:
+            if delay_s is not None:
+                run.world.clock.sleep(delay_s)
+                delay_s = steps.send(None)
+                continue
+            try:
+                value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
+                if inspect.isawaitable(value):
+                    value = wait(_awaited(value))
+            except BaseException as error:
+                delay_s = steps.throw(_failure(error, run))
+            else:
+                delay_s = steps.send(value)
+    except StopIteration as end:
+        ended: Ended = end.value
+    if run.world.results is None or not isinstance(ended, Returned):
+        return ended
+    try:
+        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+    except Exception:
+        return _unpiped(ended, run)
+
+
+async def _agoverned(run: Run) -> Ended:
+    """`_governed` for asyncio."""
     steps = _attempts(run)
     delay_s = next(steps)
     try:
@@ -213,6 +229,8 @@ async def _agoverned(run: Run) -> Ended:
                 continue
             try:
                 value = await _avalue(run)
+            except asyncio.CancelledError as error:
+                delay_s = steps.throw(_cancelled(error))
             except Exception as error:
                 delay_s = steps.throw(error)
             else:

@@ -10,7 +10,21 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from driving import DRIVERS, Driver, anyhow, by_adrive, by_arun, by_drive, by_run, by_threads, everywhere, seed, world
+from driving import (
+    DRIVERS,
+    Driver,
+    anyhow,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_run,
+    by_run_unheard,
+    by_threads,
+    everywhere,
+    seed,
+    world,
+)
 from walking import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents import Agent
@@ -646,6 +660,54 @@ def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
     assert_sendable(one.record.dialog)
 
 
+@everywhere
+def test_nothing_of_a_reply_is_reported_once_a_listener_has_ended_the_call(driven: Driver):
+    one, seen = seed(), []
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if isinstance(event, TextDelta):
+            one.advance("", Cancelled(reason="enough"))
+
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(Script("one two three four 5")), listen))
+    else:
+        run(one, world(Script("one two three four 5"), threads=16 if driven is by_threads else 0), listen)
+    assert [type(event) for event in seen] == [Stepped, RequestStarted, TextDelta, Done]
+
+
+@pytest.mark.parametrize("method", ["complete", "stream", "acomplete", "astream"])
+def test_a_client_that_gives_no_reply_is_named(method: str):
+    class Silent(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+    driven = {"complete": by_run_unheard, "stream": by_run, "acomplete": by_arun_unheard, "astream": by_arun}[method]
+    with pytest.raises(UsageError, match=rf"{method}\(\) of the client 'mine' ended with None: a Reply would be right"):
+        driven(seed(), Silent(name="mine"))
+
+
+@anyhow
+def test_a_wait_that_is_over_when_the_call_is_taken_up_again_takes_no_time(driven: Driver):
+    one, script = seed(), Script(RateLimited("slow down", status=429, retry_after_s=7.0), "42")
+    asked = drive(one, world(script))
+    while one.state is not State.BACKOFF:
+        next(asked)
+    asked.close()
+    script.clock.advance(100.0)
+    driven(restore(snapshot(one), PROMPT), script)
+    assert script.clock.sleeps == [0.0]
+
+
 @anyhow
 def test_what_asyncio_cannot_pass_on_is_told_all_the_same(driven: Driver):
     def empty() -> int:
@@ -807,17 +869,6 @@ def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven
         [],
     ]
     assert script.requests[-1].functions == ()
-
-
-def test_the_deadline_ends_the_wait_for_an_approver():
-    async def approve(f: Any) -> bool:
-        await asyncio.sleep(60)
-        return True
-
-    one = seed(limits=Limits(deadline_s=0.05))
-    clock = type("Real", (), {"now": staticmethod(time.time)})()
-    by_arun(one, Script(call("erase", path="x")), approve=approve, clock=clock)
-    assert one.record.ending.reason is Reason.EXPIRED
 
 
 def test_an_approver_that_times_out_by_itself_is_no_deadline():
