@@ -163,8 +163,8 @@ class Threads(Reconciler):
             self._put(activity, None, run_function(activity.run))
             self.active[effect.key] = activity
         else:
-            activity = Activity(effect)
-            activity.run = Run(effect, self.call, self.world, lambda progress: self._put(activity, progress))
+            activity = Activity(effect, Run(effect, self.call, self.world, partial(self._report, effect.key)))
+            assert activity.run is not None
             self._start_thread(activity, partial(run_function, activity.run))
 
     def drop(self, key: str) -> None:
@@ -180,10 +180,15 @@ class Threads(Reconciler):
         self.inbox.append((activity, event, ended))
         self._bell.put(None)
 
+    def _report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            self._put(activity, event)
+
     def _start_thread(self, activity: Activity, function: Callable[[Child[Any]], Any]) -> None:
         self.active[activity.effect.key] = activity
         activity.handle = Child[Any](function)
         activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
+        activity.handle.start()
 
     def _perform(self, activity: Activity, child: Child[Any]) -> Outcome | None:
         effect, world, call = activity.effect, self.world, self.call
@@ -229,11 +234,11 @@ class Tasks(Reconciler):
     def __init__(self, call: AgentCall, world: World, **options: bool) -> None:
         super().__init__(call, world, **options)
         self._loop = asyncio.get_running_loop()
-        self._bell = asyncio.Event()
-        self._room = asyncio.Event()
+        self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
+        self._room: asyncio.Future[None] | None = None  # ends that of a stream which is too far ahead
         self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs what is alone
         self._is_interrupted = False
-        self._alone: tuple[Activity, Any] | None = None  # with its coroutine's maker, or its asynchronous generator
+        self._alone: Activity | None = None  # what is performed in the driver's own task
         self._left_behind: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -242,12 +247,15 @@ class Tasks(Reconciler):
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            await self._close_alone()
-            for activity in self.active.values():
-                self._leave(activity)
+            if self._alone is not None:
+                await self._close_alone()
+            if self.active:
+                for activity in self.active.values():
+                    self._leave(activity)
             if self._left_behind:
                 await asyncio.wait(self._left_behind, timeout=GRACE_S)
-            self.keep()
+            if self.active:
+                self.keep()
         finally:
             for task in self._left_behind:
                 _forget(task)
@@ -256,50 +264,56 @@ class Tasks(Reconciler):
 
     async def wait(self) -> None:
         """Wait until something happens, or for as long as there is patience."""
-        patience_s = self.patience_s()
-        if self._alone is not None:
-            activity, work = self._alone
-            if self.active.get(activity.effect.key) is activity:
-                await self._wait_alone(activity, work, patience_s)
+        alone, patience_s = self._alone, self.patience_s()
+        if alone is not None:
+            if self.active.get(alone.effect.key) is alone:
+                await self._wait_alone(alone, patience_s)
                 return
             await self._close_alone()  # the call does not want it any more
-        self._bell.clear()
         if self.inbox:
             return
+        self._bell = self._loop.create_future()
         try:
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
-                await self._bell.wait()
+                await self._bell
         except TimeoutError:
             self.is_overdue = True
+        finally:
+            self._bell = None
 
-    async def _wait_alone(self, activity: Activity, work: Any, patience_s: float | None) -> None:
-        limit = nullcontext() if patience_s is None else asyncio.timeout(patience_s)
+    async def _wait_alone(self, alone: Activity, patience_s: float | None) -> None:
         task = self._waiting_task = asyncio.current_task()
+        limit: asyncio.Timeout | None = None
         try:
-            async with limit:
-                came = await (anext(work) if isinstance(work, AsyncGenerator) else work())
+            if patience_s is None:
+                came = await alone.step()
+            else:
+                async with asyncio.timeout(patience_s) as limit:
+                    came = await alone.step()
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise
             await self._close_alone()
         except TimeoutError:
-            if not (isinstance(limit, asyncio.Timeout) and limit.expired()):
+            if limit is None or not limit.expired():
                 raise
             self.is_overdue = True
             await self._close_alone()
         else:
-            if isinstance(work, AsyncGenerator) and type(came) not in (Replied, ModelFailed):
-                self.inbox.append((activity, came, None))
+            if alone.close is not None and type(came) is not Replied and type(came) is not ModelFailed:
+                self.inbox.append((alone, came, None))
             else:
-                await self._close_alone()
-                self.inbox.append((activity, None, came))
+                if alone.close is not None:
+                    await alone.close()
+                self._alone = None
+                self.inbox.append((alone, None, came))
         finally:
             self._waiting_task, self._is_interrupted = None, False
 
     async def _close_alone(self) -> None:
         alone, self._alone = self._alone, None
-        if alone is not None and isinstance(alone[1], AsyncGenerator):
-            await alone[1].aclose()
+        if alone is not None and alone.close is not None:
+            await alone.close()
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody waits
@@ -309,7 +323,7 @@ class Tasks(Reconciler):
         if self._waiting_task is not None:
             self._is_interrupted = True
             self._waiting_task.cancel()
-        self._bell.set()
+        _ring(self._bell)
 
     def has_room(self, effect: RunFunction) -> bool:
         if not effect.function.takes_thread:
@@ -318,38 +332,37 @@ class Tasks(Reconciler):
         return len(threads) < max(1, self.world.threads)
 
     def reported(self, activity: Activity) -> None:
-        self._room.set()
+        _ring(self._room)
 
     def start(self, effect: Effect) -> None:
-        activity = Activity(effect)
+        run: Run | None = None
         if type(effect) is RunFunction:
-            tell = partial(self._put_threadsafe, activity)
-            activity.run = Run(effect, self.call, self.world, tell)
-            work: Any = partial(arun_function, activity.run)
-            is_alone = self._is_brief
+            run = Run(effect, self.call, self.world, partial(self._report_threadsafe, effect.key))
+            work: Any = partial(arun_function, run)
         else:
             work = self._work(effect)
-            is_alone = True
-        is_alone = is_alone and self._alone is None and not self.active and not self.waiting
+        activity = Activity(effect, run)
+        is_alone = (run is None or self._is_brief) and self._alone is None and not self.active and not self.waiting
         self.active[effect.key] = activity
         if is_alone:
-            self._alone = (activity, work)
+            self._alone = activity
+            activity.close = getattr(work, "aclose", None)
+            activity.step = work if activity.close is None else work.__anext__
             return
         coroutine = self._pump(activity, work) if isinstance(work, AsyncGenerator) else work()
         activity.handle = self._loop.create_task(coroutine, name=effect.key)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
     def _work(self, effect: Effect) -> Callable[[], Coroutine[Any, Any, Outcome | None]] | AsyncGenerator[Any]:
-        match effect:
-            case CallModel():
-                left_s = time_left(self.call, self.world)
-                if self.is_streamed:
-                    return stream_model_async(effect, self.world, left_s)
-                return partial(ask_model_async, effect, self.world, left_s)
-            case Sleep():
-                return partial(self._sleep, effect)
-            case AskApproval():
-                return partial(self._ask_approval, effect)
+        if type(effect) is CallModel:
+            left_s = time_left(self.call, self.world)
+            if self.is_streamed:
+                return stream_model_async(effect, self.world, left_s)
+            return partial(ask_model_async, effect, self.world, left_s)
+        if type(effect) is Sleep:
+            return partial(self._sleep, effect)
+        if type(effect) is AskApproval:
+            return partial(self._ask_approval, effect)
         raise AssertionError(f"{effect.key}: nobody performs {type(effect).__name__}")
 
     async def _sleep(self, effect: Sleep) -> Slept:
@@ -364,7 +377,7 @@ class Tasks(Reconciler):
         else:
             child = Child[Any](lambda _: approve(effect.call))
             try:
-                verdict = await asyncio.wrap_future(child.future)
+                verdict = await asyncio.wrap_future(child.start().future)
             finally:
                 child.cancel()
             if inspect.isawaitable(verdict):
@@ -379,8 +392,8 @@ class Tasks(Reconciler):
                     return item
                 self._put(activity, item)
                 while len(self.inbox) >= MAX_BACKLOG:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._room = self._loop.create_future()
+                    await self._room
         finally:
             await items.aclose()
         raise AssertionError(f"{activity.effect.key}: the request ended without an outcome")
@@ -395,11 +408,17 @@ class Tasks(Reconciler):
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         self.inbox.append((activity, event, ended))
-        self._bell.set()
+        _ring(self._bell)
 
-    def _put_threadsafe(self, activity: Activity, event: Event) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and nobody listens
-            self._loop.call_soon_threadsafe(self._put, activity, event)
+    def _report_threadsafe(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            with suppress(RuntimeError):  # the loop has ended, and nobody listens
+                self._loop.call_soon_threadsafe(self._put, activity, event)
+
+
+def _ring(bell: asyncio.Future[None] | None) -> None:
+    if bell is not None and not bell.done():
+        bell.set_result(None)
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

@@ -51,12 +51,14 @@ _claiming = threading.Lock()
 class Activity:
     """An effect that is being performed."""
 
-    __slots__ = ("effect", "handle", "run", "since_s")
+    __slots__ = ("close", "effect", "handle", "run", "since_s", "step")
 
     def __init__(self, effect: Effect, run: Run | None = None) -> None:
         self.effect = effect
         self.run = run  # of a function
         self.handle: Any = None  # its thread or task, with a method `cancel`
+        self.step: Any = None  # of one in the driver's own task: gives the outcome; of a stream, its events before
+        self.close: Any = None  # of a stream in the driver's own task
         self.since_s = time.monotonic() if type(effect) is RunFunction else 0.0
 
     def let_go(self) -> None:
@@ -95,6 +97,7 @@ class Reconciler(ABC):
         self.is_overdue = False  # the last wait ended because its time was up
         self._record: CallRecord | None = None  # the one that `waiting` was read from
         self._undecided: set[str] = set()  # keys of approvals that nobody here could give
+        self._has_deadline = False
         self._is_timed = False  # some function of the round has a timeout
         self._is_brief = True  # every function that waits could run in the driver's own thread or task
 
@@ -136,20 +139,24 @@ class Reconciler(ABC):
 
     def events(self) -> Generator[Event | None, None, None]:
         """Move the call; yield what happens, and None when there is something to wait for."""
-        call, world = self.call, self.world
-        while call.effects:
+        call = self.call
+        while True:
+            if call.record is not self._record and not self._reconcile():
+                return
             if call.cancellation is not None:
-                yield from self._step("", Cancelled(reason=call.cancellation.reason, at_s=world.clock.now()))
+                yield from self._step("", Cancelled(reason=call.cancellation.reason, at_s=self.world.clock.now()))
                 continue
-            if call.record is not self._record:
-                self._reconcile()
-            late = is_late(call, world)
-            if self.waiting and not late and self._can_start(self.waiting[0]):
-                yield from self._begin(self.waiting.popleft())
+            late = self._has_deadline and is_late(call, self.world)
+            if self.waiting and not late and (not self.active or self._may_join(self.waiting[0])):
+                effect = self.waiting.popleft()
+                if self.is_heard or type(effect) is Begin:
+                    yield from self._begin(effect)
+                else:
+                    self.start(effect)
             elif self.inbox:  # also when it is late: what has come is kept
                 yield from self._take(*self.inbox.popleft())
             elif late:
-                yield from expire(call, world)
+                yield from expire(call, self.world)
             elif self.active:
                 yield None
                 if self.is_overdue:
@@ -158,22 +165,24 @@ class Reconciler(ABC):
             else:
                 return
 
-    def _reconcile(self) -> None:
-        """Take up what is newly wanted, let go of what is not wanted any more."""
-        effects = self.call.effects
+    def _reconcile(self) -> bool:
+        """Take up what is newly wanted, let go of what is not wanted any more; return False when the call has ended."""
+        call = self.call
+        effects = call.effects
         if self.active:
             wanted = {effect.key for effect in effects}
             for key in [key for key in self.active if key not in wanted]:
                 self.drop(key)
         self.waiting.clear()
-        self._is_timed = False
-        self._is_brief = self.call.record.limits.deadline_s is None
+        self._record = call.record
+        self._has_deadline = call.record.limits.deadline_s is not None
+        self._is_timed, self._is_brief = False, not self._has_deadline
         for effect in effects:
             if type(effect) is RunFunction:
                 self._note(effect)
             if effect.key not in self.active and self._can_perform(effect):
                 self.waiting.append(effect)
-        self._record = self.call.record
+        return bool(effects)
 
     def _note(self, effect: RunFunction) -> None:
         function = effect.function
@@ -191,9 +200,8 @@ class Reconciler(ABC):
             return self.world.approve is not None and effect.key not in self._undecided
         return True
 
-    def _can_start(self, effect: Effect) -> bool:
-        if not self.active:
-            return True
+    def _may_join(self, effect: Effect) -> bool:
+        """Return whether ``effect`` may be performed beside what is being performed."""
         if type(effect) is RunFunction:
             return self.has_room(effect)
         return type(effect) is not AskApproval  # one question at a time: a denial may settle what comes next
@@ -280,7 +288,7 @@ class Reconciler(ABC):
 
     def patience_s(self) -> float | None:
         """Return how long to wait for the next thing to happen, in seconds; None: for ever."""
-        left_s = time_left(self.call, self.world)
+        left_s = time_left(self.call, self.world) if self._has_deadline else None
         if not self._is_timed:
             return left_s
         waits = [left_s] if left_s is not None else []

@@ -248,7 +248,7 @@ async def _agoverned(run: Run) -> Ended:
 async def _in_thread(run: Run) -> Ended:
     child = Child[Ended](partial(run_function, run))
     try:
-        return await asyncio.wrap_future(child.future)
+        return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
         child.cancel()  # what it waits for, if that can be cancelled
         raise
@@ -311,7 +311,7 @@ async def _avalue(run: Run) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             work = partial(function.run, call.arguments_json, run.context())
-            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).future))()
+            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).start().future))()
         else:
             value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value

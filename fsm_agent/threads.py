@@ -7,10 +7,14 @@ waits for it any more (`on_abandon`), and give up.
 from __future__ import annotations
 
 import contextvars
+import os
+import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.deferred import deferred
@@ -22,35 +26,79 @@ else:
 
 T = TypeVar("T")
 
+IDLE_S = 5.0  # how long a thread waits for its next job
+
 _current: contextvars.ContextVar[Child[Any] | None] = contextvars.ContextVar("fsm_agent_thread", default=None)
 
 
-class Child(Generic[T]):
-    """A function in a daemon thread of its own: ``future`` gets what it returns or raises."""
+class _Worker:
+    """A daemon thread that runs one job after another, and ends when there is none for a while.
 
-    __slots__ = ("_on_abandon", "_thread", "future")
+    To start a thread takes three times as long as to give a job to one that waits.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True, name="fsm_agent").start()
+
+    def run(self, job: Callable[[], object]) -> None:
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except queue.Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:  # somebody has just taken it, and has a job
+                    continue
+                return
+            job()
+            del job
+            _idle.append(self)
+
+
+_idle: deque[_Worker] = deque()
+os.register_at_fork(after_in_child=_idle.clear)  # a fork takes no threads along
+
+
+class Child(Generic[T]):
+    """A function in a daemon thread: ``future`` gets what it returns or raises.
+
+    Made and started in two steps, so that whoever is interrupted while it starts can `cancel` it.
+    """
+
+    __slots__ = ("_ended", "_function", "_on_abandon", "future")
 
     def __init__(self, function: Callable[[Child[T]], T]) -> None:
         self.future: Future[T] = Future()
+        self._function = function
         self._on_abandon: list[Callable[[], object]] = []
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._work, function), daemon=True, name="fsm_agent")
-        try:
-            self._thread.start()
-        except BaseException:  # Ctrl-C while the thread starts
-            self.cancel()
-            raise
+        self._ended = threading.Event()
 
-    def _work(self, function: Callable[[Child[T]], T]) -> None:
+    def start(self) -> Child[T]:
+        """Run the function, in a copy of the caller's context."""
+        job = partial(contextvars.copy_context().run, self._work)
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _Worker()
+        worker.run(job)
+        return self
+
+    def _work(self) -> None:
         _current.set(self)
         try:
-            result = function(self)
+            result = self._function(self)
         except BaseException as error:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_exception(error)
         else:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_result(result)
+        finally:
+            self._ended.set()
 
     def cancel(self) -> None:
         """Leave it behind: what it returns is dropped, and what it registered with `on_abandon` is called."""
@@ -59,8 +107,8 @@ class Child(Generic[T]):
             callback()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the thread has ended, at most ``timeout_s`` seconds."""
-        self._thread.join(timeout_s)
+        """Wait until the function has ended, at most ``timeout_s`` seconds."""
+        self._ended.wait(timeout_s)
 
     def _register(self, callback: Callable[[], object]) -> None:
         self._on_abandon.append(callback)
@@ -108,7 +156,7 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
     child = Child[T](lambda child: child.run_coroutine(coroutine))
     try:
-        return child.future.result()
+        return child.start().future.result()
     except BaseException:
         child.cancel()
         raise

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from walking import PROMPT
 
+from fsm_agent import threads
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
@@ -73,3 +76,11 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
 
 
 anyhow = pytest.mark.parametrize("driven", [*DRIVERS, by_run_unheard, by_arun_unheard])  # for what comes of it
+
+
+def until_threads_rest() -> None:
+    """Wait until no function or request runs in a thread any more."""
+    until_s = time.monotonic() + 10
+    while len(threads._idle) < sum(thread.name == "fsm_agent" for thread in threading.enumerate()):
+        assert time.monotonic() < until_s
+        time.sleep(0.001)

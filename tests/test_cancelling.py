@@ -18,6 +18,7 @@ from driving import (
     by_run,
     by_run_unheard,
     by_threads,
+    until_threads_rest,
     world,
 )
 from walking import assert_sendable
@@ -195,8 +196,7 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
     )
     assert took_s < PROMPT_S
     assert_sendable(ended.dialog)
-    for thread in [t for t in threading.enumerate() if t.name == "fsm_agent"]:
-        thread.join(10)
+    until_threads_rest()
     assert off.record is ended, "nothing that comes later counts"
     assert off.driver is None
 

@@ -11,7 +11,19 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from driving import Driver, anyhow, by_adrive, by_arun, by_arun_unheard, by_drive, by_threads, everywhere, seed, world
+from driving import (
+    Driver,
+    anyhow,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_threads,
+    everywhere,
+    seed,
+    until_threads_rest,
+    world,
+)
 from stepping import begun, say
 from walking import assert_sendable
 
@@ -264,8 +276,7 @@ class TestStopping:
 
         def listen(event: Any) -> None:
             if isinstance(event, FunctionEnded):  # the first
-                for thread in [t for t in threading.enumerate() if t.name == "fsm_agent"]:
-                    thread.join(10)
+                until_threads_rest()
                 raise LookupError
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
