@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from walking import PROMPT
 
-from fsm_agent import threads
+from fsm_agent import threads as thread_jobs
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
@@ -78,9 +78,14 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
 anyhow = pytest.mark.parametrize("driven", [*DRIVERS, by_run_unheard, by_arun_unheard])  # for what comes of it
 
 
-def until_threads_rest() -> None:
-    """Wait until no function or request runs in a thread any more."""
+def busy_threads() -> int:
+    """How many functions and requests run in threads; some may have been left behind for long."""
+    return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(thread_jobs._idle)
+
+
+def until_threads_rest(busy: int) -> None:
+    """Wait until no more than so many threads are busy."""
     until_s = time.monotonic() + 10
-    while len(threads._idle) < sum(thread.name == "fsm_agent" for thread in threading.enumerate()):
+    while busy_threads() > busy:
         assert time.monotonic() < until_s
         time.sleep(0.001)

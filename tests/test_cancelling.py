@@ -13,6 +13,7 @@ from driving import (
     DRIVERS,
     Driver,
     anyhow,
+    busy_threads,
     by_arun_unheard,
     by_drive,
     by_run,
@@ -169,6 +170,7 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
         pytest.skip("runs in the driver's own thread, and is waited for")
     script, off, options = PENDING[pending]()
     failures: list[BaseException] = []
+    busy = busy_threads()
 
     def drive() -> None:
         try:
@@ -196,7 +198,7 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
     )
     assert took_s < PROMPT_S
     assert_sendable(ended.dialog)
-    until_threads_rest()
+    until_threads_rest(busy)
     assert off.record is ended, "nothing that comes later counts"
     assert off.driver is None
 

@@ -14,6 +14,7 @@ import pytest
 from driving import (
     Driver,
     anyhow,
+    busy_threads,
     by_adrive,
     by_arun,
     by_arun_unheard,
@@ -263,6 +264,7 @@ class TestStopping:
         ran: list[int] = []
         in_threads = kind == "plain" or driven is by_threads
         all_ran = threading.Barrier(3 if in_threads else 1)
+        busy = busy_threads()
 
         def plain(n: int) -> int:
             """Note it."""
@@ -276,7 +278,7 @@ class TestStopping:
 
         def listen(event: Any) -> None:
             if isinstance(event, FunctionEnded):  # the first
-                until_threads_rest()
+                until_threads_rest(busy)
                 raise LookupError
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
