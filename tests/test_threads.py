@@ -90,6 +90,7 @@ def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
     ended = threading.Event()
 
     async def stuck() -> None:
+        await asyncio.sleep(0.05)  # CPython may miss a signal in the moment between giving up its lock and waiting
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         try:
             await asyncio.sleep(60)
