@@ -69,10 +69,9 @@ async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | Non
     """`run` for asyncio."""
     async with Tasks(call, world, is_heard=sink is not None) as tasks:
         for event in tasks.events():
-            if event is None:
-                await tasks.wait()
-            elif sink is not None:
-                sink(event)
+            known = event or await tasks.wait()
+            if known is not None and sink is not None:
+                sink(known)
     if sink is not None:
         sink(_last(call))
     return call
@@ -93,10 +92,9 @@ async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> As
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
     async with Tasks(call, world, is_streamed=streaming) as tasks:
         for event in tasks.events():
-            if event is None:
-                await tasks.wait()
-            else:
-                yield event
+            known = event or await tasks.wait()
+            if known is not None:
+                yield known
     yield _last(call)
 
 
@@ -262,16 +260,15 @@ class Tasks(Reconciler):
             self._left_behind.clear()
             self.release()
 
-    async def wait(self) -> None:
-        """Wait until something happens, or for as long as there is patience."""
-        alone, patience_s = self._alone, self.patience_s()
-        if alone is not None:
-            if self.active.get(alone.effect.key) is alone:
-                await self._wait_alone(alone, patience_s)
-                return
-            await self._close_alone()  # the call does not want it any more
+    async def wait(self) -> Event | None:
+        """Wait until something happens, or for as long as there is patience; return an event that needs no step."""
+        patience_s = self.patience_s() if self._has_deadline or self._is_timed else None
+        if (alone := self._alone) is not None:
+            if not alone.is_dropped:
+                return await self._wait_alone(alone, patience_s)
+            await self._close_alone()
         if self.inbox:
-            return
+            return None
         self._bell = self._loop.create_future()
         try:
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
@@ -280,8 +277,9 @@ class Tasks(Reconciler):
             self.is_overdue = True
         finally:
             self._bell = None
+        return None
 
-    async def _wait_alone(self, alone: Activity, patience_s: float | None) -> None:
+    async def _wait_alone(self, alone: Activity, patience_s: float | None) -> Event | None:
         task = self._waiting_task = asyncio.current_task()
         limit: asyncio.Timeout | None = None
         try:
@@ -290,25 +288,22 @@ class Tasks(Reconciler):
             else:
                 async with asyncio.timeout(patience_s) as limit:
                     came = await alone.step()
+            kind = type(came)
+            if alone.close is not None and kind is not Replied and kind is not ModelFailed:
+                delta: Event = came
+                return delta if self.call.cancellation is None else None
+            self.inbox.append((alone, None, came))
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise
-            await self._close_alone()
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
             self.is_overdue = True
-            await self._close_alone()
-        else:
-            if alone.close is not None and type(came) is not Replied and type(came) is not ModelFailed:
-                self.inbox.append((alone, came, None))
-            else:
-                if alone.close is not None:
-                    await alone.close()
-                self._alone = None
-                self.inbox.append((alone, None, came))
         finally:
             self._waiting_task, self._is_interrupted = None, False
+        await self._close_alone()
+        return None
 
     async def _close_alone(self) -> None:
         alone, self._alone = self._alone, None

@@ -51,7 +51,7 @@ _claiming = threading.Lock()
 class Activity:
     """An effect that is being performed."""
 
-    __slots__ = ("close", "effect", "handle", "run", "since_s", "step")
+    __slots__ = ("close", "effect", "handle", "is_dropped", "run", "since_s", "step")
 
     def __init__(self, effect: Effect, run: Run | None = None) -> None:
         self.effect = effect
@@ -59,10 +59,12 @@ class Activity:
         self.handle: Any = None  # its thread or task, with a method `cancel`
         self.step: Any = None  # of one in the driver's own task: gives the outcome; of a stream, its events before
         self.close: Any = None  # of a stream in the driver's own task
+        self.is_dropped = False
         self.since_s = time.monotonic() if type(effect) is RunFunction else 0.0
 
     def let_go(self) -> None:
         """Cancel it; nobody waits for what comes of it any more."""
+        self.is_dropped = True
         if self.run is not None:
             self.run.cancel()
         if self.handle is not None:
@@ -140,28 +142,20 @@ class Reconciler(ABC):
     def events(self) -> Generator[Event | None, None, None]:
         """Move the call; yield what happens, and None when there is something to wait for."""
         call = self.call
-        while True:
-            if call.record is not self._record and not self._reconcile():
-                return
+        while call.record is self._record or self._reconcile():
+            late = self._has_deadline and is_late(call, self.world)
             if call.cancellation is not None:
                 yield from self._step("", Cancelled(reason=call.cancellation.reason, at_s=self.world.clock.now()))
-                continue
-            late = self._has_deadline and is_late(call, self.world)
-            if self.waiting and not late and (not self.active or self._may_join(self.waiting[0])):
-                effect = self.waiting.popleft()
-                if self.is_heard or type(effect) is Begin:
-                    yield from self._begin(effect)
-                else:
-                    self.start(effect)
+            elif self.waiting and not late and (not self.active or self._may_join(self.waiting[0])):
+                yield from self._begin(self.waiting.popleft())
             elif self.inbox:  # also when it is late: what has come is kept
                 yield from self._take(*self.inbox.popleft())
             elif late:
                 yield from expire(call, self.world)
+            elif self.is_overdue:
+                yield from self._overdue()
             elif self.active:
                 yield None
-                if self.is_overdue:
-                    self.is_overdue = False
-                    yield from self._overdue()
             else:
                 return
 
@@ -206,16 +200,18 @@ class Reconciler(ABC):
             return self.has_room(effect)
         return type(effect) is not AskApproval  # one question at a time: a denial may settle what comes next
 
-    def _begin(self, effect: Effect) -> Generator[Event, None, None]:
-        call = self.call
+    def _begin(self, effect: Effect) -> Iterable[Event]:
         if type(effect) is Begin:
-            yield from self._step(effect.key, begin(self.world))
-            return
+            return self._step(effect.key, begin(self.world))
         if self.is_heard:
-            yield from self._announced(effect)
-            if call.record is not self._record or call.cancellation is not None:  # a listener's doing
-                return
+            return self._announce(effect)
         self.start(effect)
+        return ()
+
+    def _announce(self, effect: Effect) -> Generator[Event, None, None]:
+        yield from self._announced(effect)
+        if self.call.record is self._record and self.call.cancellation is None:  # else a listener has spoken
+            self.start(effect)
 
     def _announced(self, effect: Effect) -> Iterable[Event]:
         if type(effect) is RunFunction:
@@ -228,13 +224,13 @@ class Reconciler(ABC):
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Return what there is to report of an activity; nothing of one that was let go of."""
-        key = activity.effect.key
-        if self.active.get(key) is not activity:
+        if activity.is_dropped:
             return ()
         if event is not None:
-            self.reported(activity)
+            if activity.handle is not None:
+                self.reported(activity)
             return (event,)
-        del self.active[key]
+        del self.active[activity.effect.key]
         activity.handle = None  # it refers to this activity by its callback
         return self._finish(activity, ended.result() if hasattr(ended, "result") else ended)
 
@@ -303,6 +299,7 @@ class Reconciler(ABC):
 
     def _overdue(self) -> Iterable[Event]:
         """Let go of functions whose time is up; if there is none, and no timeout ends sooner, the call's time is."""
+        self.is_overdue = False
         limits = self._time_limits()
         overdue = [activity for activity, left in limits if left <= 0]
         if overdue:
