@@ -31,7 +31,7 @@ from fsm_agent.progress import AsyncEvents, Events, time_left
 from fsm_agent.reconciler import MAX_BACKLOG, Activity, Reconciler
 from fsm_agent.results import CallResult
 from fsm_agent.running import Run, arun_function, run_function
-from fsm_agent.threads import Child
+from fsm_agent.threads import Child, on_abandon
 
 if TYPE_CHECKING:
     import asyncio
@@ -117,13 +117,16 @@ class Threads(Reconciler):
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[Child[Any]] = []
+        self._around = on_abandon(partial(call.cancel, "the function that made this agent call was left behind"))
 
     def __enter__(self) -> Self:
         self.claim()
+        self._around.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
+            self._around.__exit__(None, None, None)
             for activity in self.active.values():
                 self._leave(activity)
             until_s = time.monotonic() + GRACE_S

@@ -425,3 +425,26 @@ def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     driven(off, Script(call("stop"), "never"))
     assert off.record.ending.reason is Reason.CANCELLED
     assert off.record.function_calls[0].result in ("stopped", None)
+
+
+@anyhow
+def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
+    script, inner, _ = request_pending()
+    outer_script = Script(call("ask"), "never")
+
+    def ask() -> str:
+        """Ask another model."""
+        return str(run(inner, world(script)).result().output)
+
+    outer = seeded(Function.of(ask, timeout_s=LONG_S))
+    driver = threading.Thread(target=driven, args=(outer, outer_script))
+    driver.start()
+    try:
+        assert script.begun.wait(10)
+        busy = busy_threads()
+        outer.cancel("enough")
+        driver.join(10)
+        until_threads_rest(busy - 1)
+        assert inner.record.ending.reason is Reason.CANCELLED
+    finally:
+        script.free.set()
