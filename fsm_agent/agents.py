@@ -7,7 +7,7 @@ from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fsm_agent.client import Client
 
 Task: TypeAlias = str | Prompt | Message | Dialog
-_lent: WeakSet[Prompt] = WeakSet()  # whose functions are an agent's, for one call: the next is offered its own
 
 
 @frozen(eq=False, slots=False)
@@ -263,13 +262,14 @@ class Agent:
             policy: As of `Function.of`.
         """
 
-        def ask(context: Context, task: str) -> Any:
-            return self.call(task, deps=context.deps).output
+        name = name or self.name
+        return Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
 
-        async def aask(context: Context, task: str) -> Any:
-            return (await self.acall(task, deps=context.deps)).output
+    def _ask(self, context: Context, task: str) -> Any:
+        return self.call(task, deps=context.deps).output
 
-        return Function.of(ask, name=name or self.name, description=description or "", acall=aask, **policy)
+    async def _aask(self, context: Context, task: str) -> Any:
+        return (await self.acall(task, deps=context.deps)).output
 
     def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
         if not self.hooks:
@@ -299,16 +299,15 @@ class Agent:
         """``prompt`` with the agent's functions and output where it has none of its own."""
         if prompt is self.prompt and self._is_fixed:
             return prompt
-        has_own = prompt.offers and prompt not in _lent
+        has_own = prompt.offers and not prompt.is_lent
         functions = prompt.offers if has_own else offered
         output = self.output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
         governed = self._governing.get(prompt)
         if governed is None or governed.offers != functions:
-            governed = self._governing[prompt] = prompt.extend(functions=functions, output=output)
-            if not has_own:
-                _lent.add(governed)
+            make = prompt.extend if has_own else prompt.lent
+            governed = self._governing[prompt] = make(functions=functions, output=output)
         return governed
 
     def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
@@ -316,10 +315,8 @@ class Agent:
             return prompt
         if prompt.parser is None:
             raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-        parsed = prompt.extend(parser=partial(prompt.parser, **parser_args))
-        if prompt in _lent:
-            _lent.add(parsed)
-        return parsed
+        make = prompt.lent if prompt.is_lent else prompt.extend
+        return make(parser=partial(prompt.parser, **parser_args))
 
     def close(self) -> None:
         """Close the connections, if the agent made any; a client that it was given is its giver's to close."""

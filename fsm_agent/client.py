@@ -119,6 +119,21 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the configuration; connections and the key of the environment are found anew.
+
+        Raises:
+            UsageError: An argument holds a secret, which a pickle would carry in the clear.
+        """
+        access = self._access
+        if secret := access.secret_argument or ("network.proxy" if self._network.secrets else None):
+            variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
+            raise UsageError(
+                f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"
+                " looked up when a request is made, and is in no pickle"
+            )
+        return _unpickled, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """The reply to ``request``.
 
@@ -294,6 +309,12 @@ def client_for(
 
     provider, name = split_model(model)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
+
+
+def _unpickled(
+    provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
+) -> HttpClient:
+    return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
 
 
 def _last(items: Sequence[Delta | Reply]) -> Reply:

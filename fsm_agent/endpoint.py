@@ -95,6 +95,15 @@ class Access:
                 raise ConfigError(f"the value of header {name!r} is not printable ASCII")
 
     @property
+    def secret_argument(self) -> str | None:
+        """The name of an argument that may hold a secret."""
+        if self.api_key is not None:
+            return "api_key"
+        if any(map(_SECRETIVE.search, (*self.headers, *self.provider.headers))):
+            return "headers"
+        return "base_url" if "?" in (self.base_url or "") else None
+
+    @property
     def starts_server(self) -> bool:
         """Whether `locate` may have to start a server, which takes its time."""
         return self.provider.is_embedded and self.base_url is None

@@ -27,7 +27,7 @@ from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import difflib
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 else:
     difflib = deferred("difflib")
 
@@ -229,7 +229,7 @@ class CallFailed(FsmAgentError):
         return self.call.record.trace  # type: ignore[no-any-return]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FsmAgentError, (str(self),)
+        return _reduced(self)
 
 
 class CallSuspended(FsmAgentError):
@@ -240,7 +240,25 @@ class CallSuspended(FsmAgentError):
         self.call = call
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FsmAgentError, (str(self),)
+        return _reduced(self)
+
+
+def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
+    """Return what pickle needs to make the error again; see `AgentCall.portable`."""
+    cause = error.__cause__ if isinstance(error.__cause__, ProviderError) else None
+    return _unpickled, (type(error), str(error), cause, *error.call.portable())
+
+
+def _unpickled(
+    kind: type[CallFailed | CallSuspended],
+    message: str,
+    cause: ProviderError | None,
+    make_call: Callable[..., Any],
+    parts: tuple[Any, ...],
+) -> CallFailed | CallSuspended:
+    error = kind(message, call=make_call(*parts))
+    error.__cause__ = cause
+    return error
 
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {

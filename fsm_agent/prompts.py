@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message
 from fsm_agent.parsing import Output
@@ -76,6 +76,7 @@ class Prompt:
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
 
     def __post_init__(self) -> None:
         functions = functions_of(self.functions)
@@ -121,6 +122,12 @@ class Prompt:
     def extend(self, **changes: Any) -> Prompt:
         """A prompt like this one with ``changes``."""
         return replace(self, **changes)
+
+    def lent(self, **changes: Any) -> Prompt:
+        """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
+        prompt = self.extend(**changes)
+        vars(prompt)["is_lent"] = True
+        return prompt
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -185,3 +192,24 @@ class Prompt:
         if not isinstance(said, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
         return said
+
+
+class MissingPrompt:
+    """Stand in for the prompt of a call that was pickled without it: only the path is known.
+
+    Args:
+        path: Of the prompt.
+        problem: Why the prompt is missing.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle look for methods
+            raise AttributeError(name)
+        raise UsageError(
+            f"the agent call came from another process without its prompt {self.path!r} ({self.problem}):"
+            " agent.restore(snapshot(call)) makes one that can go on"
+        )

@@ -48,7 +48,8 @@ def frozen(
             body["__slots__"] = tuple([name for name in items if name not in known])
         else:
             body |= {name: item.default for name, item in items.items() if item.default is not MISSING}
-        methods = {**_METHODS, **(_SLOT_METHODS if slots else {}), **(_comparing(items.values()) if eq else {})}
+        methods: dict[str, Any] = {**_METHODS, **(_SLOT_METHODS if slots else _DICT_METHODS)}
+        methods |= _comparing(items.values()) if eq else {}
         methods["__init__"] = _Late(partial(_init, is_quick=is_quick))
         body |= {name: method for name, method in methods.items() if own.get(name) is None}
         body["__qualname__"] = cls.__qualname__
@@ -243,8 +244,14 @@ def _restore(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
+def _fields_alone(self: Any) -> dict[str, Any]:
+    """Return the fields for pickle and copies, without what `cached_property` keeps beside them."""
+    return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
 _METHODS = {"__setattr__": _refuse, "__delattr__": _refuse, "__repr__": _repr}
 _SLOT_METHODS = {"__getstate__": _state, "__setstate__": _restore}
+_DICT_METHODS = {"__getstate__": _fields_alone}
 
 
 class Memo:
