@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
-from fsm_agent.dialogs import Dialog
+from fsm_agent.dialogs import Dialog, task_message
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.events import Event
 from fsm_agent.functions import Function
 from fsm_agent.hooks import check_hooks, notify
 from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
 from fsm_agent.messages import Message
+from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, check, remedy, shown, unknown_argument
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
@@ -29,8 +30,8 @@ from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.results import CallResult
 from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
-from fsm_agent.templates import render
-from fsm_agent.toolsets import Functions, Toolset, functions_of
+from fsm_agent.templates import check_used, render
+from fsm_agent.toolsets import Functions, Toolset, functions_of, sources
 from fsm_agent.values import frozen, unshare
 from fsm_agent.vector import Vector
 from fsm_agent.views import View
@@ -85,9 +86,29 @@ class Agent:
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        parts = {item.name: f"{item.name}=… of settings=Settings(…)" for item in fields(Settings)}
+        parts |= {item.name: f"{item.name}=… of limits=Limits(…)" for item in fields(Limits)}
+        known = [item.name for item in fields(cls) if item.init]
+        return unknown_argument("Agent", words, known, parts | AGENT_WORDS)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
+            ours = remedy(name, (), AGENT_METHODS) if name in AGENT_METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
+
     def __post_init__(self) -> None:
-        alone: Any = self.functions
-        given: tuple[Any, ...] = (alone,) if hasattr(type(alone), "functions") else tuple(self.functions)
+        for name, is_right, right in _RIGHTS:
+            check(f"{name} of an agent", value := getattr(self, name), is_right(value), right)
+        _check_world(self.world)
+        if isinstance(self.model, str) and ":" not in self.model:
+            from fsm_agent.providers.catalog import split_model
+
+            split_model(self.model)  # which knows what is wrong with it
+        given = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in given)
         functions = functions_of(given) if is_fixed else given
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
@@ -125,8 +146,11 @@ class Agent:
     def init_dialog(self, **values: Any) -> Dialog:
         """A fresh dialog: the system prompt, if there is one, with its variables."""
         if isinstance(self.system, Prompt):
+            check_used(self.system.template, values)
             text = render(self.system.template, values)
             return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self.prompt.offers))
+        if values:
+            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
         return Dialog(self._opening)
 
     def seed(
@@ -151,20 +175,20 @@ class Agent:
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        if values and not isinstance(task, Prompt):
-            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt, not for {task!r:.60}")
+        if values:
+            _check_values(task, values)
         messages, prompt = self._asked(task, values)
         if not (self._is_fixed and prompt is self.prompt):
             prompt = self._governed(prompt, self._offered(deps))
         if parser_args:
             prompt = self._parsed(prompt, parser_args)
         record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
-        return AgentCall(record, prompt, **self._kept(args, deps))
+        return AgentCall(record, prompt, **self._kept(prompt, args, deps))
 
     def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
         """The messages that wait for an answer, and the prompt that governs it."""
         if isinstance(task, str) and not isinstance(self.system, Prompt):
-            return Vector([*self._opening, Message.of("user", task)]), self.prompt
+            return Vector([*self._opening, task_message(task)]), self.prompt
         match task:
             case str():
                 return self.init_dialog().put(task).messages, self.prompt
@@ -174,6 +198,8 @@ class Agent:
                 dialog, prompt = self.init_dialog().append(task), self.prompt
             case Dialog():
                 dialog, prompt = task, task.top_prompt or self.prompt
+                if len(task) and task[0].role != "system":
+                    dialog = Dialog([*self.init_dialog(), *task])
             case _:
                 raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
         if dialog.tail is None or dialog.tail.function_calls:
@@ -181,8 +207,14 @@ class Agent:
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         return dialog.messages, prompt
 
-    def _kept(self, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+    def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
         """What a call has of the agent, and no record keeps."""
+        if deps is None and (needy := prompt.needs_deps) is not None:
+            raise UsageError(
+                f"deps is None, and function {needy.name!r} takes Context[{needy.deps_type}]: deps=… of call gives it"
+                f" one; one that can do without takes Context[{needy.deps_type} | None]"
+            )
+        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
         return {"settings": settings, "stop_when": self.stop_when, "view": view, "deps": deps}
@@ -202,7 +234,7 @@ class Agent:
             SnapshotError: The document is damaged, or of another prompt.
         """
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
-        return restore(document, governed, **self._kept(args, deps))
+        return restore(document, governed, **self._kept(governed, args, deps))
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -219,10 +251,12 @@ class Agent:
 
     def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """Drive a call from wherever it stands; with a sink, every event is given to it."""
+        _check_call(call, "run", "call")
         return run(call, self._world, self._told(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
+        _check_call(call, "arun", "acall")
         return (await arun(call, self._world, self._told(sink))).result()
 
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
@@ -313,6 +347,7 @@ class Agent:
     def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
         if not parser_args:
             return prompt
+        check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
         if prompt.parser is None:
             raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
         make = prompt.lent if prompt.is_lent else prompt.extend
@@ -339,3 +374,59 @@ class Agent:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+def _check_call(call: object, method: str, right: str) -> None:
+    if not isinstance(call, AgentCall):
+        raise UsageError(
+            f"{method} drives an AgentCall, and {shown(call)} is none: {right}({shown(call)}) would be right"
+        )
+
+
+def _check_world(world: Any) -> None:
+    check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
+    known = [item.name for item in fields(World) if item.name not in ("client", "approve", "results")]
+    for name in world:
+        if name not in known:
+            raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
+
+
+def _check_values(task: object, values: Mapping[str, Any]) -> None:
+    """Refuse what is neither an option of a call nor a variable of the task."""
+    used = task.variables if isinstance(task, Prompt) else frozenset[str]()
+    settings = {item.name: f"args={{{item.name!r}: …}}" for item in fields(Settings)}
+    for word in values:
+        if word not in used and (word in CALL_WORDS or word in settings):
+            raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
+    options = ("args", "parser_args", "deps")
+    if isinstance(task, Prompt):
+        check_used(task.template, values, options)
+        return
+    named = ", ".join(sorted(values))
+    meant = next(filter(lambda text: text.startswith(":"), [hint(word, options) for word in values]), "")
+    raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
+
+
+def _is_client(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+
+
+def _are_callables(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(map(callable, value))
+
+
+_RIGHTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    (
+        "model",
+        lambda v: isinstance(v, str) or _is_client(v),
+        "'provider:model', as 'openai:gpt-5-mini' is, or a client",
+    ),
+    ("system", lambda v: isinstance(v, str | Prompt), "a text or a Prompt"),
+    ("name", lambda v: isinstance(v, str), "a text"),
+    ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
+    ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
+    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
+    ("masking", lambda v: v is None or isinstance(v, Masking), "Masking(), or None,"),
+    ("processors", _are_callables, "a list of functions of messages, [KeepLastN(20)], say,"),
+    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
+)

@@ -265,8 +265,9 @@ class AgentCall:
             raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            why = f"{r.ending.reason}: {r.ending.detail} ({place})"
-            raise CallFailed(why, call=self) from (r.ending.error.exception() if r.ending.error else None)
+            cause = r.ending.error.exception() if r.ending.error else None
+            why = f"{r.ending.reason}: {cause or r.ending.detail} ({place})"
+            raise CallFailed(why, call=self) from cause
         return self.outcome
 
     @property

@@ -16,9 +16,10 @@ from fsm_agent.answer import Answer
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Access, Endpoint
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.events import Delta
 from fsm_agent.exchange import Deadline, Exchange
+from fsm_agent.mistakes import check
 from fsm_agent.pools import Network, Pools
 from fsm_agent.providers.provider import Provider
 from fsm_agent.replies import Reply
@@ -107,6 +108,7 @@ class HttpClient:
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
+        check("network", network, isinstance(network, Network | None), "Network(read_s=60), say,", ConfigError)
         self._network = network or Network()
         self._pools = Pools(self._network)
         self._is_closed = False

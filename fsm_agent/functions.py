@@ -44,6 +44,7 @@ class Function(Policy):
     call: Callable[..., Any] | None = field(default=None, repr=False)
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
+    deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
@@ -111,6 +112,7 @@ class Function(Policy):
             call=call,
             is_async=said.passing.is_async,
             takes_context=said.passing.takes_context,
+            deps_type=said.passing.deps_type,
             positional=said.passing.positional,
             validator=said.validator,
             source=call,
@@ -145,6 +147,7 @@ class Function(Policy):
             acall=acall,
             is_async=taken.is_async,
             takes_context=taken.takes_context,
+            deps_type=taken.deps_type,
             positional=taken.positional,
         )
 
