@@ -48,7 +48,8 @@ class Agent:
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
-    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.
+    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.  It never
+    changes: ``dataclasses.replace(agent, model=Script(…))`` makes a variant of it, for a test, say.
 
     Args:
         model: ``"provider:model"``, or a client.

@@ -105,6 +105,11 @@ class HttpClient:
             from fsm_agent.providers import catalog  # with all codecs
 
             provider = catalog.provider(provider)
+        check(
+            "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
+        )
+        check("model", model, isinstance(model, str), "the name that the provider gives it", ConfigError)
+        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of texts", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
@@ -309,6 +314,7 @@ def client_for(
     """
     from fsm_agent.providers.catalog import split_model
 
+    check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
 

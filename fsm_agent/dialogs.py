@@ -35,6 +35,12 @@ def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def _messages(items: Iterable[Message]) -> Iterator[Message]:
+    for item in items:
+        check("a message of a dialog", item, isinstance(item, Message), "Message.of('user', '…')")
+        yield item
+
+
 def task_message(text: str, *parts: Part) -> Message:
     """Return a user's message.
 
@@ -64,15 +70,15 @@ class Dialog(Sequence[Message]):
 
     def __init__(self, messages: Iterable[Message] = (), *, top_prompt: Prompt | None = None) -> None:
         if not isinstance(messages, Vector):
-            messages = Vector(messages)
-            for message in messages:
-                check("a message of a dialog", message, isinstance(message, Message), "Message.of('user', '…')")
+            check("messages", messages, isinstance(messages, Iterable), "a list of messages")
+            messages = Vector(_messages(messages))
+        check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
         self.messages = messages
         self.top_prompt = top_prompt
 
     def append(self, *messages: Message) -> Dialog:
         """This dialog with ``messages`` at its end."""
-        return Dialog(self.messages.append(*messages), top_prompt=self.top_prompt)
+        return Dialog(self.messages.append(*_messages(messages)), top_prompt=self.top_prompt)
 
     def put(self, said: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
         """This dialog with a user's turn.

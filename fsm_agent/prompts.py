@@ -86,6 +86,13 @@ class Prompt:
     def __post_init__(self) -> None:
         check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
         check("the path of a prompt", self.path, isinstance(self.path, str), "a text such as 'root/name'")
+        check(
+            "the parser of a prompt",
+            self.parser,
+            self.parser is None or callable(self.parser),
+            "a function of the text",
+        )
+        check("two_stage of a prompt", self.two_stage, isinstance(self.two_stage, bool), "True or False")
         functions = functions_of(self.functions)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]

@@ -59,7 +59,13 @@ def sources(given: Any) -> tuple[Any, ...]:
         raise UsageError(f"functions is {name!r} itself: [{name}], a list of functions would be right")
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise wrong("functions", given, "a list of functions")
-    return tuple([item.as_function() if hasattr(item, "as_function") else item for item in given])
+    return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in given])
+
+
+def _as_function(agent: Any) -> Function:
+    if isinstance(agent, type):
+        raise wrong("one of the functions", agent, "an agent itself, not its class,")
+    return agent.as_function()  # type: ignore[no-any-return]
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:

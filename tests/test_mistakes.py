@@ -33,6 +33,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.client import HttpClient
 from fsm_agent.diagrams import render
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
 from fsm_agent.providers.catalog import PROVIDERS, register_provider
@@ -112,6 +113,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "functions text": (lambda: agent(functions="add"), UsageError, ("functions is 'add'", "a list of functions")),
     "functions None": (lambda: agent(functions=None), UsageError, ("functions is None", "a list of functions")),
     "functions dict": (lambda: Prompt("x", functions={"add": add}), UsageError, ("{'add': …}", "a list of functions")),
+    "agent class": (lambda: agent(functions=[Agent]), UsageError, ("fsm_agent.agents.Agent'>", "not its class")),
     "bare ctx": (lambda: Function.of(no_annotation), UsageError, ("'ctx' of function 'no_annotation'", "Context")),
     # names of other libraries
     "tools": (lambda: agent(tools=[add]), TypeError, ("Agent has no argument 'tools'", "functions=[…]")),
@@ -169,6 +171,9 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "part 5": (lambda: Message.of("user", 5), UsageError, ("is 5", "a text, or a part")),
     "parts list": (lambda: Message.of("user", ["x"]), UsageError, ("is ['x']", "a text, or a part")),
     "dialog of dicts": (lambda: Dialog([{"role": "user"}]), UsageError, ("{'role': …}", "Message.of")),
+    "dialog 5": (lambda: Dialog(5), UsageError, ("messages is 5", "a list of messages")),
+    "append text": (lambda: Dialog().append("x"), UsageError, ("a message of a dialog is 'x'", "Message.of")),
+    "top_prompt text": (lambda: Dialog(top_prompt="x"), UsageError, ("top_prompt is 'x'", "a Prompt")),
     "temperature hot": (lambda: Settings(temperature="hot"), UsageError, ("temperature is 'hot'", "a number from 0")),
     "temperature nan": (lambda: Settings(temperature=float("nan")), UsageError, ("is nan", "a number from 0")),
     "top_p 2": (lambda: Settings(top_p=2), UsageError, ("settings.top_p is 2", "from 0 to 1")),
@@ -180,9 +185,15 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "effort 5": (lambda: Settings(reasoning_effort=5), UsageError, ("effort is 5", "'low'")),
     "top_logprobs -1": (lambda: Settings(top_logprobs=-1), UsageError, ("top_logprobs is -1", "from 0")),
     "extra_body 5": (lambda: Settings(extra_body=5), UsageError, ("extra_body is 5", "a mapping")),
+    "parser 5": (lambda: Prompt("x", parser=5), UsageError, ("the parser of a prompt is 5", "a function of the text")),
+    "two_stage yes": (lambda: Prompt("x", two_stage="yes"), UsageError, ("two_stage of a prompt is 'yes'", "True or")),
     "template 5": (lambda: Prompt(5), UsageError, ("the template of a prompt is 5", "a text")),
     "path 5": (lambda: Prompt("x", path=5), UsageError, ("the path of a prompt is 5", "a text")),
     # clients
+    "client_for 5": (lambda: client_for(5), ConfigError, ("model is 5", "'provider:model'")),
+    "provider 5": (lambda: HttpClient(5, "x"), ConfigError, ("provider is 5", "'openai', or a Provider")),
+    "model None": (lambda: HttpClient("openai", None), ConfigError, ("model is None", "the name that the provider")),
+    "headers 5": (lambda: client_for("openai:x", headers=5), ConfigError, ("headers is 5", "a mapping of texts")),
     "base_url 5": (lambda: client_for("openai:x", base_url=5), ConfigError, ("base_url is 5", "'https://host/v1'")),
     "api_key 5": (lambda: client_for("openai:x", api_key=5), ConfigError, ("api_key is of type int", "a text")),
     "header 5": (lambda: client_for("openai:x", headers={"x": 5}), ConfigError, ("'x' is of type int", "texts")),
