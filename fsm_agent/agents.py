@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import KW_ONLY, field, fields
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
+from fsm_agent.agent_arguments import agent_words, check_agent, check_call, check_deps, check_values
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
 from fsm_agent.dialogs import Dialog, task_message
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import UsageError
 from fsm_agent.events import Event
 from fsm_agent.functions import Function
 from fsm_agent.hooks import check_hooks, notify
 from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
 from fsm_agent.messages import Message
-from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, check, remedy, shown, unknown_argument
+from fsm_agent.mistakes import AGENT_METHODS, check, remedy, unknown_argument
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
@@ -89,10 +90,7 @@ class Agent:
 
     @classmethod
     def _unknown(cls, words: Iterable[str]) -> TypeError:
-        parts = {item.name: f"{item.name}=… of settings=Settings(…)" for item in fields(Settings)}
-        parts |= {item.name: f"{item.name}=… of limits=Limits(…)" for item in fields(Limits)}
-        known = [item.name for item in fields(cls) if item.init]
-        return unknown_argument("Agent", words, known, parts | AGENT_WORDS)
+        return unknown_argument("Agent", words, [item.name for item in fields(cls) if item.init], agent_words())
 
     if not TYPE_CHECKING:
 
@@ -102,13 +100,7 @@ class Agent:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
 
     def __post_init__(self) -> None:
-        for name, is_right, right in _RIGHTS:
-            check(f"{name} of an agent", value := getattr(self, name), is_right(value), right)
-        _check_world(self.world)
-        if isinstance(self.model, str) and ":" not in self.model:
-            from fsm_agent.providers.catalog import split_model
-
-            split_model(self.model)  # which knows what is wrong with it
+        check_agent(self)
         given = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in given)
         functions = functions_of(given) if is_fixed else given
@@ -177,7 +169,7 @@ class Agent:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
         if values:
-            _check_values(task, values)
+            check_values(task, values)
         messages, prompt = self._asked(task, values)
         if not (self._is_fixed and prompt is self.prompt):
             prompt = self._governed(prompt, self._offered(deps))
@@ -199,7 +191,7 @@ class Agent:
                 dialog, prompt = self.init_dialog().append(task), self.prompt
             case Dialog():
                 dialog, prompt = task, task.top_prompt or self.prompt
-                if len(task) and task[0].role != "system":
+                if self.system and len(task) and task[0].role != "system":
                     dialog = Dialog([*self.init_dialog(), *task])
             case _:
                 raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
@@ -210,11 +202,7 @@ class Agent:
 
     def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
         """What a call has of the agent, and no record keeps."""
-        if deps is None and (needy := prompt.needs_deps) is not None:
-            raise UsageError(
-                f"deps is None, and function {needy.name!r} takes Context[{needy.deps_type}]: deps=… of call gives it"
-                f" one; one that can do without takes Context[{needy.deps_type} | None]"
-            )
+        check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
@@ -252,12 +240,12 @@ class Agent:
 
     def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """Drive a call from wherever it stands; with a sink, every event is given to it."""
-        _check_call(call, "run", "call")
+        check_call(call, "run", "call")
         return run(call, self._world, self._told(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
-        _check_call(call, "arun", "acall")
+        check_call(call, "arun", "acall")
         return (await arun(call, self._world, self._told(sink))).result()
 
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
@@ -298,7 +286,9 @@ class Agent:
         """
 
         name = name or self.name
-        return Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
+        made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
+        needy = self.prompt.needs_deps
+        return made if needy is None else replace(made, deps_type=needy.deps_type)
 
     def _ask(self, context: Context, task: str) -> Any:
         return self.call(task, deps=context.deps).output
@@ -375,59 +365,3 @@ class Agent:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
-
-
-def _check_call(call: object, method: str, right: str) -> None:
-    if not isinstance(call, AgentCall):
-        raise UsageError(
-            f"{method} drives an AgentCall, and {shown(call)} is none: {right}({shown(call)}) would be right"
-        )
-
-
-def _check_world(world: Any) -> None:
-    check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
-    known = [item.name for item in fields(World) if item.name not in ("client", "approve", "results")]
-    for name in world:
-        if name not in known:
-            raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
-
-
-def _check_values(task: object, values: Mapping[str, Any]) -> None:
-    """Refuse what is neither an option of a call nor a variable of the task."""
-    used = task.variables if isinstance(task, Prompt) else frozenset[str]()
-    settings = {item.name: f"args={{{item.name!r}: …}}" for item in fields(Settings)}
-    for word in values:
-        if word not in used and (word in CALL_WORDS or word in settings):
-            raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
-    options = ("args", "parser_args", "deps")
-    if isinstance(task, Prompt):
-        check_used(task.template, values, options)
-        return
-    named = ", ".join(sorted(values))
-    meant = next(filter(lambda text: text.startswith(":"), [hint(word, options) for word in values]), "")
-    raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
-
-
-def _is_client(value: Any) -> bool:
-    return not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
-
-
-def _are_callables(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(map(callable, value))
-
-
-_RIGHTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    (
-        "model",
-        lambda v: isinstance(v, str) or _is_client(v),
-        "'provider:model', as 'openai:gpt-5-mini' is, or a client",
-    ),
-    ("system", lambda v: isinstance(v, str | Prompt), "a text or a Prompt"),
-    ("name", lambda v: isinstance(v, str), "a text"),
-    ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
-    ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
-    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
-    ("masking", lambda v: v is None or isinstance(v, Masking), "Masking(), or None,"),
-    ("processors", _are_callables, "a list of functions of messages, [KeepLastN(20)], say,"),
-    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
-)

@@ -7,8 +7,7 @@ a call.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +15,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.mistakes import SETTINGS_WORDS, remedy, unknown_argument, wrong
+from fsm_agent.mistakes import SETTINGS_WORDS, Rights, is_amount, is_whole, remedy, unknown_argument, wrong
 from fsm_agent.parsing import Output
 from fsm_agent.values import frozen
 
@@ -74,28 +73,20 @@ class Settings:
         return replace(self, **changes)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-_RIGHTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("temperature", _is_number, "a number from 0"),
-    ("top_p", lambda value: _is_number(value) and value <= 1, "a number from 0 to 1"),
-    ("max_tokens", lambda value: _is_whole(value) and value >= 1, "a whole number from 1"),
+_RIGHTS: Rights = (
+    ("temperature", is_amount, "a number from 0"),
+    ("top_p", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
+    ("max_tokens", lambda value: is_whole(value, 1), "a whole number from 1"),
     ("stop", _are_texts, "a tuple of texts"),
-    ("seed", _is_whole, "a whole number"),
+    ("seed", is_whole, "a whole number"),
     ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
     ("parallel_function_calls", lambda value: isinstance(value, bool), "True, False"),
     ("reasoning_effort", lambda value: isinstance(value, str), "a text such as 'low'"),
-    ("top_logprobs", lambda value: _is_whole(value) and value >= 0, "a whole number from 0"),
+    ("top_logprobs", lambda value: is_whole(value, 0), "a whole number from 0"),
     ("cache", lambda value: value in ("5m", "1h"), "'5m', '1h'"),
     ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
 )

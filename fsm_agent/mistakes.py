@@ -5,10 +5,14 @@ Whoever comes from another library types its words: `AGENT_WORDS` and the tables
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.key_patterns import KEY_LIKE
+
+Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
 
 MAX_SHOWN_CHARS = 80
 
@@ -95,6 +99,23 @@ def check(what: str, value: object, is_right: bool, right: str, kind: type[Usage
     """Raise the error of `wrong` unless the value is right."""
     if not is_right:
         raise wrong(what, value, right, kind)
+
+
+def check_fields(given: object, owner: str, rights: Rights) -> None:
+    """Raise the error of `wrong` for the first field that is not right."""
+    for name, is_right, right in rights:
+        value = getattr(given, name)
+        check(f"{name} of {owner}", value, is_right(value), right)
+
+
+def is_amount(value: object) -> bool:
+    """Return whether it is a finite number from 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def is_whole(value: object, least: float = -math.inf) -> bool:
+    """Return whether it is a whole number from ``least``."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def unknown_argument(owner: str, words: Iterable[str], known: Iterable[str], ours: Mapping[str, str]) -> TypeError:

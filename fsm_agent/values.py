@@ -187,11 +187,11 @@ def _init(cls: Any, *, is_quick: bool) -> Any:
         parameters += ", **unknown"
         filled.insert(0, "if unknown: raise cls._unknown(unknown)")
     made = _compiled(f"__init__(self, {parameters})", [*filled, *checked, "return None"], scope)
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
     if explains:
         seen = signature(made)
         made.__signature__ = seen.replace(parameters=[*seen.parameters.values()][:-1])
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    made.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
     return made
 
 

@@ -35,7 +35,7 @@ FLOORS = [
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
-    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
+    "hooks metrics agent_arguments agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
     " snapshot_files demo_items demo_approval demo arguments terminal answering demo_screen"
     " bench_works bench bench_screen commands cli __main__",
     # 5: the public list

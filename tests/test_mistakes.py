@@ -314,6 +314,10 @@ class TestDeps:
         for used in (bare, none, optional, anything):
             assert self.ask(used) == "fine"
 
+    def test_also_when_it_is_an_agent_that_asks_for_them(self) -> None:
+        with pytest.raises(UsageError, match=r"function 'guide' takes Context\[Shop\]"):
+            self.ask(Agent(Script(), name="guide", functions=[self.price]).as_function())
+
     def test_what_is_linked_is_asked(self) -> None:
         linked = Function(name="price").link(self.price)
         with pytest.raises(UsageError, match="function 'price' takes"):
