@@ -86,7 +86,7 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
     """
     used = variables(template)
     for name in sorted(values.keys() - used):
-        single = re.search(rf"(?<!\{{)\{{ *{re.escape(name)} *\}}(?!\}})", template)
+        single = re.search(rf"\{{ *{re.escape(name)} *\}}(?!\}})", template)
         meant = f": {{{{ {name} }}}} is right for {single[0]!r}" if single else hint(name, [*sorted(used), *options])
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 

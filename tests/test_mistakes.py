@@ -324,7 +324,16 @@ class TestDeps:
             self.ask(linked)
 
 
-@pytest.mark.parametrize("braces", ['{"task": 1}', "{ 'task' }", "{{ '{task}' }}{% if task %}{% endif %}", "{tasks}"])
+@pytest.mark.parametrize(
+    "braces",
+    [
+        '{"task": 1}',
+        "{ 'task' }",
+        "{{ '{task}' }}{% if task %}{% endif %}",
+        "{tasks}",
+        "{% raw %}{{ task }}{% endraw %}",
+    ],
+)
 def test_braces_that_are_meant_are_left_alone(braces: str) -> None:
     prompt = Prompt(braces)
     values = {"task": "x"} if "task" in prompt.variables else {}

@@ -64,6 +64,11 @@ def spoken(length: Any, to: Any) -> str:
     return f"{to.name.lower()}: {length}"
 
 
+@function
+def measure(to: Unit) -> str:
+    return to.name
+
+
 class Tools:
     @function
     @staticmethod
@@ -89,12 +94,13 @@ def test_a_decorated_function_is_the_one_of_its_module():
     ("made", "arguments", "returned"),
     [
         (CHECKED, '{"a": 1, "b": 2}', 3),
+        (Function.of(measure, name="gauge"), '{"to": "ft"}', "FOOT"),
         (CONVERT, '{"length": 2, "to": "ft"}', "2.0 FOOT"),
         (Function(name="pay", parameters={"type": "object", "properties": {"n": {"type": "integer"}}}), None, None),
         (Function(name="add").link(partial(add, 1, 2)), "{}", 3),
         (CONVERT.link(spoken, acall=spoken), '{"length": 1, "to": "m"}', "metre: 1.0"),
     ],
-    ids=["derived", "plain", "external", "partial", "linked"],
+    ids=["derived", "derived from types", "plain", "external", "partial", "linked"],
 )
 def test_what_is_made_of_a_function_of_a_module_is_made_again(made, arguments, returned):
     same = sent(made)
