@@ -249,8 +249,7 @@ class AgentCall:
         """Return what a call is made of beside its record; of one that has ended only the prompt is of use."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
-        names = ("prompt", "settings", "stop_when", "view", "deps")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
     def result(self) -> CallResult:
         """What came of the call.
@@ -266,7 +265,8 @@ class AgentCall:
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             cause = r.ending.error.exception() if r.ending.error else None
-            why = f"{r.ending.reason}: {cause or r.ending.detail} ({place})"
+            detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
+            why = f"{r.ending.reason}: {detail} ({place})"
             raise CallFailed(why, call=self) from cause
         return self.outcome
 
@@ -372,6 +372,9 @@ def _problem(answer: Answer) -> str:
     if type(answer) is Spoken:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
+
+
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # what a call is given by name, and keeps under that name
 
 
 def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:

@@ -251,14 +251,14 @@ class CallSuspended(FsmAgentError):
 
 def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
     """Return what pickle needs to make the error again; see `AgentCall.portable`."""
-    cause = error.__cause__ if isinstance(error.__cause__, ProviderError) else None
+    cause = error.__cause__ if isinstance(error.__cause__, ProviderError | ParseError) else None
     return _unpickled, (type(error), str(error), cause, *error.call.portable())
 
 
 def _unpickled(
     kind: type[CallFailed | CallSuspended],
     message: str,
-    cause: ProviderError | None,
+    cause: ProviderError | ParseError | None,
     make_call: Callable[..., Any],
     parts: tuple[Any, ...],
 ) -> CallFailed | CallSuspended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import multiprocessing
 import pickle
 import threading
@@ -179,7 +180,8 @@ def failed(*entries: Any, **options: Any) -> CallFailed:
 
 def suspended(functions: list[Any], deps: Any = None) -> CallSuspended:
     with pytest.raises(CallSuspended) as caught:
-        Agent(Script(call("erase", path="n.txt")), functions=functions).call("hi", deps=deps)
+        settings = Settings(temperature=0.5)
+        Agent(Script(call("erase", path="n.txt")), functions=functions, settings=settings).call("hi", deps=deps)
     return caught.value
 
 
@@ -198,7 +200,8 @@ def test_a_failure_keeps_its_type_its_reason_and_its_call(copied):
 def test_a_suspended_call_goes_on_elsewhere():
     same = sent(suspended([erase], deps={"user": "ada"}))
     assert type(same) is CallSuspended
-    assert same.call.deps == {"user": "ada"}
+    assert (same.call.deps, same.call.settings) == ({"user": "ada"}, Settings(temperature=0.5))
+    assert inspect.signature(AgentCall).parameters.keys() <= {"record", *AgentCall.__slots__}
     (effect,) = same.call.effects
     same.call.advance(effect.key, Approved())
     with Script("done") as script:
