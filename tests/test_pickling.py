@@ -179,9 +179,9 @@ def failed(*entries: Any, **options: Any) -> CallFailed:
 
 
 def suspended(functions: list[Any], deps: Any = None) -> CallSuspended:
+    agent = Agent(Script(call("erase", path="n.txt")), functions=functions, settings=Settings(temperature=0.5))
     with pytest.raises(CallSuspended) as caught:
-        settings = Settings(temperature=0.5)
-        Agent(Script(call("erase", path="n.txt")), functions=functions, settings=settings).call("hi", deps=deps)
+        agent.call("hi", deps=deps)
     return caught.value
 
 
