@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transitions import MachineError
 
 from fsm_agent.budgets import drafts, is_final, offered, ready
-from fsm_agent.deferred import pydantic_core
+from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
@@ -33,13 +33,18 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
+from fsm_agent.prompts import MissingPrompt, Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
 from fsm_agent.record import LIVE, CallRecord, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
 from fsm_agent.views import View
+
+if TYPE_CHECKING:
+    import pickle
+else:
+    pickle = deferred("pickle")
 
 _make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
 _make_step = maker(Stepped)
@@ -58,6 +63,8 @@ _KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
+# What code that is not ours raises when it cannot be pickled or loaded, beside a PickleError.
+UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
 
@@ -229,6 +236,26 @@ class AgentCall:
         """What came of the call so far, whether or not it ended well."""
         return CallResult(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.record, self._code())
+
+    def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
+        """Return a function and its arguments, all of which can be pickled, that make this call again.
+
+        Where the prompt or what else is code cannot be pickled here or loaded there, that call has its record alone.
+        """
+        try:
+            code: bytes | str = pickle.dumps(self._code())
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            code = str(error)
+        return _received, (self.record, self.prompt.path, code)
+
+    def _code(self) -> dict[str, Any]:
+        """Return what a call is made of beside its record; of one that has ended only the prompt is of use."""
+        if self.record.ending is not None:
+            return {"prompt": self.prompt}
+        return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
+
     def result(self) -> CallResult:
         """What came of the call.
 
@@ -242,8 +269,10 @@ class AgentCall:
             raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            why = f"{r.ending.reason}: {r.ending.detail} ({place})"
-            raise CallFailed(why, call=self) from (r.ending.error.exception() if r.ending.error else None)
+            cause = r.ending.error.exception() if r.ending.error else None
+            detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
+            why = f"{r.ending.reason}: {detail} ({place})"
+            raise CallFailed(why, call=self) from cause
         return self.outcome
 
     @property
@@ -348,3 +377,21 @@ def _problem(answer: Answer) -> str:
     if type(answer) is Spoken:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
+
+
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # what a call is given by name, and keeps under that name
+
+
+def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:
+    return AgentCall(record, **code)
+
+
+def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
+    """Return the call that `AgentCall.portable` wrote."""
+    problem = code
+    if isinstance(code, bytes):
+        try:
+            return AgentCall(record, **pickle.loads(code))
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            problem = f"{type(error).__name__}: {error}"
+    return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))

@@ -25,7 +25,7 @@ from fsm_agent.demo_items import Finding
 from fsm_agent.demo_screen import DemoScreen, report, table
 from fsm_agent.diagrams import lifecycle, render, write
 from fsm_agent.effects import Settings
-from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, UsageError
+from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.local import local_server
@@ -257,14 +257,18 @@ def reporting(debug: bool) -> Iterator[None]:
 
 
 def _explained(error: Exception) -> str:
-    cause = error.__cause__
-    if isinstance(cause, ProviderError):
-        return f"{error}{str(cause).removeprefix(cause.message)}"
+    if isinstance(error, ConfigError):
+        return _in_options(str(error))
     if isinstance(error, FsmAgentError):
         return str(error)
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
     return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
+
+
+def _in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line, which has no option for a key."""
+    return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
 
 
 def _taken(option: str, take: Callable[..., T], *words: Any) -> T:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
 from fsm_agent.sending import RequestHead
@@ -84,15 +85,29 @@ class Access:
     _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        check("base_url", self.base_url, isinstance(self.base_url, str | None), "'https://host/v1', say,", ConfigError)
+        if not isinstance(self.api_key, str | None):
+            raise ConfigError(f"api_key is of type {type(self.api_key).__name__}: a text would be right")
         if self.base_url is not None:
             _base_url(self.base_url, "base_url", self.provider)
         if self.api_key is not None:
             _check_key(self.api_key, "api_key")
         for name, value in self.headers.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
             if not (name and name.isascii() and name.isprintable() and " " not in name and ":" not in name):
                 raise ConfigError(f"{name!r} is no name for a header")
             if not (value.isascii() and value.isprintable()):
                 raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+
+    @property
+    def secret_argument(self) -> str | None:
+        """The name of an argument that may hold a secret."""
+        if self.api_key is not None:
+            return "api_key"
+        if any(map(_SECRETIVE.search, (*self.headers, *self.provider.headers))):
+            return "headers"
+        return "base_url" if "?" in (self.base_url or "") else None
 
     @property
     def starts_server(self) -> bool:

@@ -99,6 +99,18 @@ class HostedMCP:
     require_approval: Approval = "never"
     kind: Literal["mcp"] = field(default="mcp", repr=False)
 
+    def __copy__(self) -> HostedMCP:
+        return self
+
+    def __deepcopy__(self, _: object) -> HostedMCP:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError(
+            f"the MCP server {self.label!r} cannot be pickled: its url, authorization and headers may hold a secret;"
+            " the other process has to make its own"
+        )
+
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
             raise _wrong(self, "label", self.label, "up to 64 letters, digits, '-' and '_'")

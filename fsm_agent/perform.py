@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from fsm_agent.deferred import deferred
@@ -179,7 +179,9 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
         state = tenacity.RetryCallState(cast("Any", None), None, (), {})
         state.attempt_number = effect.attempt
         delay_s = world.backoff(state)
-    return ModelFailed(error=error.report(), delay_s=delay_s, at_s=world.clock.now())
+    report = error.report()
+    report = replace(report, model=report.model or world.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 
 def decided(verdict: Any, call: FunctionCall, world: World) -> Approved | Modified | Denied | None:

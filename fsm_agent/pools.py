@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import check, is_amount, is_whole
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ class Network:
     async_transport: httpx.AsyncBaseTransport | Transport | None = None
 
     def __post_init__(self) -> None:
-        if self.max_connections < 1:
-            raise ConfigError(f"max_connections is {self.max_connections!r}: 1 or more would be right")
+        for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):
+            check(name, value := getattr(self, name), is_amount(value), "a number of seconds from 0", ConfigError)
+        for name in ("max_reply_bytes", "max_connections"):
+            check(name, value := getattr(self, name), is_whole(value, 1), "1 or more", ConfigError)
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
         if isinstance(self.async_transport, str):

@@ -115,7 +115,12 @@ class Prompts:
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             listed = ", ".join(known[:MAX_LISTED]) + (", …" if len(known) > MAX_LISTED else "")
-            place = f"registered or in {str(self.directory)!r}"
+            places = (
+                [self.directory]
+                if self._directory
+                else dict.fromkeys([Path("prompts").absolute(), self.directory.absolute()])
+            )
+            place = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
             raise PromptError(f"no prompt {self._path(name)!r} is {place}{hint} (there are: {listed or 'none'})")
         return prompt
 

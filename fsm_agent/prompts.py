@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message
+from fsm_agent.mistakes import PROMPT_WORDS, check, unknown_argument
 from fsm_agent.parsing import Output
-from fsm_agent.templates import render, variables
+from fsm_agent.templates import check_used, render, variables
 from fsm_agent.toolsets import Functions, check_dependencies, functions_of
 from fsm_agent.values import frozen, unshare
 
@@ -76,8 +77,22 @@ class Prompt:
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Prompt", words, [item.name for item in fields(cls) if item.init], PROMPT_WORDS)
 
     def __post_init__(self) -> None:
+        check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
+        check("the path of a prompt", self.path, isinstance(self.path, str), "a text such as 'root/name'")
+        check(
+            "the parser of a prompt",
+            self.parser,
+            self.parser is None or callable(self.parser),
+            "a function of the text",
+        )
+        check("two_stage of a prompt", self.two_stage, isinstance(self.two_stage, bool), "True or False")
         functions = functions_of(self.functions)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
@@ -114,18 +129,30 @@ class Prompt:
         """The user's message that asks for the task.
 
         Raises:
-            PromptError: A variable is missing.
+            PromptError: A variable is missing, or the template has no use for one.
         """
+        check_used(self.template, values)
         return Message.of("user", render(self.template, values))
 
     def extend(self, **changes: Any) -> Prompt:
         """A prompt like this one with ``changes``."""
         return replace(self, **changes)
 
+    def lent(self, **changes: Any) -> Prompt:
+        """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
+        prompt = self.extend(**changes)
+        vars(prompt)["is_lent"] = True
+        return prompt
+
     @cached_property
     def variables(self) -> frozenset[str]:
         """The names that the template needs."""
         return variables(self.template)
+
+    @cached_property
+    def needs_deps(self) -> Function | None:
+        """The first function that cannot do without the ``deps`` of a call."""
+        return next((function for function in self.offers if function.deps_type), None)
 
     @cached_property
     def expected(self) -> Output:
@@ -185,3 +212,24 @@ class Prompt:
         if not isinstance(said, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
         return said
+
+
+class MissingPrompt:
+    """Stand in for the prompt of a call that was pickled without it: only the path is known.
+
+    Args:
+        path: Of the prompt.
+        problem: Why the prompt is missing.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle look for methods
+            raise AttributeError(name)
+        raise UsageError(
+            f"the agent call came from another process without its prompt {self.path!r} ({self.problem}):"
+            " agent.restore(snapshot(call)) makes one that can go on"
+        )

@@ -112,6 +112,17 @@ class TestMissing:
         with pytest.raises(PromptError, match=r"no prompt 'demo/tusk' .*did you mean 'task'.*more/of_it, plain, task"):
             Prompts("demo", directory=library)("tusk")
 
+    def test_the_error_says_where_it_was_looked_for(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        here, packaged = str(tmp_path / "prompts"), str(packaged_prompts())
+        with pytest.raises(PromptError) as caught:
+            Prompts("agent_root")("x")
+        assert f"no prompt 'agent_root/x' is registered or in {here!r} or {packaged!r}" in str(caught.value)
+        (tmp_path / "prompts/agent_root").mkdir(parents=True)
+        with pytest.raises(PromptError) as caught:
+            Prompts("agent_root")("x")
+        assert f"registered or in {here!r} (" in str(caught.value)
+
     def test_the_list_is_bounded(self, library):
         for number in range(30):
             write(library / f"many/p{number}.jinja", "x")
