@@ -7,6 +7,7 @@ from typing import Any
 
 from transitions import MachineError
 
+from fsm_agent.approval import Gate
 from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
@@ -72,6 +73,8 @@ class AgentCall:
         stop_when: Ends the call at a reply; pure.
         view: What of the dialog the model is shown; None: all of it.
         deps: What functions find in their `Context`; nothing here looks at it.
+        has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
+            needs no approval.
     """
 
     __slots__ = (
@@ -83,6 +86,7 @@ class AgentCall:
         "cancellation",
         "deps",
         "guard",
+        "has_approver",
         "prompt",
         "record",
         "settings",
@@ -102,6 +106,7 @@ class AgentCall:
         stop_when: StopWhen | None = None,
         view: View | None = None,
         deps: Any = None,
+        has_approver: bool = False,
     ) -> None:
         self.record = record
         self.prompt = prompt
@@ -109,6 +114,7 @@ class AgentCall:
         self.stop_when = stop_when
         self.view = view
         self.deps = deps
+        self.has_approver = has_approver
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
@@ -131,7 +137,7 @@ class AgentCall:
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
-            options: ``settings``, ``stop_when``, ``view``, ``deps``.
+            options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
@@ -166,7 +172,8 @@ class AgentCall:
         r = self.record
         about = self._subject(key, outcome)
         if type(outcome) is Replied:
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
+            gate = Gate(self.has_approver, self.deps)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
         else:
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r

@@ -18,7 +18,7 @@ from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction
 from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
 from fsm_agent.outcomes import Cancelled, Expired, Outcome, Replied, Slept
-from fsm_agent.perform import World, begin, decided, model_failed
+from fsm_agent.perform import World, begin, consulted, decided, judged, model_failed
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
@@ -296,16 +296,14 @@ def _asks(call: AgentCall) -> Iterator[AskApproval]:
 
 def _ask_approval(call: AgentCall, world: World) -> Events:
     for ask in _asks(call) if world.approve else ():
-        assert world.approve is not None
-        if verdict := decided(world.approve(ask.call), ask.call, world):
+        if verdict := judged(call, ask, world):
             yield from advance(call, ask.key, verdict)
 
 
 async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
     events: list[Event] = []
     for ask in _asks(call) if world.approve else ():
-        assert world.approve is not None
-        said = world.approve(ask.call)
+        said = consulted(call, ask, world)
         try:
             async with asyncio.timeout(time_left(call, world)):
                 said = await said if inspect.isawaitable(said) else said

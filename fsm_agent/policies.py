@@ -50,7 +50,9 @@ class Policy(Memo):
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
-    needs_approval: bool | Callable[[FunctionCall], bool] = False  # always, or when a pure predicate says so
+    # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
+    # `Context`, that returns True or False.
+    needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: told to the model, and to who picks it from a `Toolset`
@@ -130,7 +132,11 @@ _RETRIES = (
 _POLICY = (
     ("acall", lambda value: value is None or callable(value), "None or a callable"),
     ("blocking", _is_bool, "True or False"),
-    ("needs_approval", lambda value: _is_bool(value) or _is_plain(value), "a bool or a plain predicate of the call"),
+    (
+        "needs_approval",
+        lambda value: value is None or _is_bool(value) or _is_plain(value),
+        "None, a bool or a plain predicate of the call",
+    ),
     ("repeatable", _is_bool, "True or False"),
     (
         "version",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
+from fsm_agent.approval import Gate, closed_again
 from fsm_agent.call import AgentCall
 from fsm_agent.deferred import pydantic, typing_extensions
 from fsm_agent.dialogs import json_text
@@ -52,4 +53,6 @@ def restore(document: str | bytes, prompt: Prompt, **options: Any) -> AgentCall:
     record = data["record"]
     if missing := sorted({f.name for f in record.pending} - prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
-    return AgentCall(record, prompt, **options)
+    call = AgentCall(record, prompt, **options)
+    call.record = closed_again(record, prompt, Gate(call.has_approver, call.deps))
+    return call

@@ -17,7 +17,7 @@ FLOORS = [
     "deferred kinds values errors key_patterns vector messages replies events contexts policies json_schemas signatures"
     " functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets reading stopping table machine transcripts results call",
+    "limits masking windows record views budgets approval reading stopping table machine transcripts results call",
     # 2: codecs, pure
     "snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
     " providers.failures providers.adaptations providers.hosting providers.schemas providers.attachments"

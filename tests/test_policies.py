@@ -23,7 +23,7 @@ def layer(call: Any, proceed: Any) -> Any:
 WRONG = {
     "acall": [5, "f"],
     "blocking": [None, 1, "no"],
-    "needs_approval": [None, 1, "always", later],
+    "needs_approval": [1, "always", later, lambda: True, lambda a, b, c: True, lambda call, *, why: True, bool],
     "repeatable": [None, 1],
     "version": [None, 2, "2@3", "1 0", "x" * 41, "2\n"],
     "deprecated": [None, True],
@@ -39,7 +39,7 @@ WRONG = {
 RIGHT = {
     "acall": [None],
     "blocking": [True, False],
-    "needs_approval": [True, False, lambda call: True],
+    "needs_approval": [None, True, False, lambda call: True, lambda call, context: True],
     "repeatable": [True],
     "version": ["", "2", "1.4.0-rc1+b_2", "x" * 40],
     "deprecated": ["", "use search"],
