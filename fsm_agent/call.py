@@ -311,12 +311,7 @@ class AgentCall:
             if wanted.key == key:
                 if type(outcome) not in _ANSWERS[type(wanted)]:
                     break
-                if type(wanted) is not RunFunction:
-                    return wanted.call if type(wanted) is AskApproval else None
-                if type(outcome) is Returned and not isinstance(outcome.text, str):
-                    what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
-                    raise OutcomeError(f"{what}: a string would be right")
-                return wanted.call
+                return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
         if key == "" and type(outcome) in _UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))

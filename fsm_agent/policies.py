@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import field, fields
 from typing import Any, Literal, TypeAlias
 
 from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.field_checks import is_finite, is_whole
 from fsm_agent.messages import FunctionCall
 from fsm_agent.values import Memo, frozen
 
@@ -107,11 +107,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value) and value >= 1
 
 
 def _is_duration(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return is_finite(value) and value >= 0
 
 
 def _are_names(value: Any) -> bool:

@@ -30,7 +30,7 @@ WRONG = {
     "max_calls": [0, -1, 1.5, True, "3"],
     "max_failures": [0, -1, 1.5, True, "3"],
     "depends_on": ["login", None, ("",), (5,), {"login"}],
-    "timeout_s": [0, -1, math.inf, math.nan, True, "10"],
+    "timeout_s": [0, -1, math.inf, math.nan, True, "10", 10**400],
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
     "middleware": [layer, None, (5,), ("f",)],
