@@ -11,7 +11,18 @@ from fsm_agent.approval import Gate
 from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
+from fsm_agent.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Effect,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    explained,
+)
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
@@ -240,8 +251,7 @@ class AgentCall:
         """
         r = self.record
         if r.ending is None:
-            keys = ", ".join(repr(effect.key) for effect in self.effects)
-            raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
+            raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             why = f"{r.ending.reason}: {r.ending.detail} ({place})"
