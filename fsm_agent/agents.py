@@ -203,14 +203,17 @@ class Agent:
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         deps: Any = None,
+        signing_key: str | bytes | None = None,
     ) -> AgentCall:
-        """A call of this agent from its `snapshot`, with the prompt and arguments that it was made with.
+        """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
+
+        Trust a document without a key as far as code: see `fsm_agent.restore`.
 
         Raises:
-            SnapshotError: The document is damaged, or of another prompt.
+            SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
-        return restore(document, governed, **self._kept(args, deps))
+        return restore(document, governed, signing_key=signing_key, **self._kept(args, deps))
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.

@@ -26,11 +26,19 @@ def _document() -> pydantic.TypeAdapter[Any]:
 
 
 def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
-    """The document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD."""
+    """Return the document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD.
+
+    Raises:
+        SnapshotError: It holds a value that is not of the declared type, and could not be read again.
+    """
     try:
-        return adapter.dump_json(document).decode()
+        return adapter.dump_json(document, warnings="error").decode()
     except pydantic_core.PydanticSerializationError:
-        text = json.dumps(adapter.dump_python(document, mode="json"), ensure_ascii=False, separators=(",", ":"))
+        try:
+            data = adapter.dump_python(document, mode="json", warnings="error")
+        except pydantic_core.PydanticSerializationError as error:
+            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -18,10 +18,10 @@ FLOORS = [
     " json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools"
     " effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets approval reading stopping table machine transcripts results"
+    "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
     " call",
     # 2: codecs, pure
-    "snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
+    "signing snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
     " providers.failures providers.adaptations providers.hosting providers.schemas providers.attachments"
     " providers.openai_parts providers.citations providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
