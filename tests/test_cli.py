@@ -717,7 +717,8 @@ def test_the_example_of_two_processes_runs(here, verdict, said):
         done = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         return done.stdout.splitlines()
 
-    (said,) = example("ask")
-    assert said.startswith("suspended: the agent call waits in ToolInterrupt for 'ask:1.0' (approval of refund(")
+    (suspended,) = example("ask")
+    says = "suspended: the agent call waits in ToolInterrupt for 'ask:1.0' (approval of refund("
+    assert suspended.startswith(says)
     assert said in example(verdict)
     assert said in example(verdict)  # of a call that has ended
