@@ -191,9 +191,8 @@ class Agent:
         """What a call has of the agent, and no record keeps."""
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
-        has_approver = self.approve is not None
-        kept = {"settings": settings, "stop_when": self.stop_when, "view": view, "deps": deps}
-        return {**kept, "has_approver": has_approver}
+        asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
+        return {"settings": settings, "view": view, "deps": deps, **asks}
 
     def restore(
         self,

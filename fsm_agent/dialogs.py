@@ -116,7 +116,11 @@ class Dialog(Sequence[Message]):
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def to_json(self) -> str:
-        """The dialog as JSON; of `top_prompt` its path."""
+        """Return the dialog as JSON; of `top_prompt` its path.
+
+        Raises:
+            SnapshotError: A message holds a value that could not be read again.
+        """
         path = self.top_prompt.path if self.top_prompt else None
         return json_text(_document(), {"messages": self.messages, "top_prompt": path})
 

@@ -127,7 +127,7 @@ def explained(effects: Sequence[Effect]) -> str:
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:
         named.append(f"{len(effects) - _MOST_NAMED} more")
-    return f"{', '.join(named)}: {_next_step(effects[0])}"
+    return f"{', '.join(named)}: {_next_step(effects[0])}" if effects else "nothing"
 
 
 def _about(effect: Effect) -> str:

@@ -172,10 +172,11 @@ def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
     usage = r.usage + reply.usage
     verdict = stop_when(StopContext(r.turn + 1, reply, usage, len(r.function_calls), r.newest_round))
-    is_typed = not isinstance(verdict, Stop) or (
-        isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
-    )
-    if not (verdict is None or isinstance(verdict, bool | str | Stop)) or not is_typed:
+    if isinstance(verdict, Stop):
+        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
+    else:
+        is_right = verdict is None or isinstance(verdict, bool | str)
+    if not is_right:
         raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
     if not verdict:
         return None

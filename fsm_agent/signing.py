@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.field_checks import shown
 
 if TYPE_CHECKING:
     import hmac
@@ -31,9 +32,11 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
 
     Raises:
         SnapshotError: The document is not signed with this key, or is signed and there is no key.
-        UsageError: The key is too short.
+        UsageError: The key is too short, or the document is neither text nor bytes.
     """
-    body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else bytes(document)).strip()
+    if not isinstance(document, str | bytes):
+        raise UsageError(f"the document is {shown(document)}: what snapshot() returned would be right, a text or bytes")
+    body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
         if body.startswith(_HEAD):
             raise SnapshotError("the snapshot is signed: it is read with the signing_key that it was written with")

@@ -266,9 +266,8 @@ def test_an_agent_with_an_approver_takes_no_call_that_would_run_functions_behind
     with pytest.raises(UsageError, match="approve is given, and the agent call '' was made without an approver"):
         drive(restore(document, prompt))
     drive(agent.restore(document))
-    ended = restore(snapshot(agent.seed("Work.")), prompt)
-    drive_to_the_end = Agent(Script("done"), functions=prompt.offers)
-    drive_to_the_end.run(ended)
+    ended = restore(document, prompt)
+    Agent(Script("done")).run(ended)
     drive(ended)  # nothing is left to be run
 
 

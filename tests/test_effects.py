@@ -129,6 +129,7 @@ def test_what_is_waited_for_is_named_with_the_next_step():
     outside = RunFunction("run:1.0", FunctionCall(name="look", arguments_json="{}"), Function(name="look"))
     says = "'run:1.0' (the result of look({})): the function has no callable; advance the call with Returned(text=…)"
     assert explained([outside]).startswith(says)
+    assert explained([]) == "nothing"
     assert explained([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
 
 

@@ -85,6 +85,13 @@ def test_a_key_that_is_none_is_refused_and_not_shown(key, says):
         assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("document", [None, 10**12, {}, [SIGNED]])
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_document_that_is_no_text_is_refused(document, key):
+    with pytest.raises(UsageError, match=r"the document is .*: what snapshot\(\) returned would be right"):
+        restore(document, PROMPT, signing_key=key)
+
+
 def test_the_key_is_nowhere():
     agent = Agent(Script("hi"))
     document = snapshot(agent.seed("Hello."), signing_key=KEY)
