@@ -7,7 +7,6 @@ a path that leads to the state, the functions that were asked for are those of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from fsm_agent.approval import approved_keys
 from fsm_agent.field_checks import shown
@@ -92,7 +91,7 @@ def _of_round(r: CallRecord) -> Iterator[str]:
     ids, known = [f.id for f in r.round], [f"{place}.{i}" for i in range(len(asked))]
     if ids != known:
         yield f"the round has the function calls {shown(ids)}, and the last message asks for {shown(known)}"
-    for f, of_message in zip(r.round, islice(asked, len(r.round)), strict=False):
+    for f, of_message in zip(r.round, asked, strict=False):
         has_verdict = f"ask:{f.id}" in approved
         if f.name != of_message.name:
             yield f"function call {f.id!r} is of {shown(f.name)}, and the model asked for {shown(of_message.name)}"

@@ -132,11 +132,9 @@ def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:
     approve: Callable[..., Any] | None = world.approve
     if approve is None:
         return None
-    return (
-        approve(ask.call, context_of(ask.call, call.record, call.deps))
-        if world.asks_with_context
-        else approve(ask.call)
-    )
+    if world.asks_with_context:
+        return approve(ask.call, context_of(ask.call, call.record, call.deps))
+    return approve(ask.call)
 
 
 def judged(call: AgentCall, ask: AskApproval, world: World) -> Approved | Modified | Denied | None:
