@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from fsm_agent.agent_arguments import agent_words, check_agent, check_call, check_deps, check_values
 from fsm_agent.call import AgentCall
-from fsm_agent.contexts import Context
+from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.dialogs import Dialog, task_message
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
@@ -62,7 +62,10 @@ class Agent:
         limits: The budgets of each call.
         settings: How the model shall answer.
         stop_when: Ends a call at a reply; see `fsm_agent.stopping`.
-        approve: Says whether a function that needs approval may be called; without one, the call is suspended.
+        approve: Asked about every function call before any of its round is run, except for functions with
+            ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
+            ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
+            call.  Without one, only functions that require approval suspend it.
         masking: When old results are no longer shown to the model; None: never.
         processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
         results: What is done to the results of functions before the model is told.
@@ -108,6 +111,8 @@ class Agent:
         for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
             object.__setattr__(self, name, value)
         check_hooks(self.hooks)
+        if self.approve is not None:
+            accepts_context(self.approve, "approve")
         unshare(self)
 
     def __repr__(self) -> str:
@@ -206,7 +211,8 @@ class Agent:
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
-        return {"settings": settings, "stop_when": self.stop_when, "view": view, "deps": deps}
+        asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
+        return {"settings": settings, "view": view, "deps": deps, **asks}
 
     def restore(
         self,
@@ -216,14 +222,17 @@ class Agent:
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         deps: Any = None,
+        signing_key: str | bytes | None = None,
     ) -> AgentCall:
-        """A call of this agent from its `snapshot`, with the prompt and arguments that it was made with.
+        """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
+
+        Trust a document without a key as far as code: see `fsm_agent.restore`.
 
         Raises:
-            SnapshotError: The document is damaged, or of another prompt.
+            SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
-        return restore(document, governed, **self._kept(governed, args, deps))
+        return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -239,14 +248,18 @@ class Agent:
         return await self.arun(self.seed(task, **options))
 
     def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
-        """Drive a call from wherever it stands; with a sink, every event is given to it."""
+        """Drive a call from wherever it stands; with a sink, every event is given to it.
+
+        Raises:
+            UsageError: The agent has an approver, and the call was made without one; or something drives it already.
+        """
         check_call(call, "run", "call")
-        return run(call, self._world, self._told(sink)).result()
+        return run(self._taken(call), self._world, self._told(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
-        return (await arun(call, self._world, self._told(sink))).result()
+        return (await arun(self._taken(call), self._world, self._told(sink))).result()
 
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
         """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
@@ -254,7 +267,7 @@ class Agent:
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = task if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         with closing(drive(call, self._world)) as events:
             for event in events:
                 if self.hooks:
@@ -265,7 +278,7 @@ class Agent:
 
     async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        call = task if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
                 if self.hooks:
@@ -295,6 +308,13 @@ class Agent:
 
     async def _aask(self, context: Context, task: str) -> Any:
         return (await self.acall(task, deps=context.deps)).output
+
+    def _taken(self, call: AgentCall) -> AgentCall:
+        """Return ``call``, unless functions would be run of which this agent's approver never hears."""
+        if self.approve is not None and not call.has_approver and call.effects:
+            what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
+            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+        return call
 
     def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
         if not self.hooks:

@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from transitions import MachineError
 
+from fsm_agent.approval import Gate
 from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
+from fsm_agent.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Effect,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    explained,
+)
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
@@ -80,6 +92,8 @@ class AgentCall:
         stop_when: Ends the call at a reply; pure.
         view: What of the dialog the model is shown; None: all of it.
         deps: What functions find in their `Context`; nothing here looks at it.
+        has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
+            needs no approval.
     """
 
     __slots__ = (
@@ -92,6 +106,7 @@ class AgentCall:
         "deps",
         "driver",
         "guard",
+        "has_approver",
         "is_narrowed",
         "prompt",
         "record",
@@ -111,6 +126,7 @@ class AgentCall:
         stop_when: StopWhen | None = None,
         view: View | None = None,
         deps: Any = None,
+        has_approver: bool = False,
     ) -> None:
         self.record = record
         self.prompt = prompt
@@ -118,6 +134,7 @@ class AgentCall:
         self.stop_when = stop_when
         self.view = view
         self.deps = deps
+        self.has_approver = has_approver
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
@@ -141,7 +158,7 @@ class AgentCall:
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
-            options: ``settings``, ``stop_when``, ``view``, ``deps``.
+            options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
@@ -177,7 +194,8 @@ class AgentCall:
         r = self.record
         about = self._subject(key, outcome)
         if type(outcome) is Replied:
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
+            gate = Gate(self.has_approver, self.deps)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
         else:
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
@@ -265,8 +283,7 @@ class AgentCall:
         """
         r = self.record
         if r.ending is None:
-            keys = ", ".join(repr(effect.key) for effect in self.effects)
-            raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
+            raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             cause = r.ending.error.exception() if r.ending.error else None
@@ -338,12 +355,7 @@ class AgentCall:
             if wanted.key == key:
                 if type(outcome) not in _ANSWERS[type(wanted)]:
                     break
-                if type(wanted) is not RunFunction:
-                    return wanted.call if type(wanted) is AskApproval else None
-                if type(outcome) is Returned and not isinstance(outcome.text, str):
-                    what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
-                    raise OutcomeError(f"{what}: a string would be right")
-                return wanted.call
+                return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
         if key == "" and type(outcome) in _UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))

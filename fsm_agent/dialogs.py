@@ -27,11 +27,19 @@ def _document() -> pydantic.TypeAdapter[Any]:
 
 
 def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
-    """The document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD."""
+    """Return the document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD.
+
+    Raises:
+        SnapshotError: It holds a value that is not of the declared type, and could not be read again.
+    """
     try:
-        return adapter.dump_json(document).decode()
+        return adapter.dump_json(document, warnings="error").decode()
     except pydantic_core.PydanticSerializationError:
-        text = json.dumps(adapter.dump_python(document, mode="json"), ensure_ascii=False, separators=(",", ":"))
+        try:
+            data = adapter.dump_python(document, mode="json", warnings="error")
+        except pydantic_core.PydanticSerializationError as error:
+            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -130,7 +138,11 @@ class Dialog(Sequence[Message]):
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def to_json(self) -> str:
-        """The dialog as JSON; of `top_prompt` its path."""
+        """Return the dialog as JSON; of `top_prompt` its path.
+
+        Raises:
+            SnapshotError: A message holds a value that could not be read again.
+        """
         path = self.top_prompt.path if self.top_prompt else None
         return json_text(_document(), {"messages": self.messages, "top_prompt": path})
 

@@ -26,7 +26,7 @@ from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.events import Done, Event, Suspended
 from fsm_agent.outcomes import ModelFailed, Outcome, Replied, Slept
-from fsm_agent.perform import World, ask_model, ask_model_async, decided, stream_model, stream_model_async
+from fsm_agent.perform import World, ask_model, ask_model_async, consulted, decided, stream_model, stream_model_async
 from fsm_agent.progress import AsyncEvents, Events, time_left
 from fsm_agent.reconciler import MAX_BACKLOG, Activity, Reconciler
 from fsm_agent.results import CallResult
@@ -200,8 +200,7 @@ class Threads(Reconciler):
                 world.clock.sleep(_nap_s(effect, call, world))
                 return Slept(at_s=world.clock.now())
             case AskApproval():
-                assert world.approve is not None
-                verdict = world.approve(effect.call)
+                verdict = consulted(call, effect, world)
                 if inspect.isawaitable(verdict):
                     verdict = child.run_coroutine(_awaiting(verdict))
                 return decided(verdict, effect.call, world)
@@ -368,12 +367,11 @@ class Tasks(Reconciler):
         return Slept(at_s=self.world.clock.now())
 
     async def _ask_approval(self, effect: AskApproval) -> Outcome | None:
-        approve = self.world.approve
-        assert approve is not None
-        if inspect.iscoroutinefunction(approve):
-            verdict: Any = await approve(effect.call)
+        consult = partial(consulted, self.call, effect, self.world)
+        if inspect.iscoroutinefunction(self.world.approve):
+            verdict = await consult()
         else:
-            child = Child[Any](lambda _: approve(effect.call))
+            child = Child[Any](lambda _: consult())
             try:
                 verdict = await asyncio.wrap_future(child.start().future)
             finally:

@@ -12,14 +12,17 @@ from dataclasses import field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm_agent.errors import UsageError
+from fsm_agent.field_checks import is_amount, is_whole
 from fsm_agent.functions import Function
 from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.mistakes import SETTINGS_WORDS, Rights, is_amount, is_whole, remedy, unknown_argument, wrong
+from fsm_agent.mistakes import SETTINGS_WORDS, Rights, remedy, unknown_argument, wrong
 from fsm_agent.parsing import Output
 from fsm_agent.values import frozen
 
 TEXT = Output(str)
+_MOST_NAMED = 3  # effects in the message of an error
+_MOST_SHOWN = 200  # characters of a function call there
 
 
 @frozen(kw_only=True)
@@ -146,3 +149,30 @@ class RunFunction:
 
 
 Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction
+
+
+def explained(effects: Sequence[Effect]) -> str:
+    """Return what is waited for and how to go on, in words of bounded length for whoever reads an error."""
+    named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
+    if len(effects) > _MOST_NAMED:
+        named.append(f"{len(effects) - _MOST_NAMED} more")
+    return f"{', '.join(named)}: {_next_step(effects[0])}" if effects else "nothing"
+
+
+def _about(effect: Effect) -> str:
+    if not isinstance(effect, AskApproval | RunFunction):
+        return ""
+    text = f"{effect.call.name}({effect.call.arguments_json})"
+    text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+    return f" ({'approval' if isinstance(effect, AskApproval) else 'the result'} of {text})"
+
+
+def _next_step(effect: Effect) -> str:
+    later = "or keep its snapshot() and restore() it later"
+    match effect:
+        case AskApproval():
+            verdicts = "Approved(), Denied(reason) or Modified(arguments_json)"
+            return f"advance the call with {verdicts}, give the agent an approver with approve=…, {later}"
+        case RunFunction() if effect.function.call is None:
+            return f"the function has no callable; advance the call with Returned(text=…), link() one to it, {later}"
+    return "agent.run(call) goes on with it"

@@ -12,7 +12,7 @@ from importlib import import_module
 from reprlib import Repr
 from typing import Any, cast, overload
 
-from fsm_agent.contexts import Context
+from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import pydantic, pydantic_core
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.json_schemas import schema_validator
@@ -51,6 +51,7 @@ class Function(Policy):
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
     is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
     takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
+    asks_with_context: bool = field(init=False, repr=False)  # its `needs_approval` is a predicate that takes one
     _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +72,9 @@ class Function(Policy):
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
+        needs = self.needs_approval
+        asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
+        object.__setattr__(self, "asks_with_context", asks_with)
         object.__setattr__(self, "is_plain", not governed)
         object.__setattr__(self, "is_awaited", awaited)
         object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)

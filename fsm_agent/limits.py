@@ -6,6 +6,8 @@ from dataclasses import fields
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from fsm_agent.errors import UsageError
+from fsm_agent.field_checks import is_finite, is_whole
+from fsm_agent.mistakes import shown
 from fsm_agent.values import frozen
 
 
@@ -36,14 +38,16 @@ class Limits:
         for item in fields(self):
             if item.name in _CHOICES:
                 continue
-            value = getattr(self, item.name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-                raise UsageError(f"limits.{item.name} is {value!r}: a number from 0 on would be right, or None")
+            value, (is_right, right) = getattr(self, item.name), _NUMBERS[str(item.type)]
+            if value is not None and not (is_right(value) and value >= 0):
+                what = f"limits.{item.name} is {shown(value)}"
+                raise UsageError(f"{what}: a {right} from 0 on would be right, or None: unlimited")
         for name, least in (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
 
 
+_NUMBERS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
 _CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Limits).items() if get_origin(hint) is Literal}
 
 

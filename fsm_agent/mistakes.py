@@ -5,7 +5,6 @@ Whoever comes from another library types its words: `AGENT_WORDS` and the tables
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -85,7 +84,10 @@ def shown(value: object) -> str:
         plain = {key: repr(item) if isinstance(item, int | float | None) else "…" for key, item in value.items()}
         text = f"{{{', '.join([f'{key!r}: {item}' for key, item in plain.items()])}}}"
     else:
-        text = repr(value)
+        try:
+            text = repr(value)
+        except ValueError:  # a number of more digits than Python writes out
+            return f"a huge {type(value).__name__}"
     text = KEY_LIKE.sub("***", text)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
@@ -106,16 +108,6 @@ def check_fields(given: object, owner: str, rights: Rights) -> None:
     for name, is_right, right in rights:
         value = getattr(given, name)
         check(f"{name} of {owner}", value, is_right(value), right)
-
-
-def is_amount(value: object) -> bool:
-    """Return whether it is a finite number from 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def is_whole(value: object, least: float = -math.inf) -> bool:
-    """Return whether it is a whole number from ``least``."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def unknown_argument(owner: str, words: Iterable[str], known: Iterable[str], ours: Mapping[str, str]) -> TypeError:

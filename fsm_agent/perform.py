@@ -10,8 +10,11 @@ from contextlib import aclosing, closing
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from fsm_agent.approval import context_of
+from fsm_agent.call import AgentCall
+from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import deferred
-from fsm_agent.effects import CallModel
+from fsm_agent.effects import AskApproval, CallModel
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.events import Delta
 from fsm_agent.messages import FunctionCall
@@ -33,7 +36,10 @@ else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
-Approve: TypeAlias = Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
+Approve: TypeAlias = (
+    Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
+    | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
+)
 
 
 class Clock(Protocol):
@@ -79,8 +85,10 @@ class World:
     Args:
         client: Asks the model.
         clock: Tells the time and waits.
-        approve: Says whether a function that needs approval may be called; without one, or when it returns
-            None, the call is suspended.  May be a coroutine function under the asyncio driver.
+        approve: The approver: called with each function call that waits for approval, and with its `Context` when
+            it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
+            It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
+            makes them; of others, only about the functions that require approval.
         backoff: How long to wait before a recall, when the provider does not say: a `tenacity` wait.
         threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
             driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
@@ -97,6 +105,11 @@ class World:
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
+    asks_with_context: bool = field(init=False, repr=False)  # the approver takes one
+
+    def __post_init__(self) -> None:
+        asks_with = self.approve is not None and accepts_context(self.approve, "approve")
+        object.__setattr__(self, "asks_with_context", asks_with)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
@@ -184,8 +197,22 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
     return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 
+def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:
+    """Return what the approver says of a function call, or an awaitable of that; None when there is no approver."""
+    approve: Callable[..., Any] | None = world.approve
+    if approve is None:
+        return None
+    if world.asks_with_context:
+        return approve(ask.call, context_of(ask.call, call.record, call.deps))
+    return approve(ask.call)
+
+
 def decided(verdict: Any, call: FunctionCall, world: World) -> Approved | Modified | Denied | None:
-    """What an approver's verdict means; None: the call is suspended."""
+    """Return what an approver's verdict means; None: the call is suspended.
+
+    Raises:
+        UsageError: It means nothing.
+    """
     if verdict is None or isinstance(verdict, Approved | Modified | Denied):
         return verdict
     if isinstance(verdict, bool):

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.field_checks import is_amount, is_whole
 from fsm_agent.messages import FunctionCall
-from fsm_agent.mistakes import check_fields, is_amount, is_whole
+from fsm_agent.mistakes import check_fields
 from fsm_agent.values import Memo, frozen
 
 # What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
@@ -50,7 +51,9 @@ class Policy(Memo):
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
-    needs_approval: bool | Callable[[FunctionCall], bool] = False  # always, or when a pure predicate says so
+    # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
+    # `Context`, that returns True or False.
+    needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: told to the model, and to who picks it from a `Toolset`
@@ -119,7 +122,11 @@ _RETRIES = (
 _POLICY = (
     ("acall", lambda value: value is None or callable(value), "None or a callable"),
     ("blocking", _is_bool, "True or False"),
-    ("needs_approval", lambda value: _is_bool(value) or _is_plain(value), "a bool or a plain predicate of the call"),
+    (
+        "needs_approval",
+        lambda value: value is None or _is_bool(value) or _is_plain(value),
+        "None, a bool or a plain predicate of the call",
+    ),
     ("repeatable", _is_bool, "True or False"),
     (
         "version",

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import check, is_amount, is_whole
+from fsm_agent.field_checks import is_amount, is_whole
+from fsm_agent.mistakes import check
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:

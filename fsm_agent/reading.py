@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from fsm_agent.approval import UNATTENDED, Gate
 from fsm_agent.budgets import USED_UP, drafts, unblocked, used_up
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
@@ -123,7 +124,12 @@ def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
 
 
 def read_reply(
-    r: CallRecord, reply: Reply, prompt: Prompt, stop_when: StopWhen | None, seen: Container[str]
+    r: CallRecord,
+    reply: Reply,
+    prompt: Prompt,
+    stop_when: StopWhen | None,
+    seen: Container[str],
+    gate: Gate = UNATTENDED,
 ) -> tuple[str, Answer]:
     """The trigger that a model's reply is, and its answer for the table.
 
@@ -133,12 +139,13 @@ def read_reply(
         prompt: The task's.
         stop_when: Says whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
+        gate: Decides which calls wait for approval.
     """
     if stop_when is not None and (stop := _verdict(stop_when, r, reply)) is not None:
-        return "stopped", Stopped(_asked(r, reply, prompt, seen), *stop)
+        return "stopped", Stopped(_asked(r, reply, prompt, seen, gate), *stop)
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
-            return "functions_asked", _asked(r, reply, prompt, seen)
+            return "functions_asked", _asked(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
     if reply.finish == "pause":
@@ -165,20 +172,24 @@ def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
     usage = r.usage + reply.usage
     verdict = stop_when(StopContext(r.turn + 1, reply, usage, len(r.function_calls), r.newest_round))
-    if not (verdict is None or isinstance(verdict, bool | str | Stop)):
+    if isinstance(verdict, Stop):
+        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
+    else:
+        is_right = verdict is None or isinstance(verdict, bool | str)
+    if not is_right:
         raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
     if not verdict:
         return None
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
-def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) -> Asked:
+def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
     """The reply's calls with our ids; those that cannot or need not be run already answered."""
     said = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     place = len(r.dialog)
-    screen = _Screen(r, prompt, seen, reply.finish == "length")
+    screen = _Screen(r, prompt, seen, gate, reply.finish == "length")
     for part in said.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{place}.{len(calls)}")
@@ -190,10 +201,10 @@ def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) ->
 class _Screen:
     """Looks at the calls of one reply, in order."""
 
-    __slots__ = ("asked", "is_cut", "prompt", "r", "runs", "seen")
+    __slots__ = ("asked", "gate", "is_cut", "prompt", "r", "runs", "seen")
 
-    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], is_cut: bool) -> None:
-        self.r, self.prompt, self.seen, self.is_cut = r, prompt, seen, is_cut
+    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, is_cut: bool) -> None:
+        self.r, self.prompt, self.seen, self.gate, self.is_cut = r, prompt, seen, gate, is_cut
         self.asked: set[str] = set()  # fingerprints of what will be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
@@ -218,10 +229,9 @@ class _Screen:
             call = changed(call, id=id)
             return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
         self.asked.add(mark)
-        needs: Any = function.needs_approval
-        if needs is not False and needs is not True:
-            needs = bool(needs(call))
-        call = _to_be_run(call, id, mark, needs, function.version)
+        call = _to_be_run(call, id, mark, False, function.version)
+        if self.gate.is_closed(function, call, self.r):
+            call = changed(call, needs_approval=True)
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:

@@ -48,10 +48,23 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
 
 
 def shown_call(call: FunctionCall) -> str:
-    """A function call as Python would write it; as the model did, when its arguments are no JSON object."""
-    if call.arguments:
-        return one_line(f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})")
-    return one_line(f"{call.name}({'' if call.arguments_json.strip() in ('', '{}') else call.arguments_json})")
+    """A function call as one plain line of bounded length."""
+    return one_line(_written(call))
+
+
+def whole_call(call: FunctionCall) -> str:
+    """Return a function call as plain text, with every character of its arguments."""
+    return plain(_written(call))
+
+
+def _written(call: FunctionCall) -> str:
+    """Return a function call as Python writes it; as the model did, when its arguments are no JSON object."""
+    try:
+        given = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
+    except ValueError:  # a number of more digits than Python writes out
+        given = []
+    is_empty = call.arguments_json.strip() in ("", "{}")
+    return f"{call.name}({', '.join(given) or ('' if is_empty else call.arguments_json)})"
 
 
 def shown_function(event: FunctionStarted | FunctionEnded) -> str:

@@ -14,12 +14,14 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "deferred kinds values errors key_patterns mistakes vector messages replies events contexts policies json_schemas"
-    " signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
+    "deferred kinds values errors key_patterns field_checks mistakes vector messages replies events contexts policies"
+    " json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools"
+    " effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets reading stopping table machine transcripts results call",
+    "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
+    " call",
     # 2: codecs, pure
-    "snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
+    "signing snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
     " providers.failures providers.adaptations providers.hosting providers.schemas providers.attachments"
     " providers.openai_parts providers.citations providers.chunks providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"

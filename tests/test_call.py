@@ -635,7 +635,7 @@ def test_a_stop_when_that_says_something_else_is_a_mistake():
 
 def test_a_result_from_outside_has_to_be_text():
     call = say(begun(), function_call("tick"))
-    with pytest.raises(OutcomeError, match=r"Returned.text for 'run:2.0' is \{'a': 1\}: a string would be right"):
+    with pytest.raises(OutcomeError, match=r"Returned.text is \{'a': 1\}: a string would be right"):
         call.advance("run:2.0", Returned(text={"a": 1}))
 
 

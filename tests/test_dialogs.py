@@ -281,3 +281,8 @@ class TestJson:
         for length in range(len(document)):
             with pytest.raises(SnapshotError):
                 Dialog.from_json(document[:length])
+
+
+def test_a_dialog_that_could_not_be_read_again_is_not_written():
+    with pytest.raises(SnapshotError, match=r"(?s)nothing is written that could not .*'text'"):
+        Dialog([Message(role="user", parts=(Text(5),))]).to_json()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
+from walking import PROMPT, seeded
 
 from fsm_agent.errors import UsageError
 from fsm_agent.limits import Limits, is_within
+from fsm_agent.snapshots import restore, snapshot
 
 
 @pytest.mark.spec("1.1", "1.8", "1.21")
@@ -22,6 +27,31 @@ def test_the_defaults():
 def test_nonsense_is_named(name, value):
     with pytest.raises(UsageError, match=f"limits.{name} is {value!r}"):
         Limits(**{name: value})
+
+
+WHOLE = ("rounds", "parse_retries", "recalls", "depth", "identical_rounds", "failures_per_function", "parallel")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("value", [2.5, 3.0, math.nan, 2**63])
+def test_what_is_counted_is_whole(name, value):
+    says = f"limits.{name} is {value!r}: a whole number from 0 on would be right, or None: unlimited"
+    with pytest.raises(UsageError, match=re.escape(says)):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["deadline_s", "wait_s"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.1, 10**400])
+def test_a_time_is_finite(name, value):
+    with pytest.raises(UsageError, match=rf"limits\.{name} is .*: a number from 0 on would be right, or None"):
+        Limits(**{name: value})
+    assert getattr(Limits(**{name: 1}), name) == 1
+
+
+def test_every_limit_that_can_be_set_survives_json():
+    limits = Limits(**dict.fromkeys(WHOLE, 2**62), deadline_s=1e308, wait_s=0.1)
+    call = seeded(limits)
+    assert restore(snapshot(call), PROMPT).record.limits == limits
 
 
 @pytest.mark.spec("1.8")
