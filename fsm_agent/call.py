@@ -11,7 +11,7 @@ from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
-from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
@@ -33,8 +33,8 @@ from fsm_agent.outcomes import (
     Slept,
 )
 from fsm_agent.prompts import Prompt
-from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import LIVE, CallRecord, Reason, State
+from fsm_agent.reading import Answer, Spoken, StopWhen, parse_answer, read, read_reply
+from fsm_agent.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
@@ -72,6 +72,11 @@ class AgentCall:
         stop_when: Ends the call at a reply; pure.
         view: What of the dialog the model is shown; None: all of it.
         deps: What functions find in their `Context`; nothing here looks at it.
+
+    Attributes:
+        problem: What the prompt's parser raised at the latest reply; None when it took the answer, or was not asked.
+            The record keeps its type and text alone.  A traceback holds the frames of the call, and through them the
+            call itself, so whoever drives a call logs it and drops it.
     """
 
     __slots__ = (
@@ -83,6 +88,7 @@ class AgentCall:
         "cancellation",
         "deps",
         "guard",
+        "problem",
         "prompt",
         "record",
         "settings",
@@ -113,6 +119,7 @@ class AgentCall:
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
+        self.problem: Exception | None = None
         self.cancellation: Cancelled | None = None  # that the driver has not seen yet
         self.wake: Callable[[Cancelled], object] | None = None  # tells the driver of it, while it waits
         self._effects: tuple[Effect, ...] | None = None
@@ -199,7 +206,10 @@ class AgentCall:
             changes["turn"] = before.turn + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
-            self._output = answer.output if type(answer) is Spoken else _UNPARSED
+            if type(answer) is Spoken:
+                self._output, self.problem = answer.output, answer.error
+            else:
+                self._output, self.problem = _UNPARSED, None
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -228,7 +238,7 @@ class AgentCall:
         """What came of the call.
 
         Raises:
-            CallFailed: It ended without an output; the provider's error, if any, is the cause.
+            CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
             CallSuspended: It has not ended, and waits for somebody.
         """
         r = self.record
@@ -238,8 +248,17 @@ class AgentCall:
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             why = f"{r.ending.reason}: {r.ending.detail} ({place})"
-            raise CallFailed(why, call=self) from (r.ending.error.exception() if r.ending.error else None)
+            raise CallFailed(why, call=self) from self._cause(r.ending)
         return self.outcome
+
+    def _cause(self, ending: Ending) -> Exception | None:
+        """Return the exception behind a failure, made of its report when it was another process that met it."""
+        report = ending.error
+        if report is None:
+            return None
+        if ending.reason is Reason.MODEL_FAILED:
+            return report.exception()
+        return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
 
     @property
     def output(self) -> Any:
@@ -248,7 +267,8 @@ class AgentCall:
         if r.ending is None or r.ending.reason is not _ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
-            self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
+            in_branch = r.trace[-1].source == _PARSE_EXCEPTION
+            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
         return self._output
 
     def _wanted(self) -> tuple[Effect, ...]:
@@ -281,14 +301,14 @@ class AgentCall:
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings
         functions: tuple[Function, ...] = ()
-        if is_final(r, prompt):
-            prompt = prompt.exception_handler if r.branch else prompt.final_handler
-            if settings.hosted_tools:
-                settings = settings.override({"hosted_tools": ()})
-        else:
-            prompt = prompt.exception_handler if r.branch else prompt
+        is_last = is_final(r, prompt)
+        if is_last or r.branch:
+            prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+        if not is_last:
             if settings.tool_choice != "none":
                 functions = offered(r, prompt)
+        elif settings.hosted_tools:
+            settings = settings.override({"hosted_tools": ()})
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         return _make_request(
             messages=(*messages, *r.branch) if r.branch else messages,

@@ -89,8 +89,7 @@ async def _asteps(call: AgentCall, world: World) -> None:
             continue
         if type(first) is CallModel:
             outcome = await _areply(call, first, world)
-            if call.record.ending is None:  # nobody has ended it meanwhile
-                call.advance("" if type(outcome) is Expired else first.key, outcome)
+            advance(call, "" if type(outcome) is Expired else first.key, outcome)
         elif type(first) is RunFunction:
             await arun_unheard(call, first, world)
         else:

@@ -19,6 +19,8 @@ class Limits:
     rounds: int | None = 5  # replies whose functions are run
     on_limit: Literal["final_prompt", "stop", "fail"] = "final_prompt"  # when they are used up
     parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
+    # What an answer in plain words means that was cut off at the token limit: it is to be given again, or it is taken.
+    on_cut: Literal["retry", "accept"] = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
     deadline_s: float | None = None  # seconds from the start to the end

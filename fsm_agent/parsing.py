@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 else:
     json_repair = deferred("json_repair")
 
+CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
 _MAX_LOOKS = 200_000  # a second or two of hostile text
@@ -78,12 +79,15 @@ class Output(Memo):
         Args:
             text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of
                 an `Enum` or a `Literal` also just the word.
-            is_cut: The answer ended at the token limit, so nothing in it is mended.
+            is_cut: The answer ended at the token limit: plain text is refused, and nothing in JSON is mended.
 
         Raises:
             ParseError: It is not; the error says what is wrong with each field, in words for the model.
+            Exception: What a validator of the type raised that pydantic lets through.
         """
         if self._adapter is None:
+            if is_cut:
+                raise ParseError(CUT_OFF)
             if not text.strip():
                 raise ParseError("the answer is empty")
             return text
@@ -105,7 +109,7 @@ class Output(Memo):
         if choices := _said(self.type, text):
             return choices[0]
         if is_cut:
-            raise ParseError("the answer was cut off at the token limit: give a shorter one")
+            raise ParseError(CUT_OFF)
         for document in _mended(text):
             try:
                 return self._validated(document)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fsm_agent.budgets import USED_UP, drafts, unblocked, used_up
+from fsm_agent.budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
+from fsm_agent.parsing import CUT_OFF
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
@@ -46,6 +47,7 @@ class Spoken:
     reply: Reply
     output: Any = None
     problem: str = ""
+    error: Exception | None = None  # what the parser raised
 
 
 @frozen(is_quick=True)
@@ -148,18 +150,48 @@ def read_reply(
         return "model_failed", ModelFailed(error=report)
     if prompt.two_stage and drafts(r, prompt):
         return "drafted", Spoken(reply)
-    return _parsed(reply, prompt)
-
-
-def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
     try:
-        return "answered", _make_spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
-    except UsageError:
-        raise
-    except ValueError as error:
-        return "parse_failed", Spoken(reply, problem=str(error) or type(error).__name__)
-    except (LookupError, TypeError, AttributeError) as error:  # what the model said is not of the expected shape
-        return "parse_failed", Spoken(reply, problem=f"{type(error).__name__}: {error}")
+        return "answered", _make_spoken(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+    except Exception as error:  # a parser is the user's code, and the reply is paid for
+        return "parse_failed", Spoken(reply, problem=_problem(reply, error), error=error)
+
+
+def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
+    """Return the output that a reply means, by the parser of the prompt that asked for it.
+
+    Args:
+        r: Where the call stands.
+        reply: The reply.
+        prompt: The task's.
+        in_branch: The reply is one to the exception branch.
+
+    Raises:
+        Exception: What the parser raises.
+    """
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
+    return governing.parse(reply.message.text, is_cut=is_cut)
+
+
+def is_cut_off(reply: Reply) -> bool:
+    """Return whether the reply ended at the token limit, and not where the model would have ended it."""
+    return reply.finish == "length"
+
+
+def _problem(reply: Reply, error: Exception) -> str:
+    """Return what the model is told of an exception: a `ValueError` speaks for itself, others need their type."""
+    text = error_text(error)
+    if not isinstance(error, ValueError) or not text:
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
+
+
+def error_text(error: Exception) -> str:
+    """Return what an exception says; "" when it fails at that."""
+    try:
+        return str(error)
+    except Exception:  # its class is the user's code, too
+        return ""
 
 
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
@@ -178,7 +210,7 @@ def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) ->
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     place = len(r.dialog)
-    screen = _Screen(r, prompt, seen, reply.finish == "length")
+    screen = _Screen(r, prompt, seen, is_cut_off(reply))
     for part in said.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{place}.{len(calls)}")

@@ -55,7 +55,7 @@ class Ending:
 
     reason: Reason
     detail: str = ""  # for people
-    error: ErrorReport | None = None  # the provider's, when it is its fault
+    error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
     function: str = ""  # the one that it is about: that was repeated, or failed
     count: int | None = None  # how many rounds that was
     output_json: str | None = None  # the output, when `stop_when` found one

@@ -37,11 +37,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fsm_agent.budgets import is_final, tallied, unblocked
+from fsm_agent.errors import ErrorReport
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.prompts import INTERRUPT, Prompt
-from fsm_agent.reading import Asked, Spoken, Stopped, fingerprint
+from fsm_agent.reading import Asked, Spoken, Stopped, error_text, fingerprint, is_cut_off
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.values import changed, maker
 
@@ -198,7 +199,12 @@ def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
 
 def keep_problem(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
     r = r.changed(branch=(*r.branch, answer.reply.message))
-    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=answer.problem))
+    detail, error = answer.problem, None
+    if is_cut_off(answer.reply):
+        detail += "; settings.max_tokens sets another limit"
+    if answer.error is not None:
+        error = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
+    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=detail, error=error))
 
 
 def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:

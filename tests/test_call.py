@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, BaseModel
 from stepping import begun, fail, keys, request, returned, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
@@ -15,6 +18,7 @@ from fsm_agent.errors import (
     CallSuspended,
     IllegalTrigger,
     OutcomeError,
+    ParseError,
     PromptError,
     ProviderError,
     UsageError,
@@ -40,6 +44,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
+from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.table import start
 
 
@@ -242,6 +247,58 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
 def test_arguments_cut_at_the_token_limit_are_told_as_such():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
     assert "cut off at the token limit" in request(call).messages[-1].text
+
+
+CUT = "the answer was cut off at the token limit: give a shorter one"
+
+
+class Review(BaseModel):
+    title: str
+    stars: int
+
+
+@pytest.mark.spec("1.39")
+@pytest.mark.parametrize(
+    ("prompt", "text", "told"),
+    [
+        (Prompt("x"), "The answer is fort", CUT),
+        (Prompt("x"), "", CUT),
+        (Prompt("x", output=Review), '{"title": "Good", "stars": 1', CUT),
+        (Prompt("x", parser=parse), "4 and", "'4 and' is no number (The answer was cut off at the token limit.)"),
+        (
+            Prompt("x", parser=lambda text: text[9]),
+            "4",
+            "IndexError: string index out of range (The answer was cut off at the token limit.)",
+        ),
+    ],
+    ids=["text", "nothing", "a type", "a parser", "a parser that fails"],
+)
+def test_an_answer_that_was_cut_off_is_asked_for_again_and_never_mended(prompt, text, told):
+    call = say(begun(Limits(parse_retries=1), prompt), text, finish="length")
+    assert call.state is State.PARSE_EXCEPTION
+    assert f"could not be used: {told}\n" in texts(request(call).messages)[-1]
+    say(call, text, finish="length")
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    assert call.record.ending.detail == f"{told}; settings.max_tokens sets another limit"
+    assert f"unparseable: {told}; settings.max_tokens sets another limit (in" in str(caught.value)
+
+
+@pytest.mark.spec("1.39")
+def test_an_answer_that_was_whole_before_the_cut_is_one():
+    call = say(begun(prompt=Prompt("x", output=Review)), '{"title": "a", "stars": 10} I took ten bec', finish="length")
+    assert call.result().output == Review(title="a", stars=10)
+    assert say(begun(), "42", finish="length").result().output == 42, "a parser decides itself"
+
+
+@pytest.mark.spec("1.39")
+def test_plain_words_that_were_cut_off_may_be_wanted():
+    limits = Limits(on_cut="accept")
+    call = say(begun(limits, Prompt("x")), "The answer is fort", finish="length")
+    assert call.result().output == "The answer is fort"
+    assert restore(snapshot(call), Prompt("x")).output == "The answer is fort"
+    typed = say(begun(limits, Prompt("x", output=Review)), '{"title": "Good", "stars": 1', finish="length")
+    assert typed.state is State.PARSE_EXCEPTION, "no number is known to be whole"
 
 
 @pytest.mark.spec("1.2", "3.13")
@@ -477,16 +534,97 @@ def test_what_is_injected_between_two_steps_stands_behind_the_results():
     assert say(call, "42").result().output == 42
 
 
-def test_a_bug_in_the_parser_goes_through_and_changes_nothing():
-    def broken(text: str) -> None:
-        raise ZeroDivisionError
+class Odd(Exception):
+    """Of the user's own, and not even able to say what is wrong."""
 
-    call = begun(prompt=Prompt("x", parser=broken))
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def raiser(error: BaseException | type[BaseException]):
+    def parser(text: str) -> None:
+        raise error
+
+    return parser
+
+
+def endless(text: str) -> str:
+    return endless(text)
+
+
+def halved(value: int) -> float:
+    return value / 0
+
+
+class Halved(BaseModel):
+    n: Annotated[int, AfterValidator(halved)]
+
+
+@pytest.mark.spec("3.9")
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (Prompt("x", parser=lambda text: 1 / int(text)), "ZeroDivisionError: division by zero"),
+        (Prompt("x", output=Halved), "ZeroDivisionError: division by zero"),
+        (Prompt("x", parser=raiser(AssertionError)), "AssertionError"),
+        (Prompt("x", parser=raiser(AssertionError("too short"))), "AssertionError: too short"),
+        (Prompt("x", parser=raiser(OSError("disk full"))), "OSError: disk full"),
+        (Prompt("x", parser=raiser(StopIteration(5))), "StopIteration: 5"),
+        (Prompt("x", parser=endless), "RecursionError: maximum recursion depth exceeded"),
+        (Prompt("x", parser=raiser(PromptError("no template"))), "no template"),
+        (Prompt("x", parser=raiser(Odd())), "Odd"),
+        (Prompt("x", parser=raiser(KeyError("answer"))), "KeyError: 'answer'"),
+        (Prompt("x", parser=raiser(ValueError("too short"))), "too short"),
+        (Prompt("x", parser=raiser(ValueError())), "ValueError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whatever_a_parser_raises_is_told_to_the_model(prompt, told):
+    call = say(begun(prompt=prompt), '{"n": 0}' if prompt.output is Halved else "0")
+    assert call.state is State.PARSE_EXCEPTION
+    assert texts(request(call).messages)[-1].startswith(f"Your answer could not be used: {told}")
+    assert call.step.detail.startswith(told)
+
+
+@pytest.mark.spec("3.9")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
+    call = begun(prompt=Prompt("x", parser=raiser(error)))
     before = call.record
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         say(call, "42")
+    assert (call.record, call.state) == (before, State.CALLING)
     assert call.record is before
     assert keys(call) == ["model:0"]
+
+
+@pytest.mark.spec("3.9")
+def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_type_and_text():
+    error = OSError("disk full")
+    prompt = Prompt("x", path="p", parser=raiser(error))
+    call = say(begun(Limits(parse_retries=0), prompt), "42")
+    with pytest.raises(CallFailed, match="unparseable: OSError: disk full") as caught:
+        call.result()
+    assert caught.value.__cause__ is error
+    report = call.record.ending.error
+    assert (report.kind, report.message) == ("OSError", "disk full")
+    elsewhere = restore(snapshot(call), prompt)
+    assert elsewhere.record == call.record
+    with pytest.raises(CallFailed) as caught:
+        elsewhere.result()
+    assert repr(caught.value.__cause__) == repr(ParseError("OSError: disk full"))
+
+
+def test_a_problem_is_the_latest_replys():
+    call = begun()
+    assert call.problem is None
+    say(call, "forty")
+    assert isinstance(call.problem, ParseError)
+    fail(call)
+    assert isinstance(call.problem, ParseError), "no answer came since"
+    call.advance("sleep:2", Slept())
+    say(call, function_call("tick"))
+    assert call.problem is None
 
 
 def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
@@ -559,14 +697,6 @@ def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch
     assert call.state is State.SEEDED
 
 
-def test_a_mistake_of_the_caller_in_a_parser_is_not_the_models():
-    def misconfigured(text: str) -> str:
-        raise PromptError("the template needs a name")
-
-    with pytest.raises(PromptError):
-        say(begun(prompt=Prompt("x", parser=misconfigured)), "42")
-
-
 def test_what_is_not_there_yet_is_none():
     call = begun()
     assert call.output is None
@@ -613,13 +743,6 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert "MALFORMED_FUNCTION_CALL" in call.record.trace[-1].detail
     call.advance("sleep:1", Slept())
     assert say(call, "42").result().output == 42
-
-
-@pytest.mark.spec("3.9")
-@pytest.mark.parametrize("wrong", [lambda text: {}["answer"], lambda text: text["answer"], lambda text: text.answer])
-def test_data_of_another_shape_is_the_models_mistake(wrong):
-    call = say(begun(prompt=Prompt("x", parser=wrong)), "42")
-    assert call.state is State.PARSE_EXCEPTION
 
 
 @pytest.mark.spec("1.7")
@@ -671,6 +794,48 @@ def test_the_last_request_is_governed_by_the_final_handler():
     assert texts(request(call).messages)[-1] == "Only the number, after 1."
     say(call, "none")
     assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
+    assert request(call).output.type is int, "in the branch, too"
+    assert say(call, "7").result().output == 7
+    assert restore(snapshot(call), prompt).output == 7
+
+
+MEND = "{{ error_message }}"
+
+
+@pytest.mark.spec("3.14")
+@pytest.mark.parametrize(
+    ("task", "handler", "kind", "answer", "output"),
+    [
+        ({"output": int}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"parser": parse}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"output": int}, Prompt(MEND, parser=str.upper), int, "a", "A"),
+        ({"output": int}, Prompt(MEND, output=float, parser=str.upper), float, "a", "A"),
+        ({"output": int}, Prompt(MEND), int, "4", 4),
+        ({"parser": parse}, Prompt(MEND), str, "4", 4),
+        ({"output": int}, MEND, int, "4", 4),
+        ({"output": int}, lambda **values: "again", int, "4", 4),
+    ],
+    ids=["type", "type for parser", "parser", "both", "neither", "the task's parser", "template", "function"],
+)
+def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind, answer, output):
+    prompt = Prompt("x", on_exception=handler, **task)
+    call = say(begun(prompt=prompt), "none")
+    assert request(call).output.type is kind
+    assert say(call, answer).result().output == output
+    assert restore(snapshot(call), prompt).output == output
+
+
+@pytest.mark.spec("3.14")
+@pytest.mark.parametrize(
+    ("on_exception", "kind", "answer", "output"),
+    [(MEND, int, "7", 7), (Prompt(MEND, output=float), float, "4.5", 4.5)],
+    ids=["inherited", "its own"],
+)
+def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exception, kind, answer, output):
+    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=int), on_exception=on_exception)
+    call = say(begun(Limits(rounds=0), prompt), "none")
+    assert (call.state, request(call).output.type) == (State.PARSE_EXCEPTION, kind)
+    assert say(call, answer).result().output == output
 
 
 @pytest.mark.spec("0.17")

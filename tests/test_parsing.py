@@ -122,7 +122,12 @@ class TestText:
     @pytest.mark.parametrize("text", ["hello", '{"a": 1}', " padded\n", "```\ncode\n```", "{{ x }}", "\ud800"])
     def test_it_is_taken_as_it_is(self, text):
         assert Output(str).parse(text) == text
-        assert Output(str).parse(text, is_cut=True) == text
+
+    @pytest.mark.spec("1.39")
+    @pytest.mark.parametrize("text", ["hello", '{"a": 1}', ""])
+    def test_half_of_it_is_an_error(self, text):
+        with pytest.raises(ParseError, match="the answer was cut off at the token limit: give a shorter one"):
+            Output(str).parse(text, is_cut=True)
 
     @pytest.mark.parametrize("text", ["", " \n\t"])
     def test_none_is_an_error(self, text):
