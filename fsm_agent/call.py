@@ -204,6 +204,7 @@ class AgentCall:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
             changes["turn"] = before.turn + 1
+            changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
             if type(answer) is Spoken:

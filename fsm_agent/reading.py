@@ -69,11 +69,12 @@ class Stop(NamedTuple):
 class StopContext(NamedTuple):
     """What `stop_when` can see."""
 
-    iteration: int  # replies and failures so far, this one included
+    iteration: int  # replies so far, this one included; requests that failed do not count
     reply: Reply
     usage: Usage  # of all replies, this one included
-    function_calls: int  # asked for before this reply
+    function_calls: int  # that were run before this reply
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
+    runnable: int = 0  # function calls of this reply that will be run, unless they are denied or the call ends here
 
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
@@ -136,11 +137,15 @@ def read_reply(
         stop_when: Says whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
     """
-    if stop_when is not None and (stop := _verdict(stop_when, r, reply)) is not None:
-        return "stopped", Stopped(_asked(r, reply, prompt, seen), *stop)
+    asked: Asked | None = None
+    if stop_when is not None:
+        asked = _asked(r, reply, prompt, seen)
+        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in asked.calls)
+        if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
+            return "stopped", Stopped(asked, *stop)
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
-            return "functions_asked", _asked(r, reply, prompt, seen)
+            return "functions_asked", asked or _asked(r, reply, prompt, seen)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
     if reply.finish == "pause":
@@ -194,9 +199,8 @@ def error_text(error: Exception) -> str:
         return ""
 
 
-def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
-    usage = r.usage + reply.usage
-    verdict = stop_when(StopContext(r.turn + 1, reply, usage, len(r.function_calls), r.newest_round))
+def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
+    verdict = stop_when(StopContext(r.replies + 1, reply, r.usage + reply.usage, r.runs, r.newest_round, runnable))
     if not (verdict is None or isinstance(verdict, bool | str | Stop)):
         raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
     if not verdict:

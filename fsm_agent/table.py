@@ -302,12 +302,15 @@ def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """The round's settled calls moved into the dialog, in the order asked."""
     results: list[Message] = []
+    runs = r.runs
     for f in calls:
         results.append(_make_message(role="tool", parts=(_result(f, prompt),)))
+        runs += f.was_run
     return r.changed(
         dialog=r.dialog.extend(results),
         function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
+        runs=runs,
         round=(),
         rounds=r.rounds + 1,
     )
