@@ -194,9 +194,10 @@ class AgentCall:
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
         """Make the new record the call's: the row's, with what all rows have in common."""
         before, after = self.record, self.after
-        if after is before:  # the row left it as it was
-            after = before.changed()
-        changes = after.__dict__  # of a record that nobody has seen yet
+        if after is before or after.trace is not before.trace:  # somebody may have seen it
+            after = after.changed()
+        changes = after.__dict__  # of a record that is nobody's yet
+        output, problem = self._output, self.problem
         usage = served_by = left = None
         detail = after.ending.detail if after.ending is not None else _problem(answer)
         kind = type(outcome)
@@ -207,10 +208,7 @@ class AgentCall:
             changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
-            if type(answer) is Spoken:
-                self._output, self.problem = answer.output, answer.error
-            else:
-                self._output, self.problem = _UNPARSED, None
+            output, problem = (answer.output, answer.error) if type(answer) is Spoken else (_UNPARSED, None)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -225,6 +223,7 @@ class AgentCall:
         for watch in WATCHERS:
             watch(step)
         changes["trace"] = before.trace.push(step)
+        self._output, self.problem = output, problem
         self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after

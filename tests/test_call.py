@@ -714,10 +714,10 @@ def test_an_observer_that_fails_changes_nothing():
     WATCHERS.append(broken)
     try:
         with pytest.raises(ZeroDivisionError):
-            say(call, "42")
+            say(call, "no number")
     finally:
         WATCHERS.remove(broken)
-    assert (call.record, call.state) == (before, State.CALLING)
+    assert (call.record, call.state, call.problem) == (before, State.CALLING, None)
     assert say(call, "42").result().output == 42
 
 
@@ -782,6 +782,27 @@ def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
         fail(call)
     assert call.state is call.record.state is State.BACKOFF
     assert keys(call) == ["sleep:1"]
+
+
+@pytest.mark.parametrize("back", [0, 1, 2])
+def test_a_row_may_return_a_record_that_was_the_calls_before(back):
+    """No action does so today; those of a rollback would."""
+
+    class Undone(AgentCall):
+        __slots__ = ()
+
+        def _commit(self, *rest: object) -> None:
+            self.after = records[-1 - back]
+            super()._commit(*rest)
+
+    first = begun()
+    records = [first.record, fail(first).record]
+    first.advance("sleep:1", Slept())
+    records.append(first.record)
+    kept = [(r.state, r.turn, len(r.trace), r.reply) for r in records]
+    call = say(Undone(first.record, PROMPT), "42")
+    assert [(r.state, r.turn, len(r.trace), r.reply) for r in records] == kept
+    assert (call.record.state, len(call.record.trace)) == (State.COMPLETED, len(records[-1].trace) + 1)
 
 
 def test_the_last_request_is_governed_by_the_final_handler():
