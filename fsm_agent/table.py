@@ -166,13 +166,13 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
-    said = []
+    told = []
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
-        said.append(prompt.told("loop", name=names, count=r.identical_rounds))
+        told.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
     if is_final(r, prompt):
-        said.append(prompt.told("final", rounds=r.rounds))
-    return r.changed(dialog=r.dialog.append(*[Message.of("user", text) for text in said])) if said else r
+        told.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
+    return r.changed(dialog=r.dialog.append(*told)) if told else r
 
 
 def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:

@@ -435,7 +435,7 @@ def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
 
 @pytest.mark.spec("1.8", "1.10")
 def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
-    call = begun(Limits(identical_rounds=3))
+    call = begun(Limits(identical_rounds=3, on_loop="stop"))
     for n in range(2):
         say(call, function_call("tick"))
         call.advance(call.effects[0].key, Returned(text=str(n)))
@@ -446,7 +446,7 @@ def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
 
 @pytest.mark.spec("1.8")
 def test_another_round_between_resets_the_count():
-    call = begun(Limits(identical_rounds=2))
+    call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for name in ("tick", "add", "tick"):
         say(call, function_call(name, **({"a": 1, "b": 2} if name == "add" else {})))
         call.advance(call.effects[0].key, Returned(text="x"))
@@ -455,7 +455,7 @@ def test_another_round_between_resets_the_count():
 
 @pytest.mark.spec("1.11")
 def test_a_model_in_a_loop_is_told_behind_every_third_round():
-    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="tell"))
+    call = begun(Limits(rounds=None))
     for n in range(7):
         say(call, function_call("tick"))
         call.advance(call.effects[0].key, Returned(text=f"{n}"))

@@ -126,7 +126,7 @@ def test_the_model_is_checked_in_every_configuration_within_small_limits(capsys)
         counted = (r.rounds, r.parse_errors, r.recalls, len(r.branch))
         return r.state, said, waiting, succeeded, counted, r.ending and r.ending.reason
 
-    first = seeded(Limits(rounds=2, parse_retries=1, recalls=1, identical_rounds=2))
+    first = seeded(Limits(rounds=2, parse_retries=1, recalls=1, identical_rounds=2, on_loop="stop"))
     known, waiting, steps = {configuration(first)}, deque([first.record]), 0
     reasons = set()
     while waiting:
@@ -277,7 +277,7 @@ def test_repetitions_that_are_not_run_are_a_loop_too():
 
 @pytest.mark.spec("1.8")
 def test_what_an_approver_changes_is_still_what_the_model_asked_for():
-    call = begun(Limits(identical_rounds=2))
+    call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for path in ("tmp/1", "tmp/2"):
         say(call, function_call("erase", path="/"))
         if call.effects:
@@ -290,7 +290,7 @@ def test_what_an_approver_changes_is_still_what_the_model_asked_for():
 def test_what_is_no_json_and_what_is_used_up_make_loops_too():
     once = Function(name="once", parameters={"type": "object"}, call=print, repeatable=True, max_calls=1)
     for again in (FunctionCall(name="tick", arguments_json='{"a": '), function_call("once", b=1, a=2)):
-        call = begun(Limits(identical_rounds=3), PROMPT.extend(functions=(*PROMPT.functions, once)))
+        call = begun(Limits(identical_rounds=3, on_loop="stop"), PROMPT.extend(functions=(*PROMPT.functions, once)))
         while not call.record.ending:
             say(call, again)
             if call.state is State.TOOL_INTERRUPT:
@@ -309,7 +309,7 @@ def test_a_loop_that_is_only_seen_goes_on():
 
 @pytest.mark.spec("1.10", "1.27")
 def test_a_loop_is_the_end_before_it_is_run():
-    call = begun(Limits(rounds=None, identical_rounds=3))
+    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="stop"))
     for _ in range(3):
         say(call, function_call("tick"))
         if call.effects:
@@ -323,15 +323,29 @@ def test_a_loop_is_the_end_before_it_is_run():
     assert [m.role for m in caught.value.result.dialog] == ["system", "user", *["assistant", "tool"] * 2]
 
 
-@pytest.mark.spec("1.11")
-def test_a_loop_is_told_behind_its_results_at_every_multiple():
-    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="tell"))
+@pytest.mark.spec("1.8", "1.11")
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
+    call = begun(Limits(rounds=None) if role == "user" else Limits(rounds=None, loop_role=role))
     for _ in range(7):
         returned(say(call, function_call("tick")))
     told = [(i, m.role, m.text) for i, m in enumerate(call.record.dialog) if i >= 2 and m.role in ("user", "system")]
     said = "You have called tick with identical arguments {} times. Try a different approach."
-    assert told == [(8, "user", said.format(3)), (15, "user", said.format(6))]
+    assert told == [(8, role, said.format(3)), (15, role, said.format(6))]
     assert_sendable(call.record.dialog)
+
+
+@pytest.mark.spec("1.8", "1.11", "3.18")
+def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
+    call = begun()
+    returned(say(call, function_call("add", a=1, b=2)), "3")
+    for _ in range(3):
+        say(call, function_call("add", b=2, a=1))
+        assert call.state is State.CALLING
+    assert [f.was_run for f in call.record.function_calls] == [True, False, False, False]
+    told = [m.role for m in call.record.dialog[2:]]
+    assert told == [*["assistant", "tool"] * 3, "user", "assistant", "tool"]
+    assert "You have called add with identical arguments 3 times" in call.record.dialog[8].text
 
 
 @pytest.mark.spec("1.11")
