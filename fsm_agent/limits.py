@@ -28,8 +28,8 @@ class Limits:
     identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
     # What a loop means: the end; an event at every multiple of `identical_rounds`; or besides, the model is told.
     on_loop: Literal["stop", "warn", "tell"] = "tell"
-    # Who tells it.  Many chat templates refuse a system message that is not the first
-    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09), and Claude and Gemini are shown it before everything else.
+    # Who tells it.  Many chat templates refuse a system message that is not the first, and some wires move it there
+    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
     loop_role: Literal["user", "system"] = "user"
     failures_per_function: int | None = None  # then it is no longer offered
     parallel: int | None = None  # functions of one round that may run at once; 1: one after another
