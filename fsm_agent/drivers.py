@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.call import AgentCall
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
-from fsm_agent.errors import ProviderError
 from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
 from fsm_agent.outcomes import Cancelled, Expired, Outcome, Replied, Slept
-from fsm_agent.perform import World, begin, decided, model_failed
+from fsm_agent.perform import World, begin, decided, model_failed, transport_failure
 from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
@@ -210,16 +209,20 @@ def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool)
 def _reply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
     try:
         reply = world.client.complete(effect.request, timeout_s=time_left(call, world))
-    except ProviderError as error:
-        return _failed(call, effect, error, world)
+    except Exception as error:
+        if (failed := _failed(call, effect, error, world)) is None:
+            raise
+        return failed
     return _make_replied(reply=reply, at_s=world.clock.now())
 
 
 async def _areply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=time_left(call, world))
-    except ProviderError as error:
-        return _failed(call, effect, error, world)
+    except Exception as error:
+        if (failed := _failed(call, effect, error, world)) is None:
+            raise
+        return failed
     return _make_replied(reply=reply, at_s=world.clock.now())
 
 
@@ -234,8 +237,10 @@ def _stream_model(call: AgentCall, effect: CallModel, world: World) -> Events:
                 if call.record.ending is not None:  # a listener has ended the call
                     return
         outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
-    except ProviderError as error:
-        outcome = _failed(call, effect, error, world)
+    except Exception as error:
+        if (failed := _failed(call, effect, error, world)) is None:
+            raise
+        outcome = failed
     yield from _answered(call, effect, outcome)
 
 
@@ -250,14 +255,19 @@ async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> As
                 if call.record.ending is not None:
                     return
         outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
-    except ProviderError as error:
-        outcome = _failed(call, effect, error, world)
+    except Exception as error:
+        if (failed := _failed(call, effect, error, world)) is None:
+            raise
+        outcome = failed
     for event in _answered(call, effect, outcome):
         yield event
 
 
-def _failed(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> Outcome:
-    return Expired(at_s=world.clock.now()) if is_late(call, world) else model_failed(effect, error, world)
+def _failed(call: AgentCall, effect: CallModel, error: Exception, world: World) -> Outcome | None:
+    """Return what it means that the client raised; None: the exception has to go through."""
+    if (failure := transport_failure(error)) is None:
+        return None
+    return Expired(at_s=world.clock.now()) if is_late(call, world) else model_failed(effect, failure, world)
 
 
 def _answered(call: AgentCall, effect: CallModel, outcome: Outcome) -> tuple[Event, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import field
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import CallModel
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified
+from fsm_agent.reading import error_text
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.values import frozen, maker
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from fsm_agent.client import Client
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+
+MAX_SHOWN_CHARS = 200  # of what others said
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
 Approve: TypeAlias = Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
@@ -100,6 +105,25 @@ _make_begun = maker(Begun)
 def begin(world: World) -> Begun:
     """Name the call and tell it the time."""
     return _make_begun(at_s=world.clock.now(), id=world.new_id())
+
+
+def transport_failure(error: Exception) -> ProviderError | None:
+    """Return what an exception of a client means for the call; None: it is a bug, and nothing that waiting cures.
+
+    A client of the user's own raises what its library does: `OSError`, whose kinds are `ConnectionError` and
+    `TimeoutError` (asyncio's, too), or an `httpx.TransportError`.  Both may be gone the next time.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    httpx = sys.modules.get("httpx")  # what is not loaded has raised nothing
+    if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
+        return None
+    is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
+    text = KEY_LIKE.sub("***", error_text(error))[:MAX_SHOWN_CHARS]
+    what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
+    failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
+    failure.__cause__ = error
+    return failure
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
