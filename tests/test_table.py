@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from itertools import groupby
 
 import pytest
 from stepping import begun, keys, request, returned, say, texts
-from walking import PROMPT, asked, assert_sendable, function_call, seeded
+from walking import PROMPT, assert_sendable, function_call
 
 from fsm_agent import table
 from fsm_agent.call import AgentCall
-from fsm_agent.effects import AskApproval, Begin, CallModel, Sleep
-from fsm_agent.errors import CallFailed, ErrorReport, IllegalTrigger
+from fsm_agent.errors import CallFailed, IllegalTrigger
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
-    Begun,
     Cancelled,
     Denied,
-    Expired,
     FunctionFailed,
     Injected,
-    ModelFailed,
     Modified,
-    Replied,
-    Returned,
-    Slept,
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import Spoken
@@ -81,70 +73,6 @@ def test_rules_need_no_machine():
     assert [m.role for m in fixed.branch] == ["assistant", "user"]
     assert "no number" in fixed.branch[1].text
     assert fixed.dialog == r.dialog
-
-
-@pytest.mark.spec("1.27", "3.1")
-def test_the_model_is_checked_in_every_configuration_within_small_limits(capsys):
-    """Breadth-first over all that can happen with budgets of one, with what happened beyond them merged."""
-
-    def replies(call: AgentCall) -> list[Reply]:
-        n = call.record.turn
-        return [
-            asked(text="42"),
-            asked(text="forty-two"),
-            asked(text="enough"),
-            asked(function_call("add", a=1, b=1)),
-            asked(function_call("add", a=n, b=2), function_call("erase", path="x")),
-            asked(function_call("nosuch")),
-            asked(function_call("fetch"), function_call("login", user="a")),
-            Reply(message=Message.of("assistant"), refusal="no"),
-        ]
-
-    def moves(call: AgentCall) -> list[tuple[str, object]]:
-        found: list[tuple[str, object]] = [("", Expired()), ("", Cancelled())] if call.effects else []
-        for effect in call.effects:
-            match effect:
-                case Begin(key):
-                    found.append((key, Begun(at_s=0.0)))
-                case CallModel(key):
-                    found += [(key, Replied(reply=reply)) for reply in replies(call)]
-                    found += [(key, ModelFailed(error=ErrorReport(message="", retryable=r))) for r in (True, False)]
-                case Sleep(key):
-                    found.append((key, Slept()))
-                case AskApproval(key):
-                    found += [(key, Approved()), (key, Denied()), (key, Modified('{"path": "y"}'))]
-                case _:
-                    found += [(effect.key, Returned(text="2")), (effect.key, Returned(text="no", is_error=True))]
-                    found.append((effect.key, FunctionFailed(text="no")))
-        return found
-
-    def configuration(call: AgentCall) -> object:
-        r = call.record
-        said = tuple((m.role, tuple(f.name for f in m.function_calls)) for m in r.dialog)
-        waiting = tuple((f.id, f.needs_approval, f.is_settled) for f in r.round)
-        succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
-        counted = (r.rounds, r.parse_errors, r.recalls, len(r.branch))
-        return r.state, said, waiting, succeeded, counted, r.ending and r.ending.reason
-
-    first = seeded(Limits(rounds=2, parse_retries=1, recalls=1, identical_rounds=2, on_loop="stop"))
-    known, waiting, steps = {configuration(first)}, deque([first.record]), 0
-    reasons = set()
-    while waiting:
-        record = waiting.popleft()
-        for key, outcome in moves(AgentCall(record, PROMPT, stop_when=first.stop_when)):
-            call = AgentCall(record, PROMPT, stop_when=first.stop_when)
-            call.advance(key, outcome)
-            steps += 1
-            if call.record.ending:
-                reasons.add(call.record.ending.reason)
-                assert_sendable(call.record.dialog)
-            if configuration(call) not in known:
-                known.add(configuration(call))
-                waiting.append(call.record)
-    with capsys.disabled():
-        print(f"\n{len(known)} configurations of an agent call checked, {steps} steps")
-    assert len(known) > 500
-    assert reasons == set(Reason) - {Reason.TOO_DEEP}
 
 
 @pytest.mark.spec("4.30")
