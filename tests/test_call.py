@@ -113,11 +113,12 @@ def test_a_parse_error_opens_a_branch_and_success_prunes_it():
 def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
     call = begun(Limits(parse_retries=3))
     before = call.record.dialog
-    for _ in range(4):
-        say(call, "forty")
+    for text in ("one", "two", "three", "forty"):
+        say(call, text)
     with pytest.raises(CallFailed, match=r"unparseable: 'forty' is no number \(in ParseException, round 0, after 4"):
         call.result()
     assert call.record.dialog == before
+    assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["one", "two", "three", "forty"]
 
 
 def test_a_function_asked_for_in_the_branch_prunes_it():
@@ -155,8 +156,14 @@ def test_transport_failures_back_off_and_are_bounded():
 def test_the_next_request_begins_at_its_first_attempt():
     call = fail(begun())
     call.advance("sleep:1", Slept())
+    assert call.effects[0].attempt == 2
     returned(say(call, function_call("add", a=1, b=2)))
     assert call.effects[0].attempt == 1
+    fail(call)
+    call.advance("sleep:3", Slept())
+    assert call.effects[0].attempt == 2
+    say(call, "forty")
+    assert (call.state, call.effects[0].attempt) == (State.PARSE_EXCEPTION, 1)
 
 
 @pytest.mark.spec("2.32", "3.10")
@@ -164,14 +171,25 @@ def test_the_next_request_begins_at_its_first_attempt():
     ("failure", "limits"),
     [
         ({"retryable": False}, Limits()),
-        ({"delay_s": 61.0}, Limits()),
+        ({"delay_s": 60.1}, Limits()),
         ({"delay_s": 6.0}, Limits(deadline_s=5.0)),
+        ({"delay_s": 5.0}, Limits(deadline_s=5.0)),
         ({}, Limits(recalls=0)),
     ],
-    ids=["of no use", "longer than we wait", "past the deadline", "no budget"],
+    ids=["of no use", "longer than we wait", "past the deadline", "at the deadline", "no budget"],
 )
 def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
     assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
+
+
+@pytest.mark.spec("2.32", "3.10")
+@pytest.mark.parametrize(
+    ("delay_s", "limits"),
+    [(60.0, Limits()), (4.9, Limits(deadline_s=5.0)), (9e9, Limits(wait_s=None))],
+    ids=["as long as we wait", "before the deadline", "however long"],
+)
+def test_a_failure_that_waiting_may_cure_is_waited_out(delay_s, limits):
+    assert fail(begun(limits), delay_s=delay_s).effects == (Sleep("sleep:1", 100.0 + delay_s),)
 
 
 def test_a_failure_in_the_branch_goes_back_to_the_branch():
@@ -658,6 +676,13 @@ def test_handlers_are_told_the_attempt_and_the_results():
     assert texts(request(call).messages)[-2:] == ['half({"n": 8}) = 4', "after 1 round(s), an answer"]
     say(say(call, "a"), "b")
     assert texts(request(call).messages)[-1] == "2: 'b' is no number"
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_an_empty_result_is_told_as_an_empty_one(is_error):
+    call = say(begun(prompt=PROMPT.extend(on_interrupt="<{{ call_results }}>")), function_call("tick"))
+    returned(call, "", is_error=is_error)
+    assert texts(request(call).messages)[-1] == "<>"
 
 
 def test_a_call_that_waits_is_no_result():

@@ -251,6 +251,17 @@ def test_a_loop_is_the_end_before_it_is_run():
     assert [m.role for m in caught.value.result.dialog] == ["system", "user", *["assistant", "tool"] * 2]
 
 
+@pytest.mark.spec("1.10", "3.13")
+def test_a_loop_behind_the_final_prompt_is_the_limits_end_and_no_loop():
+    call = begun(Limits(rounds=3, identical_rounds=2, on_loop="stop"))
+    for name in ("tick", "nosuch", "tick"):
+        say(call, function_call(name))
+        if call.state is State.TOOL_INTERRUPT:
+            returned(call)
+    say(call, function_call("tick"))
+    assert (call.record.ending.reason, call.record.rounds) == (Reason.ROUND_LIMIT, 3)
+
+
 @pytest.mark.spec("1.8", "1.11")
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
