@@ -205,8 +205,9 @@ def test_a_repeated_call_is_answered_without_running_it():
     call.advance("run:2.0", Returned(text="3"))
     say(call, FunctionCall(name="add", arguments_json='{"b":2,"a":1}'))
     assert call.state is State.CALLING
-    (_, repeated) = call.record.function_calls
+    first, repeated = call.record.function_calls
     assert repeated.is_repeated
+    assert repeated.fingerprint == first.fingerprint
     assert not repeated.succeeded
     assert "already called" in request(call).messages[-1].text
 
@@ -679,10 +680,11 @@ def test_handlers_are_told_the_attempt_and_the_results():
 
 
 @pytest.mark.parametrize("is_error", [False, True])
-def test_an_empty_result_is_told_as_an_empty_one(is_error):
-    call = say(begun(prompt=PROMPT.extend(on_interrupt="<{{ call_results }}>")), function_call("tick"))
+@pytest.mark.parametrize(("on_interrupt", "told"), [("{{ call_results }}", ""), ("<{{ call_results }}>", "<>")])
+def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
+    call = say(begun(prompt=PROMPT.extend(on_interrupt=on_interrupt)), function_call("tick"))
     returned(call, "", is_error=is_error)
-    assert texts(request(call).messages)[-1] == "<>"
+    assert texts(request(call).messages)[-1] == told
 
 
 def test_a_call_that_waits_is_no_result():
@@ -831,18 +833,19 @@ def test_a_row_may_return_a_record_that_was_the_calls_before(back):
 
 
 def test_the_last_request_is_governed_by_the_final_handler():
-    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=int))
+    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=float))
     call = begun(Limits(rounds=1), prompt)
     assert request(call).output.type is str
     say(call, function_call("tick"))
     call.advance("run:2.0", Returned(text="now"))
-    assert (request(call).functions, request(call).output.type) == ((), int)
+    assert (request(call).functions, request(call).output.type) == ((), float)
+    assert say(AgentCall(call.record, prompt), "4.5").result().output == 4.5
     assert texts(request(call).messages)[-1] == "Only the number, after 1."
     say(call, "none")
     assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
-    assert request(call).output.type is int, "in the branch, too"
-    assert say(call, "7").result().output == 7
-    assert restore(snapshot(call), prompt).output == 7
+    assert request(call).output.type is float, "in the branch, too"
+    assert say(call, "4.5").result().output == 4.5
+    assert restore(snapshot(call), prompt).output == 4.5
 
 
 MEND = "{{ error_message }}"
@@ -874,11 +877,15 @@ def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind
 @pytest.mark.spec("3.14")
 @pytest.mark.parametrize(
     ("on_exception", "kind", "answer", "output"),
-    [(MEND, int, "7", 7), (Prompt(MEND, output=float), float, "4.5", 4.5)],
-    ids=["inherited", "its own"],
+    [
+        (MEND, list[int], "[7]", [7]),
+        (Prompt(MEND, output=float), float, "4.5", 4.5),
+        (Prompt(MEND, parser=str.upper), str, "a", "A"),
+    ],
+    ids=["inherited", "its own", "its own parser"],
 )
 def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exception, kind, answer, output):
-    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=int), on_exception=on_exception)
+    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=list[int]), on_exception=on_exception)
     call = say(begun(Limits(rounds=0), prompt), "none")
     assert (call.state, request(call).output.type) == (State.PARSE_EXCEPTION, kind)
     assert say(call, answer).result().output == output

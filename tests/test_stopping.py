@@ -11,6 +11,7 @@ from walking import assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Denied, Injected, Slept
 from fsm_agent.prices import Price
@@ -74,6 +75,16 @@ def test_a_condition_counts_replies_and_what_was_run():
         "the last is not obeyed"
     )
     assert (one.record.ending.reason, one.outcome.iterations) == (Reason.ROUND_LIMIT, 7)
+
+
+def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():
+    asked: list[str] = []
+    erase = Function(
+        name="erase", parameters={"type": "object"}, needs_approval=lambda f: asked.append(f.name), call=print
+    )
+    one = begun(prompt=Prompt("x", functions=(erase,)), stop_when=lambda context: None)
+    say(one, function_call("erase"))
+    assert asked == ["erase"]
 
 
 @pytest.mark.spec("1.7")

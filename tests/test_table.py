@@ -226,6 +226,16 @@ def test_what_is_no_json_and_what_is_used_up_make_loops_too():
         assert (call.record.ending.reason, call.record.turn) == (Reason.LOOPED, 3)
 
 
+@pytest.mark.spec("1.8")
+def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
+    call = begun(Limits(identical_rounds=2, on_loop="stop"))
+    for arguments in ('{"a": ', '{"a": 1, ', '{"b": '):
+        say(call, FunctionCall(name="add", arguments_json=arguments))
+    assert (call.state, call.record.identical_rounds) == (State.CALLING, 1)
+    say(call, FunctionCall(name="add", arguments_json='{"b": '))
+    assert call.record.ending.reason is Reason.LOOPED
+
+
 @pytest.mark.spec("1.9")
 def test_a_loop_that_is_only_seen_goes_on():
     call = begun(Limits(rounds=None, identical_rounds=2, on_loop="warn"))
