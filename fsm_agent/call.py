@@ -24,7 +24,7 @@ from fsm_agent.effects import (
     Sleep,
     explained,
 )
-from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
@@ -46,8 +46,8 @@ from fsm_agent.outcomes import (
     Slept,
 )
 from fsm_agent.prompts import MissingPrompt, Prompt
-from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import LIVE, CallRecord, Reason, State
+from fsm_agent.reading import Answer, Spoken, StopWhen, parse_answer, read, read_reply
+from fsm_agent.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
@@ -94,6 +94,11 @@ class AgentCall:
         deps: What functions find in their `Context`; nothing here looks at it.
         has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
             needs no approval.
+
+    Attributes:
+        problem: What the prompt's parser raised at the latest reply; None when it took the answer, or was not asked.
+            The record keeps its type and text alone.  A traceback holds the frames of the call, and through them the
+            call itself, so whoever drives a call logs it and drops it.
     """
 
     __slots__ = (
@@ -108,6 +113,7 @@ class AgentCall:
         "guard",
         "has_approver",
         "is_narrowed",
+        "problem",
         "prompt",
         "record",
         "settings",
@@ -139,6 +145,7 @@ class AgentCall:
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
+        self.problem: Exception | None = None
         self.cancellation: Cancelled | None = None  # for the driver to take
         self.driver: weakref.ref[Any] | None = None  # what drives the call now; has a method `wake`
         self.is_narrowed = False  # the last step took away the effect that was answered, and changed no other
@@ -216,9 +223,10 @@ class AgentCall:
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
         """Make the new record the call's: the row's, with what all rows have in common."""
         before, after = self.record, self.after
-        if after is before:  # the row left it as it was
-            after = before.changed()
-        changes = after.__dict__  # of a record that nobody has seen yet
+        if after is before or after.trace is not before.trace:  # somebody may have seen it
+            after = after.changed()
+        changes = after.__dict__  # of a record that is nobody's yet
+        output, problem = self._output, self.problem
         usage = served_by = left = None
         detail = after.ending.detail if after.ending is not None else _problem(answer)
         kind = type(outcome)
@@ -226,9 +234,10 @@ class AgentCall:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
             changes["turn"] = before.turn + 1
+            changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
-            self._output = answer.output if type(answer) is Spoken else _UNPARSED
+            output, problem = (answer.output, answer.error) if type(answer) is Spoken else (_UNPARSED, None)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -243,6 +252,7 @@ class AgentCall:
         for watch in WATCHERS:
             watch(step)
         changes["trace"] = before.trace.push(step)
+        self._output, self.problem = output, problem
         self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
@@ -278,7 +288,7 @@ class AgentCall:
         """What came of the call.
 
         Raises:
-            CallFailed: It ended without an output; the provider's error, if any, is the cause.
+            CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
             CallSuspended: It has not ended, and waits for somebody.
         """
         r = self.record
@@ -286,11 +296,20 @@ class AgentCall:
             raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            cause = r.ending.error.exception() if r.ending.error else None
+            cause = self._cause(r.ending)
             detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
             why = f"{r.ending.reason}: {detail} ({place})"
             raise CallFailed(why, call=self) from cause
         return self.outcome
+
+    def _cause(self, ending: Ending) -> Exception | None:
+        """Return the exception behind a failure, made of its report when it was another process that met it."""
+        report = ending.error
+        if report is None:
+            return None
+        if ending.reason is Reason.MODEL_FAILED:
+            return report.exception()
+        return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
 
     @property
     def output(self) -> Any:
@@ -299,7 +318,8 @@ class AgentCall:
         if r.ending is None or r.ending.reason is not _ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
-            self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
+            in_branch = r.trace[-1].source == _PARSE_EXCEPTION
+            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
         return self._output
 
     def _wanted(self) -> tuple[Effect, ...]:
@@ -332,14 +352,14 @@ class AgentCall:
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings
         functions: tuple[Function, ...] = ()
-        if is_final(r, prompt):
-            prompt = prompt.exception_handler if r.branch else prompt.final_handler
-            if settings.hosted_tools:
-                settings = settings.override({"hosted_tools": ()})
-        else:
-            prompt = prompt.exception_handler if r.branch else prompt
+        is_last = is_final(r, prompt)
+        if is_last or r.branch:
+            prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+        if not is_last:
             if settings.tool_choice != "none":
                 functions = offered(r, prompt)
+        elif settings.hosted_tools:
+            settings = settings.override({"hosted_tools": ()})
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         return _make_request(
             messages=(*messages, *r.branch) if r.branch else messages,

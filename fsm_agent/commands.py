@@ -324,8 +324,8 @@ def _only(waiting: list[FunctionCall], ids: Many) -> list[FunctionCall]:
 
 
 def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, Limits]:
-    """What ``--set`` says, over what the embedded model needs."""
-    defaults = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+    """What ``--set`` says, over what the embedded model needs; a person is shown what there is of a cut answer."""
+    defaults = {"on_cut": "accept", **(EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {})}
     return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
 
 

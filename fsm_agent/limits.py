@@ -21,13 +21,18 @@ class Limits:
     rounds: int | None = 5  # replies whose functions are run
     on_limit: Literal["final_prompt", "stop", "fail"] = "final_prompt"  # when they are used up
     parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
+    # What an answer in plain words means that was cut off at the token limit: it is to be given again, or it is taken.
+    on_cut: Literal["retry", "accept"] = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
     deadline_s: float | None = None  # seconds from the start to the end
     wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
-    identical_rounds: int | None = None  # so many rounds in a row that ask for just the same are a loop; 2 or more
+    identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
     # What a loop means: the end; an event at every multiple of `identical_rounds`; or besides, the model is told.
-    on_loop: Literal["stop", "warn", "tell"] = "stop"
+    on_loop: Literal["stop", "warn", "tell"] = "tell"
+    # Who tells it.  Many chat templates refuse a system message that is not the first, and some wires move it there
+    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
+    loop_role: Literal["user", "system"] = "user"
     failures_per_function: int | None = None  # then it is no longer offered
     parallel: int | None = None  # functions of one round that may run at once; 1: one after another
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -15,10 +16,12 @@ from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, CallModel
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.events import Delta
+from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied
+from fsm_agent.reading import error_text
 from fsm_agent.replies import Reply
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.threads import on_abandon
@@ -34,6 +37,8 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from fsm_agent.client import Client
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+
+MAX_SHOWN_CHARS = 200  # of what others said
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
 Approve: TypeAlias = (
@@ -129,8 +134,8 @@ def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Repli
     """Ask the model in this thread."""
     try:
         reply = world.client.complete(effect.request, timeout_s=timeout_s)
-    except ProviderError as error:
-        return model_failed(effect, error, world)
+    except Exception as error:
+        return _failed(effect, error, world)
     return _replied(reply, "complete", world)
 
 
@@ -138,8 +143,8 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
     """Ask the model in this task."""
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
-    except ProviderError as error:
-        return model_failed(effect, error, world)
+    except Exception as error:
+        return _failed(effect, error, world)
     return _replied(reply, "acomplete", world)
 
 
@@ -155,8 +160,8 @@ def stream_model(
                     reply = item
                 else:
                     yield item
-    except ProviderError as error:
-        return model_failed(effect, error, world)
+    except Exception as error:
+        return _failed(effect, error, world)
     return _replied(reply, "stream", world)
 
 
@@ -172,10 +177,17 @@ async def stream_model_async(
                     reply = item
                 else:
                     yield item
-    except ProviderError as error:
-        yield model_failed(effect, error, world)
+    except Exception as error:
+        yield _failed(effect, error, world)
         return
     yield _replied(reply, "astream", world)
+
+
+def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+    """Return what it means for the call that the client raised; raise what has to go through."""
+    if (failure := transport_failure(error)) is None:
+        raise error
+    return model_failed(effect, failure, world)
 
 
 def _replied(reply: Any, method: str, world: World) -> Replied:
@@ -183,6 +195,25 @@ def _replied(reply: Any, method: str, world: World) -> Replied:
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
         raise UsageError(f"{what}: a Reply would be right")
     return _make_replied(reply=reply, at_s=world.clock.now())
+
+
+def transport_failure(error: Exception) -> ProviderError | None:
+    """Return what an exception of a client means for the call; None: it is a bug, and nothing that waiting cures.
+
+    A client of the user's own raises what its library does: `OSError`, whose kinds are `ConnectionError` and
+    `TimeoutError` (asyncio's, too), or an `httpx.TransportError`.  Both may be gone the next time.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    httpx = sys.modules.get("httpx")  # what is not loaded has raised nothing
+    if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
+        return None
+    is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
+    text = KEY_LIKE.sub("***", error_text(error))[:MAX_SHOWN_CHARS]
+    what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
+    failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
+    failure.__cause__ = error
+    return failure
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:

@@ -42,7 +42,7 @@ class Prompt:
     it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
     pure function that is called with the same variables by keyword and returns the text.  Templates and functions
     inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
-    its own output.
+    its own output or parser.  The answer is parsed by the prompt that asked for it; see `governing`.
     They are derived once, from the task's prompt, and a handler's handler is itself.
 
     Args:
@@ -50,8 +50,9 @@ class Prompt:
         path: Its name in a `Prompts` collection and in snapshots.
         functions: `Function`s, plain callables, toolsets and other sources of functions.
         output: The type of the answer; see `Output`.
-        parser: Makes the output of the answer's text instead; pure; raises `ParseError` or any `ValueError`
-            to have the model try again.  The output's schema is still sent where the wire can.
+        parser: Makes the output of the answer's text instead; pure.  Whatever it raises has the model try again: of
+            a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type, too.
+            It decides itself about an answer that was cut off.  The output's schema is still sent where the wire can.
         on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
         on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
@@ -160,12 +161,24 @@ class Prompt:
         return Output(self.output)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
-        """The output that ``text`` means.
+        """Return the output that ``text`` means.
 
         Raises:
-            ValueError: It means none; the model is told why and tries again.
+            Exception: It means none, or the parser failed; the model is told why and tries again.
         """
         return self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+
+    def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
+        """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
+
+        A refused answer to the final request is asked for again in the final handler's form, unless the exception
+        handler has a form of its own.
+        """
+        if in_branch:
+            handler = self.exception_handler
+            if not is_final or handler.output is not self.output or handler.parser is not self.parser:
+                return handler
+        return self.final_handler if is_final else self
 
     @cached_property
     def exception_handler(self) -> Prompt:
@@ -186,8 +199,10 @@ class Prompt:
         handler: Handler = getattr(self, f"on_{kind}")
         path = f"__{self.path}_{kind}_handler"
         if isinstance(handler, Prompt):
-            output = self.output if handler.output is str else handler.output
-            derived = handler.extend(path=handler.path or path, output=output, parser=self.parser)
+            is_typed = handler.output is not str
+            output = handler.output if is_typed else self.output
+            parser = handler.parser if is_typed else handler.parser or self.parser
+            derived = handler.extend(path=handler.path or path, output=output, parser=parser)
         else:
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":

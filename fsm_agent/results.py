@@ -77,7 +77,7 @@ class CallResult:
     @property
     def iterations(self) -> int:
         """Replies that the model gave."""
-        return sum(step.usage is not None for step in self.trace)
+        return self.record.replies
 
     @property
     def state(self) -> State:

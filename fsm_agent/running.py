@@ -24,6 +24,7 @@ from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Messag
 from fsm_agent.outcomes import FunctionFailed, Returned
 from fsm_agent.perform import World
 from fsm_agent.policies import Default, Retries
+from fsm_agent.reading import error_text
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 from fsm_agent.values import maker
@@ -399,7 +400,7 @@ def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 def _raised(error: Exception, run: Run) -> Ended:
     """What an exception means: by default the model is told its type and text, not where it came from."""
     if isinstance(error, Retry):
-        return _error(_message(error), run)
+        return _error(error_text(error), run)
     text = _error_text(error)
     match run.function.on_error:
         case "fail":
@@ -410,15 +411,8 @@ def _raised(error: Exception, run: Run) -> Ended:
 
 
 def _error_text(error: Exception) -> str:
-    message = _message(error)
+    message = error_text(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _message(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception as other:
-        return f"(its text could not be made: {type(other).__name__})"
 
 
 def _unpiped(ended: Returned, run: Run) -> Returned:

@@ -44,6 +44,7 @@ FLOORS = [
     "__init__",
 ]
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
+CALLS_PARSERS = {"reading"}  # which are the user's code
 RANK = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, name in enumerate(names.split())}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -93,7 +94,7 @@ def test_the_lower_floors_are_pure(name):
         assert not inside, f"{name} imports {imported} inside a function"
     handlers = [n for n in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(n, ast.ExceptHandler)]
     caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
-    assert not caught & {"", "Exception"}, f"{name} catches everything"
+    assert not caught & {"", "Exception"} or name in CALLS_PARSERS, f"{name} catches everything"
 
 
 def test_the_package_itself_loads_nothing():

@@ -17,8 +17,8 @@ from fsm_agent.snapshots import restore, snapshot
 def test_the_defaults():
     limits = Limits()
     assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
-    assert (limits.on_limit, limits.on_loop, limits.wait_s) == ("final_prompt", "stop", 60.0)
-    assert (limits.deadline_s, limits.identical_rounds) == (None, None)
+    assert (limits.on_limit, limits.on_cut, limits.wait_s, limits.deadline_s) == ("final_prompt", "retry", 60.0, None)
+    assert (limits.identical_rounds, limits.on_loop, limits.loop_role) == (3, "tell", "user")
     assert (limits.failures_per_function, limits.parallel) == (None, None)
 
 
