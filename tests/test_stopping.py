@@ -80,7 +80,7 @@ def test_a_condition_counts_replies_and_what_was_run():
 def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():
     asked: list[str] = []
     erase = Function(
-        name="erase", parameters={"type": "object"}, needs_approval=lambda f: asked.append(f.name), call=print
+        name="erase", parameters={"type": "object"}, needs_approval=lambda f: not asked.append(f.name), call=print
     )
     one = begun(prompt=Prompt("x", functions=(erase,)), stop_when=lambda context: None)
     say(one, function_call("erase"))
