@@ -385,6 +385,25 @@ def test_end_is_the_truth_and_only_what_is_new_is_told() -> None:
     assert (reply.message.text, deltas) == ("hi", [TextDelta("hi")])
 
 
+@pytest.mark.parametrize("first", [1, 5])
+@pytest.mark.parametrize("has_output", [False, True])
+def test_an_index_that_runs_on_across_items_tells_nothing_twice(first: int, has_output: bool) -> None:
+    """As vLLM counts ``content_index``: the only text of a message behind reasoning has index 1."""
+    thoughts = [event("reasoning_text.delta", output_index=0, content_index=0, delta=piece) for piece in ("on", "e")]
+    texts = [
+        event("output_text.delta", output_index=1, content_index=first + at, delta=piece)
+        for at, part in enumerate((["1, ", "2"], [", 3"]))
+        for piece in part
+    ]
+    words = {**WORDS, "content": [{"type": "reasoning_text", "text": "one"}]}
+    output = (words, said("1, 2", ", 3"))
+    events = [added({**WORDS, "content": []}), *thoughts, done(words), added(said(), 1), *texts, done(output[1], 1)]
+    reply, deltas = streamed(stream(*events, output=output if has_output else ()))
+    assert reply == whole(body(*output))
+    assert "".join([delta.text for delta in deltas if isinstance(delta, TextDelta)]) == "1, 2, 3"
+    assert "".join([delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]) == "one"
+
+
 @pytest.mark.parametrize("odd", [7, None, {}, [], "x", 1.5, True])
 def test_values_of_the_wrong_type_are_passed_over(odd: Any) -> None:
     events = (

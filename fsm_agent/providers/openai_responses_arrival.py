@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsm_agent.providers.openai_parts import text_or_none
-from fsm_agent.providers.openai_responses_items import item_type
+from fsm_agent.providers.openai_responses_items import as_text, entries, item_type
 
 
 class Piece(NamedTuple):
@@ -52,7 +52,7 @@ class Told:
 class ArrivingItem:
     """An item of the output while it arrives."""
 
-    __slots__ = ("call", "data", "index", "is_done", "is_matched", "kind", "told")
+    __slots__ = ("call", "data", "index", "is_done", "is_matched", "kind", "told", "totals")
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
@@ -60,8 +60,18 @@ class ArrivingItem:
         self.data: dict[str, Any] = {}  # as an event gave it
         self.is_done = False  # it is whole there
         self.is_matched = False
-        self.told: dict[tuple[Piece, int], Told] = {}
+        self.told: dict[tuple[Piece, int], Told] = {}  # by the index that the events give a part
+        # All parts together: some services count the index on from item to item, so it says nothing of a whole item.
+        self.totals: dict[Piece, Told] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
+
+    def part(self, piece: Piece, index: int) -> Told:
+        """Return what is there of the part that events give this index."""
+        return self.told.setdefault((piece, index), Told())
+
+    def total(self, piece: Piece) -> Told:
+        """Return what has been told of all such parts together."""
+        return self.totals.setdefault(piece, Told())
 
     def whole(self) -> dict[str, Any]:
         """The item; of the pieces when it never came as a whole."""
@@ -78,6 +88,14 @@ class ArrivingItem:
         for place, found in parts.items():
             item = {**item, place: [part for _, part in sorted(found, key=lambda entry: entry[0])]}
         return item
+
+
+def whole_text(piece: Piece, data: Mapping[str, Any]) -> str:
+    """Return the text of all such parts of a whole item."""
+    if not piece.part:
+        return as_text(data.get(piece.place))
+    parts = [entry.get(piece.key) for entry in entries(data.get(piece.place)) if entry.get("type") == piece.part]
+    return "".join([text for text in parts if isinstance(text, str)])
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:

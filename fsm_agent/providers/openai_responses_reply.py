@@ -11,8 +11,8 @@ from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, Reasoni
 from fsm_agent.messages import Message
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai_parts import first_count, text_or_none, token_logprobs
-from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Piece, Told, matched
-from fsm_agent.providers.openai_responses_items import CALLS, as_text, entries, item_parts, item_type
+from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Piece, matched, whole_text
+from fsm_agent.providers.openai_responses_items import CALLS, entries, item_parts, item_type
 from fsm_agent.providers.wire import request_id
 from fsm_agent.replies import Finish, Reply, Usage
 
@@ -165,7 +165,11 @@ class ReplyInItems:
         if (name := text_or_none(event.get("name"))) and not item.data.get("name"):
             item.data = {**item.data, "name": name}
             self._start(item)
-        self._tell(item, piece, index if type(index) is int else 0, text, is_whole=is_done)
+        told = item.part(piece, index if type(index) is int else 0)
+        if is_done:
+            text = told.rest(text)
+        told.add(text)
+        self._tell(item, piece, text)
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
         """The item that an event is about: by index, else by id, else the newest one of its kind."""
@@ -186,7 +190,7 @@ class ReplyInItems:
         item.call = self._calls
         self._calls += 1
         self._deltas.append(FunctionCallStarted(item.call, name, text_or_none(item.data.get("call_id"))))
-        if told := "".join([piece for told in item.told.values() for piece in told.pieces]):
+        if told := "".join([piece for told in item.totals.values() for piece in told.pieces]):
             self._deltas.append(ArgumentsDelta(item.call, told))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
@@ -194,22 +198,13 @@ class ReplyInItems:
         item.data, item.is_done = data, True
         self._start(item)
         for piece in PIECES.values():
-            if piece.item != item.kind:
-                continue
-            if not piece.part:
-                self._tell(item, piece, 0, as_text(data.get(piece.place)), is_whole=True)
-                continue
-            for index, entry in enumerate(entries(data.get(piece.place))):
-                if entry.get("type") == piece.part and isinstance(text := entry.get(piece.key), str):
-                    self._tell(item, piece, index, text, is_whole=True)
+            if piece.item == item.kind:
+                self._tell(item, piece, item.total(piece).rest(whole_text(piece, data)))
 
-    def _tell(self, item: ArrivingItem, piece: Piece, index: int, text: str, *, is_whole: bool) -> None:
-        told = item.told.setdefault((piece, index), Told())
-        if is_whole:
-            text = told.rest(text)
+    def _tell(self, item: ArrivingItem, piece: Piece, text: str) -> None:
         if not text:
             return
-        told.add(text)
+        item.total(piece).add(text)
         if piece.part == "output_text":
             self._deltas.append(TextDelta(text))
         elif piece.item == "reasoning":
