@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.arriving_text import ArrivingText, joined
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai_parts import first_count, token_logprobs
 from fsm_agent.providers.wire import request_id
-from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
+from fsm_agent.replies import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.values import maker
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
+UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
@@ -35,20 +44,17 @@ _make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta
 _make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(ArgumentsDelta)
 
 
-class _Pieces(list[str]):
-    """A text while it arrives."""
-
-
 class _Call:
     """A function call while it arrives."""
 
-    __slots__ = ("arguments", "id", "index", "is_whole", "name")
+    __slots__ = ("arguments", "id", "index", "is_completed", "is_whole", "name")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
-        self.arguments: list[str] = []
+        self.arguments = ArrivingText()
         self.index: int | None = None  # among the calls of the reply, once its name is known
+        self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
 
 
@@ -61,18 +67,19 @@ class ReplyInParts:
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.finish_raw: str | None = None
+        self.usage = UNUSED
+        self._is_cut = False
         self._choice: Any = None  # the index of the one that is read
         self._has_choice = False
         self._model: str | None = None
         self._response_id: str | None = None
-        self._usage: Mapping[str, Any] = {}
-        self._said: list[tuple[type[Text] | type[Reasoning], list[str]]] = []
-        self._saying: type[Text] | type[Reasoning] | None = None  # what is said last, and its pieces
-        self._pieces: list[str] = []
+        self._said: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
+        self._saying: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
+        self._text = ArrivingText()
         self._details: list[dict[str, Any]] = []
         self._annotations: list[Any] = []
         self._sources: Any = None
-        self._refusal: list[str] = []
+        self._refusal = ArrivingText()
         self._logprobs: list[TokenLogprob] = []
         self._calls: list[_Call] = []  # in the order in which their names came
         self._by_key: dict[Any, _Call] = {}
@@ -107,7 +114,7 @@ class ReplyInParts:
         if self._response_id is None:
             self._response_id = _text(document.get("id"))
         if (usage := document.get("usage")) and type(usage) is dict:
-            self._usage = usage  # the newest: the counts of some streams grow
+            self._take_usage(usage)
         if type(choices) is list:
             for choice in choices:
                 if type(choice) is dict:
@@ -119,7 +126,22 @@ class ReplyInParts:
             raise reported(document, self._headers)
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
-            self._usage = usage
+            self._take_usage(usage)
+
+    def _take_usage(self, usage: Mapping[str, Any]) -> None:
+        """Keep the newest: the counts of some streams grow."""
+        if (counted := _usage(usage)) != self.usage:
+            self.usage = counted
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes; see `ReplyParts`."""
+        self._deltas = []
+        self._is_cut = is_cut
+        self._end_text()
+        self._refusal.end()
+        for call in self._calls:
+            self._complete(call)
+        return self._deltas
 
     def finished(self) -> Reply:
         """The reply that has come.
@@ -135,31 +157,31 @@ class ReplyInParts:
         parts: list[Part] = []
         if self._details:
             details = [
-                {key: "".join(value) if isinstance(value, _Pieces) else value for key, value in entry.items()}
+                {key: str(value) if isinstance(value, ArrivingText) else value for key, value in entry.items()}
                 for entry in self._details
             ]
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
-        for kind, pieces in self._said:
-            text = "".join(pieces)
+        for kind, said in self._said:
+            text = str(said)
             parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
         for call in self._calls:
-            arguments = "".join(call.arguments)
-            parts.append(_make_call(name=call.name, arguments_json=arguments, provider_id=call.id or None))
+            parts.append(_make_call(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None))
         finish = FINISHES.get((self.finish_raw or "").lower())
         if finish == "error" and not self._said and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
         return _make_reply(
             message=_make_message(role="assistant", parts=tuple(parts)),
-            usage=_usage(self._usage),
+            usage=self.usage,
             finish=finish,
             finish_raw=self.finish_raw,
-            refusal="".join(self._refusal) or None,
+            refusal=str(self._refusal) or None,
             logprobs=tuple(self._logprobs),
             model=self._model,
             response_id=self._response_id,
             request_id=request_id(self._headers),
+            adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
         )
 
     def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
@@ -194,7 +216,7 @@ class ReplyInParts:
             self._take_content(content)
         self._take_asked(delta, is_whole)
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
-            self._refusal.append(refusal)
+            self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
             self._annotations += annotations
 
@@ -212,16 +234,23 @@ class ReplyInParts:
         if thought and isinstance(thought, str):
             self._say(Reasoning, thought)
 
-    def _say(self, kind: type[Text] | type[Reasoning], text: str) -> None:
+    def _say(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
         if kind is not self._saying:
-            self._saying, self._pieces = kind, []
-            self._said.append((kind, self._pieces))
-        self._pieces.append(text)
-        self._deltas.append(_make_text_delta(text) if kind is Text else _make_reasoning_delta(text))
+            self._end_text()
+            self._saying, self._text = kind, ArrivingText()
+            self._said.append((kind, self._text))
+        self._tell(self._text.add(piece))
+
+    def _end_text(self) -> None:
+        self._tell(self._text.end())
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._deltas.append(_make_text_delta(text) if self._saying is Text else _make_reasoning_delta(text))
 
     def _take_content(self, content: Any) -> None:
         """A text, parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
-        if type(content) is str:
+        if isinstance(content, str):
             self._say(Text, content)
             return
         if not isinstance(content, list):
@@ -234,7 +263,7 @@ class ReplyInParts:
                 if text := _plain(told or part.get("text")):
                     self._say(Reasoning, text)
             elif kind == "refusal":
-                self._refusal.append(_plain(part.get("refusal")))
+                self._refusal.add(_plain(part.get("refusal")))
             elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
                 self._say(Text, text)
 
@@ -250,13 +279,13 @@ class ReplyInParts:
             entry = self._details[-1]
             for key, value in detail.items():
                 if key in ("text", "summary", "data") and isinstance(value, str):
-                    pieces = entry.get(key)
-                    if not isinstance(pieces, _Pieces):
-                        pieces = entry[key] = _Pieces()
-                    pieces.append(value)
+                    text = entry.get(key)
+                    if not isinstance(text, ArrivingText):
+                        text = entry[key] = ArrivingText()
+                    text.add(value)
                 elif value or key not in entry:
                     entry[key] = value
-        return "".join(told)
+        return joined(told)
 
     def _take_call(self, entry: Mapping[str, Any], is_whole: bool) -> None:
         function = entry.get("function")
@@ -279,16 +308,32 @@ class ReplyInParts:
         call.name = call.name or name or ""
         if text:
             call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
-            call.arguments.append(text)
+            text = call.arguments.add(text)
         if not call.name:
             return
         if call.index is None:
-            call.index = len(self._calls)
-            self._calls.append(call)
-            self._deltas.append(_make_started(call.index, call.name, call.id or None))
-            text = "".join(call.arguments)
-        if text:
+            self._start(call)
+        elif text:
             self._deltas.append(_make_arguments_delta(call.index, text))
+            call.is_completed = False
+
+    def _start(self, call: _Call) -> None:
+        """Announce a call whose name is known; the one before it is complete if its arguments look so."""
+        if self._calls and _is_object(str(self._calls[-1].arguments)):
+            self._complete(self._calls[-1])
+        call.index = len(self._calls)
+        self._calls.append(call)
+        self._deltas.append(_make_started(call.index, call.name, call.id or None))
+        if text := str(call.arguments):
+            self._deltas.append(_make_arguments_delta(call.index, text))
+
+    def _complete(self, call: _Call) -> None:
+        if call.index is None or call.is_completed:
+            return
+        call.is_completed = True
+        if text := call.arguments.end():
+            self._deltas.append(_make_arguments_delta(call.index, text))
+        self._deltas.append(FunctionCallCompleted(call.index))
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
         """The call that a piece belongs to: by index, else by id, else the last one.
@@ -334,7 +379,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join([_plain(item) for item in value])
+        return joined([_plain(item) for item in value])
     return _plain(value.get("text")) if isinstance(value, dict) else ""
 
 

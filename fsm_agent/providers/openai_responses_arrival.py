@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.openai_parts import text_or_none
 from fsm_agent.providers.openai_responses_items import as_text, entries, item_type
 
@@ -29,22 +30,25 @@ PIECES = {
 }
 
 
-class Told:
-    """A text as far as it has come."""
+class Told(ArrivingText):
+    """A text as far as it has come, which may come again as a whole."""
 
-    __slots__ = ("length", "pieces")
+    __slots__ = ("length",)
 
     def __init__(self) -> None:
-        self.pieces: list[str] = []
+        super().__init__()
         self.length = 0
 
-    def add(self, text: str) -> None:
-        self.pieces.append(text)
+    def add(self, piece: str) -> str:
+        """Take the next piece; see `ArrivingText`."""
+        text = super().add(piece)
         self.length += len(text)
+        return text
 
     def rest(self, whole: str) -> str:
-        """What the whole text says beyond it; nothing when they differ."""
-        if len(whole) <= self.length or not whole.startswith("".join(self.pieces)):
+        """Return what the whole text says beyond it; nothing when they differ."""
+        self.half = ""  # the whole says what became of it
+        if len(whole) <= self.length or not whole.startswith(str(self)):
             return ""
         return whole[self.length :]
 
@@ -52,7 +56,7 @@ class Told:
 class ArrivingItem:
     """An item of the output while it arrives."""
 
-    __slots__ = ("call", "data", "index", "is_done", "is_matched", "kind", "told", "totals")
+    __slots__ = ("call", "data", "index", "is_completed", "is_done", "is_matched", "kind", "told", "totals")
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
@@ -64,6 +68,7 @@ class ArrivingItem:
         # All parts together: some services count the index on from item to item, so it says nothing of a whole item.
         self.totals: dict[Piece, Told] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
+        self.is_completed = False
 
     def part(self, piece: Piece, index: int) -> Told:
         """Return what is there of the part that events give this index."""
@@ -80,7 +85,7 @@ class ArrivingItem:
         item = self.data or {"type": self.kind}
         parts: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         for (piece, index), told in self.told.items():
-            text = "".join(told.pieces)
+            text = str(told)
             if piece.part:
                 parts.setdefault(piece.place, []).append((index, {"type": piece.part, piece.key: text}))
             else:
