@@ -19,8 +19,10 @@ from fsm_agent.events import (
     FunctionCallStarted,
     ReasoningDelta,
     TextDelta,
+    UsageReported,
 )
 from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.providers.openai_chat_reply import UNREPORTED
 from fsm_agent.replies import TokenLogprob, Usage
 
 
@@ -186,6 +188,33 @@ def test_usage_is_the_newest_of_the_stream() -> None:
     assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()
 
 
+def test_usage_is_told_as_it_grows() -> None:
+    delta = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    counts = [{"prompt_tokens": 7, "completion_tokens": count} for count in (1, 1, 2)]
+    _, deltas = streamed(sse(*[{**delta, "usage": usage} for usage in counts]))
+    one, two = (Usage(input_tokens=7, output_tokens=count) for count in (1, 2))
+    hi = TextDelta("hi")
+    assert deltas == [hi, UsageReported(one), hi, hi, UsageReported(two)]
+
+
+@pytest.mark.parametrize("counts", [None, {"prompt_tokens": 7}])
+def test_a_reply_whose_stream_ended_before_its_usage_says_so(counts: Any) -> None:
+    end = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": counts}
+    reply, _ = streamed(sse(end, done=False))
+    assert reply.adapted == (() if counts else (UNREPORTED,))
+    assert streamed(sse(end))[0].adapted == whole(completion({"content": "hi"})).adapted == ()
+
+
+@pytest.mark.parametrize("delta", [{"role": "assistant", "content": ""}, {"content": None}, {}])
+def test_end_without_an_answer_or_a_reason_is_no_reply(delta: Any) -> None:
+    with pytest.raises(BadReply, match="no answer in the reply, and no reason") as caught:
+        streamed(stream(delta, finish_reason=None))
+    assert caught.value.retryable
+    assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
+    assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
+    assert streamed(stream(delta))[0].finish == "stop"
+
+
 def test_logprobs_are_read() -> None:
     top = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}, 7]
     tokens = [
@@ -327,6 +356,17 @@ def test_name_that_comes_late_starts_the_call_with_all_its_arguments() -> None:
     pieces = call("", "{", index=0), call("f", "}", index=0)
     _, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
     assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)]
+
+
+@pytest.mark.spec("1.22")
+def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
+    pieces = [call("f", "{}", index=0, id="x"), call("g", "{", index=1, id="y"), {"index": 0, **MORE}]
+    body = stream(*[{"tool_calls": [piece]} for piece in pieces])
+    assert streamed(body)[1] == [
+        *[FunctionCallStarted(0, "f", "x"), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)],
+        *[FunctionCallStarted(1, "g", "y"), ArgumentsDelta(1, "{"), ArgumentsDelta(0, "}")],
+        *[FunctionCallCompleted(0), FunctionCallCompleted(1)],
+    ]
 
 
 def test_call_without_a_name_is_no_reply() -> None:

@@ -61,7 +61,9 @@ class _Call:
 class ReplyInParts:
     """Collects a reply: of one whole completion, or of the chunks of a stream.
 
-    Of several choices the first that comes is read, the others are not.
+    Of several choices the first that comes is read, the others are not.  A stream is whole at its ``[DONE]``, though
+    some services name no reason to finish before it, or when there is such a reason: what may be missing then is the
+    usage, and to ask again would cost it twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -168,6 +170,9 @@ class ReplyInParts:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
         for call in self._calls:
             parts.append(_make_call(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None))
+        refusal = str(self._refusal) or None
+        if self.finish_raw is None and not parts and refusal is None:
+            raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
         finish = FINISHES.get((self.finish_raw or "").lower())
         if finish == "error" and not self._said and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
@@ -176,7 +181,7 @@ class ReplyInParts:
             usage=self.usage,
             finish=finish,
             finish_raw=self.finish_raw,
-            refusal=str(self._refusal) or None,
+            refusal=refusal,
             logprobs=tuple(self._logprobs),
             model=self._model,
             response_id=self._response_id,
