@@ -6,11 +6,13 @@ Each ``check_…`` takes a codec, or a `Dialect`: a codec with a way to say a tu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
+from growing import growth
 from hypothesis import strategies as st
 
 from fsm_agent.errors import ErrorReport, ProviderError
@@ -330,6 +332,30 @@ def check_told(codec: Codec, body: bytes) -> None:
     found = outcome(codec, body)
     if found.reply and found.deltas:  # a body that is no stream has none
         assert unsaid(found.reply, found.deltas) is None
+
+
+def check_linear(
+    codec: Codec, text: Callable[[int], str], size: int, then: Callable[[Reply], object] | None = None
+) -> None:
+    """A stream that grows is read in time that grows no faster.
+
+    Args:
+        codec: Reads it.
+        text: The stream of a size.
+        size: The smallest; the largest is eight times it.
+        then: What is done with the reply, also in linear time.
+    """
+
+    def feed(text: str) -> None:
+        decoder, body = codec.decoder({}), text.encode()
+        for start in range(0, len(body), 4096):
+            decoder.feed(body[start : start + 4096])
+        with suppress(ProviderError):
+            reply = decoder.finish()
+            if then is not None:
+                then(reply)
+
+    assert growth(text, feed, size) < 3
 
 
 def check_any_body(codec: Codec, status: int, body: bytes) -> None:
