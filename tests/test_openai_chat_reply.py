@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_bodies import CODEC, completion, sse, stream, streamed, whole
-from codec_conformance import check_any_body, check_any_stream, check_linear, check_told
+from codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -395,6 +395,23 @@ def test_reasoning_details_of_a_stream_are_joined() -> None:
             ]
         },
     )
+
+
+def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
+    def told(piece: str) -> list[dict[str, Any]]:
+        detail = {"type": "reasoning.text", "index": 0, "text": piece}
+        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": piece}]}
+        return [{"refusal": piece, "reasoning_details": [detail]}, {"content": [thinking]}]
+
+    first, second = ["a\ud83d", "\ude00b\ud83d"], "😀b\ufffd"
+    reply, deltas = streamed(stream(*[delta for piece in first for delta in told(piece)]))
+    assert reply.refusal == f"a{second}"
+    assert reply.message.parts[0] == kept({"type": "reasoning.text", "index": 0, "text": f"a{second}"})
+    assert unsaid(reply, deltas) is None
+    details, parts = ([told(piece)[at] for piece in first] for at in (0, 1))
+    assert streamed(stream(*details))[0].message.reasoning == f"a{second}"
+    assert streamed(stream(*parts))[0].message.reasoning == f"a{second}"
+    json.dumps(reply.message.parts[0].data, ensure_ascii=False).encode()  # type: ignore[union-attr]
 
 
 def test_of_several_choices_the_first_is_read() -> None:

@@ -6,19 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
-from fsm_agent.events import (
-    ArgumentsDelta,
-    Delta,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    ReasoningDelta,
-    TextDelta,
-)
-from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.events import Delta, ReasoningDelta, TextDelta
+from fsm_agent.messages import Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.arriving_text import ArrivingText, joined
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai_parts import first_count, token_logprobs
+from fsm_agent.providers.openai_chat_calls import ArrivingCalls
+from fsm_agent.providers.openai_parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.wire import request_id
 from fsm_agent.replies import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.values import maker
@@ -38,24 +32,9 @@ FINISHES: dict[str, Finish] = {
 
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
 
-_make_text, _make_reasoning, _make_call = maker(Text), maker(Reasoning), maker(FunctionCall)
+_make_text, _make_reasoning = maker(Text), maker(Reasoning)
 _make_message, _make_reply, _make_usage = maker(Message), maker(Reply), maker(Usage)
 _make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta)
-_make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(ArgumentsDelta)
-
-
-class _Call:
-    """A function call while it arrives."""
-
-    __slots__ = ("arguments", "id", "index", "is_completed", "is_whole", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments = ArrivingText()
-        self.index: int | None = None  # among the calls of the reply, once its name is known
-        self.is_completed = False
-        self.is_whole = False  # its first piece was a whole JSON object
 
 
 class ReplyInParts:
@@ -83,9 +62,7 @@ class ReplyInParts:
         self._sources: Any = None
         self._refusal = ArrivingText()
         self._logprobs: list[TokenLogprob] = []
-        self._calls: list[_Call] = []  # in the order in which their names came
-        self._by_key: dict[Any, _Call] = {}
-        self._last: _Call | None = None
+        self._calls = ArrivingCalls()
         self._deltas: list[Delta] = []
 
     @property
@@ -112,9 +89,9 @@ class ReplyInParts:
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)
         if self._model is None:
-            self._model = _text(document.get("model"))
+            self._model = text_or_none(document.get("model"))
         if self._response_id is None:
-            self._response_id = _text(document.get("id"))
+            self._response_id = text_or_none(document.get("id"))
         if (usage := document.get("usage")) and type(usage) is dict:
             self._take_usage(usage)
         if type(choices) is list:
@@ -140,10 +117,10 @@ class ReplyInParts:
         self._deltas = []
         self._is_cut = is_cut
         self._end_text()
-        self._refusal.end()
-        for call in self._calls:
-            self._complete(call)
-        return self._deltas
+        untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
+        for text in (self._refusal, *untold):
+            text.end()
+        return [*self._deltas, *self._calls.end()]
 
     def finished(self) -> Reply:
         """The reply that has come.
@@ -153,9 +130,8 @@ class ReplyInParts:
         """
         if not self._has_choice:
             raise unreadable("there is no answer in the reply", self._headers)
-        for call in self._by_key.values():
-            if call.index is None and call.arguments:
-                raise unreadable("a function call in the reply has no name", self._headers)
+        if self._calls.has_nameless:
+            raise unreadable("a function call in the reply has no name", self._headers)
         parts: list[Part] = []
         if self._details:
             details = [
@@ -168,8 +144,7 @@ class ReplyInParts:
             parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
-        for call in self._calls:
-            parts.append(_make_call(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None))
+        parts += self._calls.parts()
         refusal = str(self._refusal) or None
         if self.finish_raw is None and not parts and refusal is None:
             raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
@@ -229,9 +204,10 @@ class ReplyInParts:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
-                    self._take_call(call, is_whole)
+                    self._deltas += self._calls.take(call, is_whole=is_whole)
         elif isinstance(function := delta.get("function_call"), dict):
-            self._take_call({"index": "function_call", "function": function}, is_whole)
+            entry = {"index": "function_call", "function": function}
+            self._deltas += self._calls.take(entry, is_whole=is_whole)
 
     def _take_reasoning(self, thought: Any, details: Any) -> None:
         told = self._take_details(details)
@@ -278,7 +254,7 @@ class ReplyInParts:
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
                 continue
-            told.append(_text(detail.get("text")) or _text(detail.get("summary")) or "")
+            told.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
             if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
                 self._details.append({})
             entry = self._details[-1]
@@ -292,91 +268,9 @@ class ReplyInParts:
                     entry[key] = value
         return joined(told)
 
-    def _take_call(self, entry: Mapping[str, Any], is_whole: bool) -> None:
-        function = entry.get("function")
-        if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
-            custom = entry.get("custom")
-            if isinstance(custom, dict) and custom.get("name"):
-                function = {"name": custom["name"], "arguments": custom.get("input")}
-        if not isinstance(function, dict):
-            function = {}
-        id, name, arguments = _text(entry.get("id")), _text(function.get("name")), function.get("arguments")
-        text = (
-            arguments
-            if isinstance(arguments, str)
-            else ""
-            if arguments is None
-            else pydantic_core.to_json(arguments).decode()
-        )
-        call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
-        call.id = call.id or id or ""
-        call.name = call.name or name or ""
-        if text:
-            call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
-            text = call.arguments.add(text)
-        if not call.name:
-            return
-        if call.index is None:
-            self._start(call)
-        elif text:
-            self._deltas.append(_make_arguments_delta(call.index, text))
-            call.is_completed = False
-
-    def _start(self, call: _Call) -> None:
-        """Announce a call whose name is known; the one before it is complete if its arguments look so."""
-        if self._calls and _is_object(str(self._calls[-1].arguments)):
-            self._complete(self._calls[-1])
-        call.index = len(self._calls)
-        self._calls.append(call)
-        self._deltas.append(_make_started(call.index, call.name, call.id or None))
-        if text := str(call.arguments):
-            self._deltas.append(_make_arguments_delta(call.index, text))
-
-    def _complete(self, call: _Call) -> None:
-        if call.index is None or call.is_completed:
-            return
-        call.is_completed = True
-        if text := call.arguments.end():
-            self._deltas.append(_make_arguments_delta(call.index, text))
-        self._deltas.append(FunctionCallCompleted(call.index))
-
-    def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
-        """The call that a piece belongs to: by index, else by id, else the last one.
-
-        Some services give all parallel calls one index, so another name or id, or a second whole set of
-        arguments, begins a call too; others repeat name and id with every piece.
-        """
-        key = index if isinstance(index, int | str) else id
-        known = self._by_key.get(key) if key is not None else None if name else self._last
-        if known and not is_new:
-            is_other = name and (
-                (id and known.id and id != known.id)
-                or (known.name and name != known.name)
-                or (known.is_whole and _is_object(text))
-            )
-            if not is_other:
-                return known
-        call = self._last = _Call()
-        self._by_key[key if not is_new and key is not None else object()] = call
-        return call
-
 
 def _is_flat_error(document: Mapping[str, Any]) -> bool:
     return document.get("object") == "error" or "message" in document or "detail" in document
-
-
-def _is_object(text: str) -> bool:
-    if not text.startswith("{") or not text.endswith("}"):
-        return False
-    try:
-        pydantic_core.from_json(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _plain(value: Any) -> str:
