@@ -12,9 +12,15 @@ from codec_conformance import Said, Turn, framed
 from dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
 
+from fsm_agent.agents import Agent
 from fsm_agent.client import HttpClient, Network
+from fsm_agent.effects import Settings
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.events import Delta, TextDelta
+from fsm_agent.events import Delta, Done, TextDelta
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.openai_chat_reply import UNREPORTED
+from fsm_agent.providers.provider import Provider
+from fsm_agent.providers.wire import Profile
 from fsm_agent.replies import Reply
 
 DIALECTS: dict[str, Any] = {
@@ -98,6 +104,19 @@ def test_what_the_bound_leaves_of_a_stream_is_told(way: str, over: str) -> None:
         assert told(deltas) == "hello"
         assert isinstance(error, BadReply)
         assert "longer than" in error.message
+
+
+def test_a_reply_whose_usage_never_came_says_so_in_the_trace() -> None:
+    events = DIALECTS["openai-chat"].turn(TURN, mixed=False)
+    provider = Provider(name="p", codec=OpenAIChat(), profile=Profile(temperature=False), key_is_optional=True)
+    with FaultServer([*sent(framed(events[:-2]), 7), CLOSE]) as server:
+        client = HttpClient(provider, "m", base_url=server.base_url)
+        *_, done = Agent(client, settings=Settings(temperature=0.5)).stream("Hello?")
+        client.close()
+    assert isinstance(done, Done)
+    assert done.result.text == "hello, you"
+    details = [step.detail for step in done.result.trace if step.trigger == "answered"]
+    assert details == [f"temperature=0.5 was left out: the model does not take it here; {UNREPORTED}"]
 
 
 @pytest.mark.parametrize("way", STREAMED)

@@ -170,6 +170,11 @@ PIECES: dict[str, tuple[list[Any], tuple[Any, ...], list[Delta]]] = {
         (HI, HM),
         [TextDelta("hi"), ReasoningDelta("hm")],
     ),
+    "pieces behind the end of their block": (
+        [*block(0, use(input={}), arguments("{")), block(0, {}, arguments("}"))[1]],
+        (called("f", "{}"),),
+        [FunctionCallStarted(0, "f", "t1"), ArgumentsDelta(0, "{"), DONE, ArgumentsDelta(0, "}"), DONE],
+    ),
     "no index at all": (
         [
             {"type": "content_block_start", "content_block": use()},

@@ -16,6 +16,7 @@ from fsm_agent.events import Delta, TextDelta, UsageReported
 from fsm_agent.providers.arriving_text import CutText
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.openai_chat import OpenAIChat
 from fsm_agent.providers.wire import MAX_EVENT_BYTES, Profile
 from fsm_agent.replies import UNUSED, Reply, Usage
 
@@ -185,8 +186,12 @@ def test_halves_of_a_pair_are_the_collectors_to_join() -> None:
     (delta,) = decoder.feed(b'data: "a \\ud83d"\n\n')
     assert delta == TextDelta("a \ufffd")
     assert isinstance(delta.text, CutText)
-    decoder.feed(END)
-    assert type(decoder.finish().message.text) is str
+
+
+def test_no_half_of_a_pair_stays_in_a_reply() -> None:
+    body = b'data: {"id": "a\\ud83d", "choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}\n\n'
+    reply, _ = read(OpenAIChat(), body)
+    assert (reply.response_id, type(reply.response_id)) == ("a\ufffd", str)
 
 
 @pytest.mark.parametrize(

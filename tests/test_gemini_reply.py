@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from codec_conformance import check_any_body, check_any_stream, check_linear, check_told
+from codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
 from gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +99,15 @@ def test_texts_of_a_stream_are_joined_and_those_of_a_whole_response_are_not() ->
         Text("!", "c2ln"),
         Text("?"),
     )
+
+
+@pytest.mark.parametrize("between", [CODE, call("f", {}), text("!", thoughtSignature="c2ln"), text("hm", thought=True)])
+def test_halves_of_a_pair_in_two_parts_are_no_pair(between: Any) -> None:
+    said = [text("a\ud83d"), between, text("\ude00b")]
+    reply, deltas = streamed(sse(*[chunk(part) for part in said], response()))
+    assert unsaid(reply, deltas) is None
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)][:2] == ["a", "\ufffd"]
+    assert reply.message.text.endswith("\ufffdb")
 
 
 def test_chunks_in_a_list_are_a_stream() -> None:
