@@ -201,6 +201,8 @@ class HttpClient:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
                         yield from answer.feed(data)
+                        if answer.has_failed:
+                            break
                         if answer.is_done and hang_up is None:
                             hang_up = _hang_up_soon(response, self._network.linger_s)
             except httpx.TransportError as error:
@@ -210,6 +212,7 @@ class HttpClient:
                 if hang_up is not None:
                     hang_up.cancel()
         try:
+            yield from answer.end()
             yield answer.finish(failure)
         finally:
             del failure
@@ -228,6 +231,8 @@ class HttpClient:
             while data := await _in_time(deadline, body.read()):
                 for delta in answer.feed(data):
                     yield delta
+                if answer.has_failed:
+                    break
                 if answer.is_done and not lingers:
                     lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
         except (httpx.TransportError, TimeoutError) as error:
@@ -236,6 +241,8 @@ class HttpClient:
         finally:
             await body.aclose()
         try:
+            for delta in answer.end():
+                yield delta
             yield answer.finish(failure)
         finally:
             del failure

@@ -230,7 +230,7 @@ class Exchange:
         if any(isinstance(part, Opaque) for part in message.parts):
             owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
             reply = changed(reply, message=changed(message, parts=tuple(owned)))
-        return changed(reply, adapted=self.adapted) if self.adapted else reply
+        return changed(reply, adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
 
     def late(self) -> TimedOut:
         """That the time is up."""

@@ -21,9 +21,10 @@ FLOORS = [
     "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
     " call",
     # 2: codecs, pure
-    "signing snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
-    " providers.failures providers.adaptations providers.hosting providers.schemas providers.attachments"
-    " providers.openai_parts providers.citations providers.chunks providers.openai_chat_reply providers.openai_chat"
+    "signing snapshots providers providers.arriving_text providers.encoding providers.wire providers.provider"
+    " providers.error_codes providers.failures providers.adaptations providers.hosting providers.schemas"
+    " providers.attachments providers.openai_parts providers.citations providers.chunks"
+    " providers.openai_chat_calls providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
     " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic_cache"

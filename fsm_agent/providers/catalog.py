@@ -109,6 +109,7 @@ _BUILT_IN = (
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
         base_url_variable="GOOGLE_BASE_URL",
         base_path="/v1beta",
+        base_path_always=True,
         profile=replace(_GEMINI, hosted_with_functions="announced"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE),
     ),
