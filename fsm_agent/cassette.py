@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ import httpx
 
 from fsm_agent.errors import ConfigError
 from fsm_agent.pools import Network, is_loopback
+from fsm_agent.private_files import write_private
 from fsm_agent.scrubbing import scrubbed, scrubbed_url, secrets_between, secrets_of
 
 VERSION = 1
@@ -282,14 +282,5 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _store(path: Path, exchanges: list[Mapping[str, Any]]) -> None:
-    """Replace the file at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_document(exchanges))
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_private(path, _document(exchanges))

@@ -30,7 +30,8 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local sockets sending http1 http_connection http_pool httpx_pool thread_pool pools"
+    "local_child local_model local sockets private_files"
+    " sending http1 http_connection http_pool httpx_pool thread_pool pools"
     " endpoint scrubbing exchange answer client cassette threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,18 @@ def test_a_recording_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
         test()
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    before = os.umask(0)
+    try:
+        with Cassette(path, "record"):
+            pass
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_cannot_be_replaced_is_left_as_it_was(tmp_path: Path) -> None:
