@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "deferred kinds values errors key_patterns vector messages replies events contexts policies json_schemas signatures"
+    "deferred kinds values errors redaction vector messages replies events contexts policies json_schemas signatures"
     " functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets reading stopping table machine transcripts results call",
@@ -30,9 +30,9 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local sockets private_files"
+    "local_child local_model local sockets private_files log_masking"
     " sending http1 http_connection http_pool httpx_pool thread_pool pools"
-    " endpoint scrubbing exchange answer client cassette threads result_pipeline result_cache perform running"
+    " endpoint exchange answer client cassette threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
+from fsm_agent.log_masking import masked_logs
 from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
 from fsm_agent.mcp.transports import Said, Transport
-from fsm_agent.scrubbing import scrubbed
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -55,7 +55,7 @@ class Target:
 
     def scrubbed(self, text: str) -> str:
         """Text of the server or of the package, fit for a message."""
-        return scrubbed(text, self.transport.secrets)
+        return self.transport.secrets.mask(text)
 
     def failure(self, what: str, *details: str) -> MCPServerError:
         """What to raise when something is wrong with the server."""
@@ -167,8 +167,10 @@ class Session:
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
-        async with self._target.transport.open(self._said) as (read, write):
-            yield _Watched(read, self._stop.set), write
+        transport = self._target.transport
+        with masked_logs(transport.secrets):
+            async with transport.open(self._said) as (read, write):
+                yield _Watched(read, self._stop.set), write
 
     def _changed(self) -> None:
         self._changes += 1
