@@ -25,7 +25,7 @@ MASK = "***"
 EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets which it carries
 MIN_CHARS = 3  # shorter values hide nothing
 MIN_ANYWHERE_CHARS = 8  # shorter ones are masked as whole words only: they are parts of other words
-MIN_CUT_CHARS = 4  # of a secret that is cut off where the text ends
+MIN_PIECE_CHARS = 4  # of a secret that somebody has cut
 
 # API keys that the documentation of servers without keys suggests, and words as common as these.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
@@ -46,6 +46,8 @@ _KEY = pattern(
     r"|eyJ[A-Za-z0-9_-]{10,500}\.[A-Za-z0-9._-]{10,}|[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
     r"|(?:org|proj|acct)[-_](?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{12,}|accounts/[0-9a-f]{32}|projects/[0-9]{6,})"
 )
+_GAP = pattern(r"\.\.\.|…")
+_CUT = pattern(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
 _SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
 
 
@@ -142,13 +144,13 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without these secrets, also one that is cut off at its end, and without likely keys."""
+        """Return ``text`` without these secrets, or what is left of them where it was cut, and without likely keys."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
-                text = text.replace(spelling, MASK)
+                text = _without_pieces(text.replace(spelling, MASK), spelling)
         if self._words is not None:
             text = self._words.sub(MASK, text)
-        return _KEY.sub(MASK, self._without_cut(text))
+        return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
         """Return the JSON document ``text`` with its strings and numbers masked; it stays JSON."""
@@ -159,19 +161,35 @@ class Secrets:
 
         return text if self.mask(text) == text else _SCALAR.sub(masked, text)
 
-    def _without_cut(self, text: str) -> str:
-        whole = text.rstrip("…")
-        for spelling in self._spellings:
-            if len(spelling) >= MIN_ANYWHERE_CHARS:
-                for size in range(len(spelling) - 1, MIN_CUT_CHARS - 1, -1):
-                    if whole.endswith(spelling[:size]):
-                        return whole[:-size] + MASK
-        return text
-
 
 def mask_keys(text: str) -> str:
     """Return ``text`` with only the beginning of what looks like a key, so that one can tell whose it is."""
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
+
+
+def _without_pieces(text: str, secret: str) -> str:
+    """Mask the beginning of a secret where a text ends or has a gap, and its end behind a gap."""
+    found = []  # from where to where
+    place = text.find(secret[:MIN_PIECE_CHARS])
+    while place >= 0:
+        size = MIN_PIECE_CHARS
+        while size < len(secret) and text.startswith(secret[size], place + size):
+            size += 1
+        if _CUT.match(text, place + size):
+            found.append((place, place + size))
+        place = text.find(secret[:MIN_PIECE_CHARS], place + 1)
+    for gap in _GAP.finditer(text):
+        first = text[gap.end() : gap.end() + MIN_PIECE_CHARS]
+        start = secret.find(first) if len(first) == MIN_PIECE_CHARS else -1
+        while start >= 0 and not text.startswith(secret[start:], gap.end()):
+            start = secret.find(first, start + 1)
+        if start >= 0:
+            found.append((gap.end(), gap.end() + len(secret) - start))
+    masked, last = "", 0
+    for start, end in sorted(found):
+        masked += text[last:start] + MASK
+        last = max(last, end)
+    return masked + text[last:]
 
 
 def _spelled(value: str) -> Iterator[str]:

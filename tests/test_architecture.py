@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "deferred kinds values errors redaction vector messages replies events contexts policies json_schemas signatures"
-    " functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
+    "deferred kinds values errors redaction plain_text vector messages replies events contexts policies json_schemas"
+    " signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets reading stopping table machine transcripts results call",
     # 2: codecs, pure
@@ -34,7 +34,7 @@ FLOORS = [
     " sending http1 http_connection http_pool httpx_pool thread_pool pools"
     " endpoint exchange answer client cassette threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress rounds drivers"
-    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
+    " mcp mcp.bounds mcp.transports mcp.background mcp.listing mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
     " snapshot_files demo_items demo_approval demo arguments terminal answering demo_screen"

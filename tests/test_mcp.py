@@ -210,7 +210,8 @@ class TestTheList:
             assert [(f.name, f.needs_approval) for f in server.functions] == [("o_find", True), ("o_grow", True)]
 
 
-def test_the_old_transport_of_two_endpoints(port):
+def test_the_old_transport_of_two_endpoints(port, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # which no request to this machine goes through
     with MCPServer.http(f"http://127.0.0.1:{port}/sse", sse=True) as server:
         assert server.call("add", a=1) == "2"
 

@@ -198,10 +198,23 @@ class TestDeclaredOnes:
         assert Secrets(["abcdefgh", "abcdefghijkl"]).mask("abcdefghijkl") == "***"
 
     @pytest.mark.parametrize("size", [4, 10, len(SECRET) - 1])
-    def test_one_that_is_cut_off_counts(self, size: int) -> None:
-        assert Secrets([SECRET]).mask(f"The key {SECRET[:size]}") == "The key ***"
-        assert Secrets([SECRET]).mask(f"The key {SECRET[:size]}…") == "The key ***"
+    @pytest.mark.parametrize("after", ["", "…", "...", "'", '"}', "...', input_type=str]", "…, no?"])
+    def test_the_beginning_of_one_that_was_cut(self, size: int, after: str) -> None:
+        assert Secrets([SECRET]).mask(f"The key {SECRET[:size]}{after}") == f"The key ***{after}"
         assert Secrets([SECRET]).mask(f"The key {SECRET[:size]} is") == f"The key {SECRET[:size]} is"
+
+    @pytest.mark.parametrize("size", [4, 10, len(SECRET) - 1])
+    @pytest.mark.parametrize("gap", ["…", "..."])
+    def test_the_end_of_one_that_was_cut(self, size: int, gap: str) -> None:
+        assert Secrets([SECRET]).mask(f"{{'a': {gap}{SECRET[-size:]}', it}}") == f"{{'a': {gap}***', it}}"
+        assert Secrets([SECRET]).mask(f"{gap} {SECRET[-size:]}") == f"{gap} {SECRET[-size:]}"
+
+    @pytest.mark.parametrize("part", ["the.…", "…4711", "the.", "...", "…the.key.that.nobody.may.see.471"])
+    def test_pieces_are_looked_for_in_linear_time(self, part: str) -> None:
+        text = part * (1_000_000 // len(part))
+        started_s = time.process_time()
+        Secrets([SECRET]).mask(text)
+        assert time.process_time() - started_s < 10
 
     def test_a_document_stays_one(self) -> None:
         document = {"hunter2": [1234567890, 12345, None, 1e300, "x hunter2\n"], "none": '"hunter2'}

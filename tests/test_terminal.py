@@ -12,8 +12,9 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import Overloaded
 from fsm_agent.events import FunctionEnded, FunctionStarted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall
+from fsm_agent.plain_text import plain
 from fsm_agent.replies import Usage
-from fsm_agent.terminal import MAX_SHOWN, Screen, Standing, one_line, plain, shown_call, shown_function, shown_step
+from fsm_agent.terminal import MAX_SHOWN, Screen, Standing, one_line, shown_call, shown_function, shown_step
 from fsm_agent.testing import Script, call
 
 EVIL = "a\x1b[31mred\x1b]0;title\x07\x9b2J\r\x08\x7f\u202eb\ud800\tc\nd"
