@@ -30,10 +30,11 @@ from fsm_agent.limits import Limits
 from fsm_agent.local import local_server
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Denied
+from fsm_agent.plain_text import plain
 from fsm_agent.prompts import Prompt
 from fsm_agent.providers.catalog import split_model
 from fsm_agent.snapshot_files import read_snapshot
-from fsm_agent.terminal import Screen, discard_output, error_line, plain
+from fsm_agent.terminal import Screen, discard_output, error_line
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
+from fsm_agent.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent.sending import RequestHead
 from fsm_agent.values import frozen
 
@@ -24,9 +25,6 @@ else:
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
-SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
-MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
-_SECRETIVE = pattern(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 @frozen(kw_only=True)
@@ -34,7 +32,7 @@ class Endpoint:
     """Where and as whom to ask, at this moment."""
 
     provider: Provider
-    base_url: httpx.URL
+    base_url: httpx.URL = field(repr=False)  # may hold a token
     model: str
     headers: Mapping[str, str] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)  # what no message may show
@@ -80,7 +78,7 @@ class Access:
     provider: Provider
     model: str
     api_key: str | None = field(default=None, repr=False)
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
 
@@ -105,9 +103,10 @@ class Access:
         """The name of an argument that may hold a secret."""
         if self.api_key is not None:
             return "api_key"
-        if any(map(_SECRETIVE.search, (*self.headers, *self.provider.headers))):
+        if any(map(is_secret_name, (*self.headers, *self.provider.headers))):
             return "headers"
-        return "base_url" if "?" in (self.base_url or "") else None
+        url = self.base_url or ""
+        return "base_url" if "?" in url or any(path_tokens(url)) else None
 
     @property
     def starts_server(self) -> bool:
@@ -139,9 +138,9 @@ class Access:
         provider = self.provider
         headers = {**provider.headers, **self.headers}
         secrets = {key} if key else set()
-        for name, value in headers.items():
-            if _SECRETIVE.search(name):
-                secrets.update(value.split())
+        secrets.update(secrets_in_headers(headers.items()))
+        if str(base_url) != provider.base_url:
+            secrets.update(_secrets_in_base_url(str(base_url)))
         if provider.key_header is None or key is None:
             carrying = provider.codec.headers(key)
         else:
@@ -151,7 +150,7 @@ class Access:
             base_url=base_url,
             model=model,
             headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
-            secrets=frozenset([secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]),
+            secrets=frozenset(secrets - {model}),
         )
 
     def _find_base_url(self) -> tuple[str, str]:
@@ -193,9 +192,13 @@ def _check_key(key: str, source: str) -> None:
         raise ConfigError(f"the key in {source} {wrong}: was it copied whole?")
 
 
+def _secrets_in_base_url(text: str) -> list[str]:
+    return [*secrets_in_url(text), *path_tokens(text)]
+
+
 def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     url = _url(text.strip())
-    shown = re.sub(r"//[^/]*@", "//***@", text.partition("?")[0])
+    shown = Secrets(_secrets_in_base_url(text)).mask(re.sub(r"//[^/]*@", "//***@", text.partition("?")[0]))
     if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
         raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
     if url.userinfo:

@@ -15,7 +15,7 @@ from typing import Any, cast, overload
 from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import pydantic, pydantic_core
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.json_schemas import schema_validator
+from fsm_agent.json_schemas import ArgumentsValidator
 from fsm_agent.messages import FunctionCall
 from fsm_agent.policies import Policy, check_names, check_policy
 from fsm_agent.signatures import described, passing
@@ -68,7 +68,7 @@ class Function(Policy):
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
-        validator = self.validator or schema_validator(self.parameters)
+        validator = self.validator or ArgumentsValidator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)

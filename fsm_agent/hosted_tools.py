@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
+from fsm_agent.redaction import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -129,9 +130,8 @@ class HostedMCP:
         """What of it nobody may see."""
         if self.authorization:
             yield self.authorization
-        for value in self.headers.values():
-            yield from (value, *value.split())
-        yield from (self.url, *[value for _, value in urllib_parse.parse_qsl(urllib_parse.urlsplit(self.url).query)])
+        yield from secrets_in_headers(self.headers.items(), all_names=True)
+        yield from (self.url, *secrets_in_url(self.url), *path_tokens(self.url))
 
 
 HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]

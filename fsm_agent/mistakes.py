@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.key_patterns import KEY_LIKE
+from fsm_agent.redaction import mask_keys
 
 Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
 
@@ -88,7 +88,7 @@ def shown(value: object) -> str:
             text = repr(value)
         except ValueError:  # a number of more digits than Python writes out
             return f"a huge {type(value).__name__}"
-    text = KEY_LIKE.sub("***", text)
+    text = mask_keys(text)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 

@@ -18,10 +18,10 @@ from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, CallModel
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.events import Delta
-from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied
 from fsm_agent.reading import error_text
+from fsm_agent.redaction import mask_keys
 from fsm_agent.replies import Reply
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.threads import on_abandon
@@ -209,7 +209,7 @@ def transport_failure(error: Exception) -> ProviderError | None:
     if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
         return None
     is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
-    text = KEY_LIKE.sub("***", error_text(error))[:MAX_SHOWN_CHARS]
+    text = mask_keys(error_text(error))[:MAX_SHOWN_CHARS]
     what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
     failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
     failure.__cause__ = error

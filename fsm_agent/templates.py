@@ -71,6 +71,8 @@ def variables(template: str) -> frozenset[str]:
         return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
     except jinja2.TemplateSyntaxError as error:
         raise PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}") from error
+    except RecursionError:
+        raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
 
 
 def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:

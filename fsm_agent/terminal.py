@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from contextlib import suppress
 from typing import IO, Any, Self
 
@@ -24,21 +23,13 @@ from fsm_agent.events import ArgumentsDelta, Event, FunctionEnded, FunctionStart
 from fsm_agent.local import local_server
 from fsm_agent.local_model import SMOLLM2
 from fsm_agent.messages import FunctionCall
+from fsm_agent.plain_text import plain
 from fsm_agent.record import State
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 BAR_WIDTH = 40
-_KEPT = "\n\t"
-_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # that lead back to the model
-
-
-def plain(text: str) -> str:
-    """``text`` without control characters (line ends and tabs stay) and marks that reorder what is shown."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([c for c in text if c in _KEPT or not (unicodedata.category(c) in ("Cc", "Cs") or c in _REORDERING)])
 
 
 def one_line(text: str, at_most: int = MAX_SHOWN) -> str:

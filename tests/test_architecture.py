@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "deferred kinds values errors key_patterns field_checks mistakes vector messages replies events contexts policies"
-    " json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools"
+    "deferred kinds values errors redaction field_checks mistakes plain_text vector messages replies events contexts"
+    " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools"
     " effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
@@ -33,10 +33,11 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local sockets sending http1 http_connection http_pool httpx_pool thread_pool pools"
-    " endpoint scrubbing exchange answer client cassette threads result_pipeline result_cache perform running"
+    "local_child local_model local sockets private_files log_masking"
+    " sending http1 http_connection http_pool httpx_pool thread_pool pools"
+    " endpoint exchange answer client cassette threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress reconciler drivers"
-    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
+    " mcp mcp.bounds mcp.transports mcp.background mcp.listing mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks metrics agent_arguments agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
     " snapshot_files demo_items demo_approval demo arguments terminal answering demo_screen"

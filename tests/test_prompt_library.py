@@ -90,6 +90,23 @@ class TestFiles:
         assert Prompts("demo", directory=library)("plain").template == "Grüße, 世界"
         assert Prompts("demo", directory=library)("dos").template == "Grüße\nWelt"
 
+    @pytest.mark.parametrize(
+        ("written", "template"),
+        [
+            ("a\n", "a"),
+            ("a", "a"),
+            ("a\n\n", "a\n"),
+            ("\n\n a \n \n", "\n\n a \n "),
+            ("\r\na\r\n\r\n", "\na\n"),
+            ("", ""),
+        ],
+    )
+    def test_only_the_end_of_the_last_line_is_not_the_prompts(self, library, written, template):
+        (library / "demo/edges.jinja").write_bytes(written.encode())
+        (library / "demo/plain.final.jinja").write_bytes(written.encode())
+        prompts = Prompts("demo", directory=library)
+        assert (prompts("edges").template, prompts("plain").on_final) == (template, template)
+
     def test_an_edit_is_seen_at_once(self, library):
         prompts = Prompts("demo", directory=library)
         before = prompts("plain").template

@@ -67,6 +67,18 @@ def test_the_configuration_reaches_the_sub_agents():
     assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
 
 
+@pytest.mark.spec("3.25")
+def test_what_a_sub_agent_sets_wins_over_the_agents():
+    weather()
+    own = {"limits": {"rounds": 5}, "settings": {"temperature": 1}, "model": "openai:gpt-5"}
+    config = {**CONFIG, "settings": {"temperature": 0, "seed": 7}, "agent_configs": {"editor": own}}
+    agents = build_agent(config).agents
+    assert agents["editor"].limits == Limits(rounds=5)
+    assert agents["editor"].settings == Settings(temperature=1, seed=7)
+    assert agents["editor"].model == "openai:gpt-5"
+    assert (agents["forecaster"].limits, agents["forecaster"].settings.temperature) == (Limits(rounds=2), 0)
+
+
 def test_a_configuration_is_not_changed():
     weather()
     before = repr(CONFIG)

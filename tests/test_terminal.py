@@ -12,13 +12,13 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import Overloaded
 from fsm_agent.events import FunctionEnded, FunctionStarted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall
+from fsm_agent.plain_text import plain
 from fsm_agent.replies import Usage
 from fsm_agent.terminal import (
     MAX_SHOWN,
     Screen,
     Standing,
     one_line,
-    plain,
     shown_call,
     shown_function,
     shown_step,
