@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 FLOORS = [
     # 0: words
     "deferred kinds values errors redaction field_checks mistakes plain_text vector messages replies events contexts"
-    " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs hosted_tools"
-    " effects outcomes",
+    " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs"
+    " hosted_tools effects outcomes",
     # 1: the machine
     "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
     " call",

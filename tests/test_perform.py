@@ -121,7 +121,7 @@ class Raising:
         (TimeoutError(), ("TimedOut", "the client failed: TimeoutError")),
         (httpx.ConnectError("no route"), ("ProviderError", "the client failed: ConnectError: no route")),
         (httpx.ReadTimeout("late"), ("TimedOut", "the client failed: ReadTimeout: late")),
-        (OSError(f"no sk-{'a' * 40}"), ("ProviderError", "the client failed: OSError: no ***")),
+        (OSError(f"no sk-{'a' * 40}"), ("ProviderError", "the client failed: OSError: no sk-a***")),
         (OSError("x" * 999), ("ProviderError", f"the client failed: OSError: {'x' * 200}")),
         (Overloaded("busy"), ("Overloaded", "busy")),
     ],
