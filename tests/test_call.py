@@ -687,6 +687,19 @@ def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
     assert texts(request(call).messages)[-1] == told
 
 
+def test_a_step_says_what_was_adapted_beside_what_was_wrong():
+    call = say(begun(), "forty", adapted=("temperature: left out", "seed: left out"))
+    assert call.step.detail == "'forty' is no number; temperature: left out; seed: left out"
+    assert say(call, "42", adapted=("seed: left out",)).step.detail == "seed: left out"
+
+
+def test_a_round_that_is_released_stays_so():
+    call = say(begun(), function_call("tick"), function_call("add", a=1, b=2))
+    returned(call, releases=(1,))
+    returned(call, releases=(2, 3))
+    assert call.record.released == (1, 2, 3)
+
+
 def test_a_call_that_waits_is_no_result():
     call = say(begun(), function_call("erase", path="x"))
     with pytest.raises(CallSuspended, match=r"waits in ToolInterrupt for 'ask:2\.0'") as caught:
