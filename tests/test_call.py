@@ -40,7 +40,7 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
+from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
@@ -680,7 +680,7 @@ def test_handlers_are_told_the_attempt_and_the_results():
 
 
 @pytest.mark.parametrize("is_error", [False, True])
-@pytest.mark.parametrize(("on_interrupt", "told"), [("{{ call_results }}", ""), ("<{{ call_results }}>", "<>")])
+@pytest.mark.parametrize(("on_interrupt", "told"), [(INTERRUPT, ""), ("<{{ call_results }}>", "<>")])
 def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
     call = say(begun(prompt=PROMPT.extend(on_interrupt=on_interrupt)), function_call("tick"))
     returned(call, "", is_error=is_error)
