@@ -40,7 +40,7 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
+from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
@@ -680,11 +680,24 @@ def test_handlers_are_told_the_attempt_and_the_results():
 
 
 @pytest.mark.parametrize("is_error", [False, True])
-@pytest.mark.parametrize(("on_interrupt", "told"), [("{{ call_results }}", ""), ("<{{ call_results }}>", "<>")])
+@pytest.mark.parametrize(("on_interrupt", "told"), [(INTERRUPT, ""), ("<{{ call_results }}>", "<>")])
 def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
     call = say(begun(prompt=PROMPT.extend(on_interrupt=on_interrupt)), function_call("tick"))
     returned(call, "", is_error=is_error)
     assert texts(request(call).messages)[-1] == told
+
+
+def test_a_step_says_what_was_adapted_beside_what_was_wrong():
+    call = say(begun(), "forty", adapted=("temperature: left out", "seed: left out"))
+    assert call.step.detail == "'forty' is no number; temperature: left out; seed: left out"
+    assert say(call, "42", adapted=("seed: left out",)).step.detail == "seed: left out"
+
+
+def test_a_round_that_is_released_stays_so():
+    call = say(begun(), function_call("tick"), function_call("add", a=1, b=2))
+    returned(call, releases=(1,))
+    returned(call, releases=(2, 3))
+    assert call.record.released == (1, 2, 3)
 
 
 def test_a_call_that_waits_is_no_result():
