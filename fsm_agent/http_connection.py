@@ -17,10 +17,10 @@ HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody takes, before no more is 
 class Connection(asyncio.Protocol):
     """One connection, which serves one request at a time."""
 
-    def __init__(self, wire: Wire, origin: Origin) -> None:
+    def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
-        self._wire = wire
+        self._wire = Wire()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
@@ -157,7 +157,6 @@ class Connection(asyncio.Protocol):
                     self._wire.end()
                 except httpx.RemoteProtocolError as error:
                     self._error = type(error), str(error)
-        self._wire.close()
         self._wake()
 
     def pause_writing(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from fsm_agent.http1 import Headers, Wire
+from fsm_agent.http1 import Headers
 from fsm_agent.http_connection import Connection, expire
 from fsm_agent.sending import Origin, Sending
 
@@ -67,22 +67,13 @@ class AsyncPool:
     """The connections of one event loop.
 
     Args:
-        wire: Makes the wire of a new connection.
         ssl_context: What to trust; asked for when the first connection of https is made.
         max_connections: At once; who comes later waits, and is served first come, first served.
         idle_s: How long a connection that nobody uses stays open.
     """
 
-    def __init__(
-        self,
-        wire: Callable[[], Wire],
-        ssl_context: Callable[[], ssl.SSLContext],
-        *,
-        max_connections: int,
-        idle_s: float,
-    ) -> None:
+    def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, max_connections: int, idle_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wire = wire
         self._ssl_context = ssl_context
         self._max = max_connections
         self._idle_s = idle_s
@@ -155,7 +146,7 @@ class AsyncPool:
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._wire(), origin),
+                    lambda: Connection(origin),
                     host.decode("ascii"),
                     port or (443 if is_secure else 80),
                     ssl=self._ssl_context() if is_secure else None,

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import field
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
@@ -39,7 +39,6 @@ else:
 KEPT_S = 30.0  # how long a connection that nobody uses stays open
 
 
-Transport: TypeAlias = Literal["fast", "stock", "httpx"]
 Pool: TypeAlias = "AsyncPool | HttpxPool"
 Body: TypeAlias = "http_pool.Body | httpx_pool.Body"
 
@@ -63,9 +62,8 @@ class Network:
             of certificates, an `ssl.SSLContext`, or False: anybody, so for tests only.
         http2: Speak HTTP/2 where the server can; needs the extra ``http2``.
         transport: Instead of a pool of ours; closed with the client.
-        async_transport: The same for asyncio, or which of ours: ``"fast"`` (needs the extra of that name),
-            ``"stock"`` (the same on h11), ``"httpx"`` (that library's own); None: the first of these that is there.
-            With a proxy or HTTP/2 it is always httpx's own.
+        async_transport: The same for asyncio, or ``"httpx"``: that library's own pool, as it always is with a proxy or
+            HTTP/2.
 
     Raises:
         ConfigError: A part cannot be right, or its extra is not installed.
@@ -83,19 +81,17 @@ class Network:
     verify: bool | str | ssl.SSLContext = True
     http2: bool = False
     transport: httpx.BaseTransport | None = None
-    async_transport: httpx.AsyncBaseTransport | Transport | None = None
+    async_transport: httpx.AsyncBaseTransport | Literal["httpx"] | None = None
 
     def __post_init__(self) -> None:
         if self.max_connections < 1:
             raise ConfigError(f"max_connections is {self.max_connections!r}: 1 or more would be right")
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
-        if isinstance(self.async_transport, str):
-            if self.async_transport not in get_args(Transport):
-                known = ", ".join([repr(name) for name in get_args(Transport)])
-                raise ConfigError(f"async_transport is {self.async_transport!r}: one of {known} would be right")
-            if self.async_transport == "fast" and not _has("httptools"):
-                raise ConfigError("async_transport='fast' needs httptools: pip install 'fsm-agent[fast]'")
+        if isinstance(self.async_transport, str) and self.async_transport != "httpx":
+            raise ConfigError(
+                f"async_transport is {self.async_transport!r}: a transport, 'httpx' or None would be right"
+            )
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
             raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
         if self.proxy is not None:
@@ -211,21 +207,13 @@ class Pools:
 
     def _async_pool(self, url: httpx.URL) -> Pool:
         network, options = self._network, self._options(url)
-        kind = network.async_transport or ("fast" if _has("httptools") else "stock")
-        if kind not in ("fast", "stock"):
-            given = None if kind == "httpx" else network.async_transport
-            return _over_httpx(transport=cast("httpx.AsyncBaseTransport | None", given), **options)
-        if network.http2 or self._has_proxy(url):
-            return _over_httpx(**options)
-        from fsm_agent.http1 import H11Wire, HttptoolsWire
+        given = network.async_transport
+        if given is not None or network.http2 or self._has_proxy(url):
+            return _over_httpx(transport=None if given == "httpx" else given, **options)
         from fsm_agent.http_pool import AsyncPool
 
-        return AsyncPool(
-            HttptoolsWire if kind == "fast" else H11Wire,
-            partial(_context, network, "https"),
-            max_connections=network.max_connections,
-            idle_s=KEPT_S,
-        )
+        context = partial(_context, network, "https")
+        return AsyncPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
 
     def _options(self, url: httpx.URL) -> dict[str, Any]:
         network = self._network

@@ -47,8 +47,8 @@ settings.load_profile("here")
 sys.addaudithook(_stay_here)
 
 
-@pytest.fixture(params=["fast", "stock", "httpx"])
-def over(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(params=[None, "httpx"], ids=["own", "httpx"])
+def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """What the clients of `asking.client_of` send over under asyncio, one after the other."""
     chosen.append(request.param)
     yield request.param
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_the_same_again(callspec: Any) -> bool:
     params = getattr(callspec, "params", {})
-    return params.get("over", "fast") != "fast" and params.get("way") in ("complete", "stream")
+    return params.get("over") is not None and params.get("way") in ("complete", "stream")
 
 
 @pytest.fixture(autouse=True)

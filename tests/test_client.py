@@ -534,8 +534,8 @@ class TestEmbedded:
 
     @pytest.mark.skipif(find_model() is None, reason=f"no local model: {command_to_fetch()}")
     @pytest.mark.skipif(not HAS_ENGINE, reason="no engine: pip install 'fsm-agent[local]'")
-    @pytest.mark.parametrize("over", ["fast"], indirect=True)
-    def test_the_real_one(self, over: str) -> None:
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_the_real_one(self, over: None) -> None:
         request = Request(messages=REQUEST.messages, settings=Settings(temperature=0.0, max_tokens=3))
         with client_for("local:") as client:
             texts = {text(ask(client, way, request=request)[-1]) for way in WAYS * 2}

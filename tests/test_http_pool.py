@@ -32,12 +32,11 @@ from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, ht
 
 from fsm_agent.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.http1 import H11Wire, Headers, HttptoolsWire
+from fsm_agent.http1 import Headers
 from fsm_agent.http_connection import HIGH_WATER_BYTES, Connection
 from fsm_agent.http_pool import AsyncPool, Body
 from fsm_agent.sending import RequestHead
 
-each_wire = pytest.mark.parametrize("wire_of", [H11Wire, HttptoolsWire])
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -45,7 +44,7 @@ def run(main: Callable[[AsyncPool], Coroutine[Any, Any, None]], *, max_connectio
     """``main`` with a pool."""
 
     async def go() -> None:
-        pool = AsyncPool(H11Wire, lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
+        pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
         async with aclosing(pool):
             await main(pool)
 
@@ -240,11 +239,10 @@ async def send(connection: Connection, **timeouts: float) -> tuple[int, Headers]
     return await connection.send(sending.head, sending.content, sending.timeouts)
 
 
-@each_wire
-def test_no_more_is_read_than_is_taken(wire_of: Any) -> None:
+def test_no_more_is_read_than_is_taken() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(wire_of(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         connection.connection_made(transport)
         sent = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
@@ -272,7 +270,7 @@ async def answered(connection: Connection, **timeouts: float) -> None:
 
 def test_a_short_wait_behind_a_long_one() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         await answered(connection, read=60.0)
         with pytest.raises(httpx.ReadTimeout):
             await asyncio.wait_for(connection.read(0.01), 5.0)
@@ -282,7 +280,7 @@ def test_a_short_wait_behind_a_long_one() -> None:
 
 def test_a_long_wait_behind_a_short_one() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         await answered(connection, read=0.02)
         asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
         assert await connection.read(60.0) == b"x"
@@ -295,7 +293,7 @@ def test_a_long_wait_behind_a_short_one() -> None:
 def test_a_server_that_takes_no_more_of_the_request() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         connection.connection_made(transport)
         connection.pause_writing()
         with pytest.raises(httpx.WriteTimeout):
@@ -306,7 +304,7 @@ def test_a_server_that_takes_no_more_of_the_request() -> None:
 
 def test_a_server_that_answers_before_it_has_taken_all() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         connection.connection_made(Wiretap())  # type: ignore[arg-type]
         connection.pause_writing()
         sending = asyncio.create_task(send(connection))
@@ -320,7 +318,7 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
 def test_nothing_is_sent_over_one_that_is_closed() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         connection.connection_made(transport)
         connection.abort()
         with pytest.raises(httpx.NetworkError):
@@ -333,7 +331,7 @@ def test_nothing_is_sent_over_one_that_is_closed() -> None:
 def test_what_nobody_asked_for_ends_a_connection() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = Connection(("http", b"h", None))
         connection.connection_made(transport)
         connection.data_received(b"HTTP/1.1 408 Too late\r\n\r\n")
         assert transport.done == ["abort"]
@@ -350,7 +348,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
         counted = 0
 
         async def main() -> None:
-            pool = AsyncPool(H11Wire, lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
+            pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
             origin = ("http", b"h", None)
             connections = [_idle_connection(origin) for _ in range(number)]
             for connection in connections:
@@ -378,7 +376,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
 
 
 def _idle_connection(origin: Any) -> Connection:
-    connection = Connection(H11Wire(), origin)
+    connection = Connection(origin)
     connection.connection_made(Wiretap())  # type: ignore[arg-type]
     connection.idle_since_s = asyncio.get_running_loop().time()
     return connection
@@ -469,7 +467,7 @@ class TestNetwork:
             ({"proxy": "ftp://user:secret@host"}, "for 'host' is none"),
             ({"proxy": "http://user:secret@"}, "is none"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"async_transport": "quick"}, "'quick': one of 'fast', 'stock', 'httpx'"),
+            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
             ({"max_connections": 0}, "1 or more"),
         ],
     )
@@ -483,7 +481,6 @@ class TestNetwork:
         ("wish", "module", "extra"),
         [
             ({"http2": True}, "h2", "fsm-agent[http2]"),
-            ({"async_transport": "fast"}, "httptools", "fsm-agent[fast]"),
             ({"proxy": "socks5://me:secret@h:1"}, "socksio", "httpx[socks]"),
         ],
     )
@@ -495,11 +492,6 @@ class TestNetwork:
             Network(**wish)
         assert extra in str(caught.value)
         assert "secret" not in str(caught.value)
-
-    def test_without_httptools_h11_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "httptools", None)
-        with FaultServer(WHOLE) as server, client_of(server, Network()) as client:
-            assert text(ask(client, "acomplete")[-1]) == "hello"
 
     def test_a_file_that_holds_no_certificate(self, tmp_path: Any) -> None:
         (tmp_path / "x.pem").write_text("nothing")
@@ -520,10 +512,9 @@ def test_a_stream_closed_early_frees_its_place() -> None:
         asyncio.run(main())
 
 
-@pytest.mark.parametrize("transport", ["fast", "stock"])
 @pytest.mark.parametrize("way", ASYNC)
 @pytest.mark.parametrize("fate", ["good", "refused", "cut off", "silent", "disconnected"])
-def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None:
+def test_nothing_is_left_to_collect(way: str, fate: str) -> None:
     """What holds itself stays until the collector of garbage comes, which costs everybody time."""
     steps = {
         "good": good(way),
@@ -547,9 +538,9 @@ def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None
         await asyncio.sleep(0)  # the loop closes what has ended
 
     def ours() -> list[Any]:
-        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "httptools", "httpx"))]
+        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "h11", "httpx"))]
 
-    with FaultServer(steps) as server, client_of(server, Network(async_transport=transport)) as client:
+    with FaultServer(steps) as server, client_of(server) as client:
         try:
             asyncio.run(main())
             assert ours() == []
