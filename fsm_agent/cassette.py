@@ -18,8 +18,8 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from fsm_agent.clients.http.transports import Network, is_loopback
 from fsm_agent.errors import ConfigError
-from fsm_agent.pools import Network, is_loopback
 from fsm_agent.scrubbing import scrubbed, scrubbed_url, secrets_between, secrets_of
 
 VERSION = 1

@@ -12,24 +12,24 @@ from contextlib import closing, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from fsm_agent.answer import Answer
+from fsm_agent.clients.http.endpoint import Access, Endpoint
+from fsm_agent.clients.http.exchange import Deadline, Exchange
+from fsm_agent.clients.http.response import Answer
+from fsm_agent.clients.http.sockets import shut_down
+from fsm_agent.clients.http.transports import Network, Pools
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import Access, Endpoint
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.events import Delta
-from fsm_agent.exchange import Deadline, Exchange
-from fsm_agent.pools import Network, Pools
 from fsm_agent.providers.provider import Provider
 from fsm_agent.replies import Reply
-from fsm_agent.sockets import shut_down
 
 if TYPE_CHECKING:
     import asyncio
 
     import httpx
 
-    from fsm_agent.pools import Body
+    from fsm_agent.clients.http.transports import Body
 else:
     asyncio, httpx = deferred("asyncio"), deferred("httpx")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.http1 import MAX_HEAD_BYTES, Wire
-from fsm_agent.sending import RequestHead
+from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, Wire
+from fsm_agent.clients.http.request import RequestHead
 
 ASKED = RequestHead(httpx.URL("http://h:8/v1/x?a=b"), httpx.Headers({"host": "h:8", "x-one": "1"}))
 CONTENT = b'{"a":1}'

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
-from fsm_agent.sending import RequestHead
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import httpx
 
-from fsm_agent.http1 import Headers, Wire
-from fsm_agent.sending import Origin, RequestHead
+from fsm_agent.clients.http.http1 import Headers, Wire
+from fsm_agent.clients.http.request import Origin, RequestHead
 
 HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import httpcore
 import httpx
 
-from fsm_agent.sockets import shut_down
+from fsm_agent.clients.http.sockets import shut_down
 
 Origin: TypeAlias = tuple[bytes, bytes, int]
 

@@ -7,11 +7,11 @@ from typing import cast
 
 import httpx
 
-from fsm_agent.sending import Sending
+from fsm_agent.clients.http.request import Sending
 
 
 class Body:
-    """A response of httpx; see `fsm_agent.http_pool.Body`."""
+    """A response of httpx; see `fsm_agent.clients.http.async_pool.Body`."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -42,7 +42,7 @@ async def _the_whole(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 class HttpxPool:
-    """An `httpx.AsyncClient` as a pool; see `fsm_agent.http_pool.AsyncPool`."""
+    """An `httpx.AsyncClient` as a pool; see `fsm_agent.clients.http.async_pool.AsyncPool`."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client

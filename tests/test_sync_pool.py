@@ -15,7 +15,7 @@ from fault_server import BARRIER, CLOSE, STALL, FaultServer
 from test_pools import in_threads
 
 from fsm_agent.client import Network
-from fsm_agent.thread_pool import ThreadPool
+from fsm_agent.clients.http.sync_pool import ThreadPool
 
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 LIMIT_S = 5.0

@@ -31,11 +31,11 @@ from asking import (
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
+from fsm_agent.clients.http.async_connection import HIGH_WATER_BYTES, Connection
+from fsm_agent.clients.http.async_pool import AsyncPool, Body
+from fsm_agent.clients.http.http1 import Headers
+from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.http1 import Headers
-from fsm_agent.http_connection import HIGH_WATER_BYTES, Connection
-from fsm_agent.http_pool import AsyncPool, Body
-from fsm_agent.sending import RequestHead
 
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from fsm_agent.clients.http.exchange import MAX_SHOWN_CHARS, Exchange
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.events import Delta
-from fsm_agent.exchange import MAX_SHOWN_CHARS, Exchange
 from fsm_agent.providers.wire import Decoder, request_id
 from fsm_agent.replies import Reply
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from fsm_agent.http1 import Headers
-from fsm_agent.http_connection import Connection, expire
-from fsm_agent.sending import Origin, Sending
+from fsm_agent.clients.http.async_connection import Connection, expire
+from fsm_agent.clients.http.http1 import Headers
+from fsm_agent.clients.http.request import Origin, Sending
 
 HAPPY_EYEBALLS_S = 0.25  # RFC 8305 recommends it
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from fsm_agent import http_pool, httpx_pool
-    from fsm_agent.http_pool import AsyncPool
-    from fsm_agent.httpx_pool import HttpxPool
-    from fsm_agent.thread_pool import ThreadPool
+    from fsm_agent.clients.http import async_pool, httpx_adapter
+    from fsm_agent.clients.http.async_pool import AsyncPool
+    from fsm_agent.clients.http.httpx_adapter import HttpxPool
+    from fsm_agent.clients.http.sync_pool import ThreadPool
 else:
     asyncio, httpx, ipaddress = deferred("asyncio"), deferred("httpx"), deferred("ipaddress")
     ssl, urllib_request = deferred("ssl"), deferred("urllib.request")
@@ -40,7 +40,7 @@ KEPT_S = 30.0  # how long a connection that nobody uses stays open
 
 
 Pool: TypeAlias = "AsyncPool | HttpxPool"
-Body: TypeAlias = "http_pool.Body | httpx_pool.Body"
+Body: TypeAlias = "async_pool.Body | httpx_adapter.Body"
 
 
 @frozen(kw_only=True)
@@ -178,7 +178,7 @@ class Pools:
         network, options = self._network, self._options(url)
         if network.transport is not None or network.http2 or self._has_proxy(url):
             return httpx.Client(transport=network.transport, **options)
-        from fsm_agent.thread_pool import ThreadPool
+        from fsm_agent.clients.http.sync_pool import ThreadPool
 
         context = partial(_context, network, "https")
         return ThreadPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
@@ -210,7 +210,7 @@ class Pools:
         given = network.async_transport
         if given is not None or network.http2 or self._has_proxy(url):
             return _over_httpx(transport=None if given == "httpx" else given, **options)
-        from fsm_agent.http_pool import AsyncPool
+        from fsm_agent.clients.http.async_pool import AsyncPool
 
         context = partial(_context, network, "https")
         return AsyncPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
@@ -250,7 +250,7 @@ class Pools:
 
 
 def _over_httpx(**options: Any) -> HttpxPool:
-    from fsm_agent.httpx_pool import HttpxPool
+    from fsm_agent.clients.http.httpx_adapter import HttpxPool
 
     return HttpxPool(httpx.AsyncClient(**options))
 

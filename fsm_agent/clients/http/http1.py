@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import h11
 import httpx
 
-from fsm_agent.sending import RequestHead
+from fsm_agent.clients.http.request import RequestHead
 
 MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from fsm_agent.clients.http.endpoint import MIN_SECRET_CHARS, SECRETS, Endpoint
+from fsm_agent.clients.http.request import RequestHead
+from fsm_agent.clients.http.transports import Network
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import MIN_SECRET_CHARS, SECRETS, Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
-from fsm_agent.pools import Network
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.replies import Reply
-from fsm_agent.sending import RequestHead
 from fsm_agent.values import changed
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""HTTP transport: connections, pools, and what one request and its response are."""
