@@ -16,7 +16,7 @@ _MODULES = {
     "cassette": ("Cassette",),
     "call": ("AgentCall",),
     "client": ("client_for",),
-    "clients.http.transports": ("Network",),
+    "clients.http.network": ("Network",),
     "contexts": ("Context",),
     "dialogs": ("Dialog",),
     "drivers": ("adrive", "arun", "drive", "run"),
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from fsm_agent.call import AgentCall as AgentCall
     from fsm_agent.cassette import Cassette as Cassette
     from fsm_agent.client import client_for as client_for
-    from fsm_agent.clients.http.transports import Network as Network
+    from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.contexts import Context as Context
     from fsm_agent.dialogs import Dialog as Dialog
     from fsm_agent.drivers import adrive as adrive

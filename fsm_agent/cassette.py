@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from fsm_agent.clients.http.transports import Network, is_loopback
+from fsm_agent.clients.http.network import Network, is_loopback
 from fsm_agent.errors import ConfigError
 from fsm_agent.scrubbing import scrubbed, scrubbed_url, secrets_between, secrets_of
 

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from fsm_agent.clients.http.endpoint import SECRETS
+from fsm_agent.clients.http.request import SECRETS
 from fsm_agent.key_patterns import KEY_LIKE
 
 if TYPE_CHECKING:

@@ -31,12 +31,13 @@ from asking import (
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
-from fsm_agent.clients.http.async_connection import HIGH_WATER_BYTES, Connection
-from fsm_agent.clients.http.async_pool import AsyncPool, Body
-from fsm_agent.clients.http.http1 import Headers
-from fsm_agent.clients.http.request import RequestHead
+from fsm_agent.clients.http.async_connection import AsyncConnection
+from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
+from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES
+from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 
+ORIGIN = ("http", "h", 80)
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -57,24 +58,22 @@ async def post(pool: AsyncPool, server: FaultServer, content: bytes = b"{}") -> 
         return b"".join([data async for data in pieces(response)])
 
 
-async def pieces(response: Body) -> AsyncGenerator[bytes]:
+async def pieces(response: PooledResponse) -> AsyncGenerator[bytes]:
     while data := await response.read():
         yield data
 
 
 class Asked:
-    """A request on its way, without a clock."""
+    """A request on its way."""
 
-    def __init__(self, url: str, content: bytes = b"", **timeouts: float) -> None:
+    abort = None
+    secrets = frozenset[str]()
+
+    def __init__(self, url: str, content: bytes = b"", **limits: float) -> None:
         self.head = RequestHead(httpx.URL(url), httpx.Headers({"host": "h"}))
         self.content = content
-        self.timeouts = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 2.0, **timeouts}
-
-    def begins(self, step: str) -> None:
-        pass
-
-    def request(self, *, is_async: bool) -> httpx.Request:
-        raise AssertionError("it goes over no transport of httpx")
+        self.limits = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0, **limits}
+        self.deadline = Deadline(None)
 
 
 def asked(server: FaultServer, content: bytes) -> Asked:
@@ -101,6 +100,12 @@ class Wiretap:
 
     def is_closing(self) -> bool:
         return "abort" in self.done
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 def test_the_one_used_last_is_used_next() -> None:
@@ -225,7 +230,7 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         assert await asyncio.to_thread(server.wait_for_requests, 1)
         await pool.aclose()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [httpx.RemoteProtocolError, RuntimeError]
+        assert [type(result) for result in results] == [httpx.ReadError, RuntimeError]
         with pytest.raises(RuntimeError, match="closed"):
             await post(pool, server)
 
@@ -233,33 +238,33 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         run(main, max_connections=1)
 
 
-async def send(connection: Connection, **timeouts: float) -> tuple[int, Headers]:
+async def send(connection: AsyncConnection, **limits: float) -> tuple[int, Headers]:
     """Send something."""
-    sending = Asked("http://h/", b"x", **timeouts)
-    return await connection.send(sending.head, sending.content, sending.timeouts)
+    request = Asked("http://h/", b"x", **limits)
+    return await connection.send(request)
 
 
 def test_no_more_is_read_than_is_taken() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         sent = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n")
         assert (await sent)[0] == 200
         for _ in range(3):
-            connection.data_received(b"x" * (HIGH_WATER_BYTES // 2))
+            connection.data_received(b"x" * (MAX_UNREAD_BYTES // 2))
             assert transport.done[-1] != "pause"
-            connection.data_received(b"x" * HIGH_WATER_BYTES)
+            connection.data_received(b"x" * MAX_UNREAD_BYTES)
             assert transport.done[-1] == "pause"
-            assert len(await connection.read(5.0)) == HIGH_WATER_BYTES * 3 // 2
+            assert len(await connection.read(5.0)) == MAX_UNREAD_BYTES * 3 // 2
             assert transport.done[-1] == "resume"
 
     asyncio.run(main())
 
 
-async def answered(connection: Connection, **timeouts: float) -> None:
+async def answered(connection: AsyncConnection, **timeouts: float) -> None:
     """A response begins."""
     connection.connection_made(Wiretap())  # type: ignore[arg-type]
     sending = asyncio.create_task(send(connection, **timeouts))
@@ -270,7 +275,7 @@ async def answered(connection: Connection, **timeouts: float) -> None:
 
 def test_a_short_wait_behind_a_long_one() -> None:
     async def main() -> None:
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         await answered(connection, read=60.0)
         with pytest.raises(httpx.ReadTimeout):
             await asyncio.wait_for(connection.read(0.01), 5.0)
@@ -280,7 +285,7 @@ def test_a_short_wait_behind_a_long_one() -> None:
 
 def test_a_long_wait_behind_a_short_one() -> None:
     async def main() -> None:
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         await answered(connection, read=0.02)
         asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
         assert await connection.read(60.0) == b"x"
@@ -293,7 +298,7 @@ def test_a_long_wait_behind_a_short_one() -> None:
 def test_a_server_that_takes_no_more_of_the_request() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         connection.pause_writing()
         with pytest.raises(httpx.WriteTimeout):
@@ -304,7 +309,7 @@ def test_a_server_that_takes_no_more_of_the_request() -> None:
 
 def test_a_server_that_answers_before_it_has_taken_all() -> None:
     async def main() -> None:
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(Wiretap())  # type: ignore[arg-type]
         connection.pause_writing()
         sending = asyncio.create_task(send(connection))
@@ -318,9 +323,9 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
 def test_nothing_is_sent_over_one_that_is_closed() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
-        connection.abort()
+        connection.close()
         with pytest.raises(httpx.NetworkError):
             await send(connection)
         assert transport.done == ["abort"]
@@ -331,11 +336,11 @@ def test_nothing_is_sent_over_one_that_is_closed() -> None:
 def test_what_nobody_asked_for_ends_a_connection() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         connection.data_received(b"HTTP/1.1 408 Too late\r\n\r\n")
         assert transport.done == ["abort"]
-        assert connection.is_closed
+        assert not connection.is_alive()
 
     asyncio.run(main())
 
@@ -349,12 +354,11 @@ def test_many_at_once_take_time_in_proportion() -> None:
 
         async def main() -> None:
             pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
-            origin = ("http", b"h", None)
-            connections = [_idle_connection(origin) for _ in range(number)]
+            origin = ORIGIN
+            connections = [await _idle_connection(origin) for _ in range(number)]
             for connection in connections:
-                pool._open.add(connection)
-                pool._n_granted += 1
-                pool._grant(connection)
+                pool._ledger.connections.add(connection)
+                pool.give_back(connection)
 
             def count(frame: Any, event: str, argument: Any) -> Any:
                 nonlocal counted
@@ -363,9 +367,9 @@ def test_many_at_once_take_time_in_proportion() -> None:
 
             sys.settrace(count)
             for _ in range(10):
-                got = pool._idle_one(origin)
-                assert got is not None
-                pool._grant(got)
+                got = pool._ledger.borrow(origin)
+                assert got in connections
+                pool.give_back(got)
             sys.settrace(None)
             await pool.aclose()
 
@@ -375,10 +379,13 @@ def test_many_at_once_take_time_in_proportion() -> None:
     assert asyncio.run(steps(400)) == asyncio.run(steps(4))
 
 
-def _idle_connection(origin: Any) -> Connection:
-    connection = Connection(origin)
+async def _idle_connection(origin: Any) -> AsyncConnection:
+    connection = AsyncConnection(origin)
     connection.connection_made(Wiretap())  # type: ignore[arg-type]
-    connection.idle_since_s = asyncio.get_running_loop().time()
+    sending = asyncio.create_task(send(connection))
+    await asyncio.sleep(0)
+    connection.data_received(b"HTTP/1.1 204 No\r\n\r\n")
+    await sending
     return connection
 
 

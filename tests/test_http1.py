@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, Wire
+from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, Http1
 from fsm_agent.clients.http.request import RequestHead
 
 ASKED = RequestHead(httpx.URL("http://h:8/v1/x?a=b"), httpx.Headers({"host": "h:8", "x-one": "1"}))
@@ -20,7 +20,7 @@ LENGTH = HEAD + b"content-length: 5\r\n\r\nhello"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nx-trailer: t\r\n\r\n"
 
 
-def fed(wire: Wire, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, bytes, bool, bool]:
+def fed(wire: Http1, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, bytes, bool, bool]:
     """What a wire makes of ``data`` in pieces that end at ``cuts``."""
     bounds = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     for begin, end in pairwise(bounds):
@@ -28,17 +28,18 @@ def fed(wire: Wire, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, bytes
             wire.feed(data[begin:end])
     status, headers = wire.head or (0, [])
     said = [(name.lower(), value) for name, value in headers]
-    return (status, said), b"".join(wire.parts), wire.is_complete, wire.is_reusable
+    return (status, said), wire.take(), wire.is_complete, wire.is_reusable
 
 
-def begun() -> Wire:
-    wire = Wire()
+def begun() -> Http1:
+    wire = Http1()
     wire.begin(ASKED, CONTENT)
+    wire.is_sent = True
     return wire
 
 
 def test_what_is_sent() -> None:
-    head, _, body = Wire().begin(ASKED, CONTENT).partition(b"\r\n\r\n")
+    head, _, body = Http1().begin(ASKED, CONTENT).partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     assert first == b"POST /v1/x?a=b HTTP/1.1"
     assert {line.lower() for line in lines} >= {b"host: h:8", b"x-one: 1", b"content-length: 7"}
@@ -46,8 +47,9 @@ def test_what_is_sent() -> None:
 
 
 def test_who_says_that_it_was_the_last_one_is_the_last_one() -> None:
-    wire = Wire()
+    wire = Http1()
     wire.begin(RequestHead(httpx.URL("http://h/"), httpx.Headers({"connection": "close"})), b"")
+    wire.is_sent = True
     assert fed(wire, LENGTH)[2:] == (True, False)
 
 
@@ -55,7 +57,7 @@ def test_who_says_that_it_was_the_last_one_is_the_last_one() -> None:
 def test_no_header_smuggles_another_one_in(value: str) -> None:
     asked = RequestHead(httpx.URL("http://h/"), httpx.Headers({"x-one": value}))
     with pytest.raises(httpx.LocalProtocolError):
-        Wire().begin(asked, b"")
+        Http1().begin(asked, b"")
 
 
 @pytest.mark.parametrize("response", [LENGTH, CHUNKED])
@@ -68,9 +70,10 @@ def test_the_cuts_do_not_matter(response: bytes, cuts: list[int]) -> None:
 
 
 def test_one_request_after_the_other() -> None:
-    wire = Wire()
+    wire = Http1()
     for response in (LENGTH, CHUNKED, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 103 H\r\nx: y\r\n\r\n" + LENGTH):
         wire.begin(ASKED, CONTENT)
+        wire.is_sent = True
         assert wire.head is None
         assert fed(wire, response)[2:] == (True, True)
 
@@ -97,6 +100,7 @@ def test_a_connection_that_serves_no_more(response: bytes) -> None:
     wire = begun()
     wire.feed(response[:-1])
     wire.feed(response[-1:])
+    assert wire.take() == (b"hello" if b"hello" in response else b"")
     assert (wire.is_complete, wire.is_reusable) == (True, False)
 
 

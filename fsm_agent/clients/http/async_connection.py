@@ -1,79 +1,99 @@
-"""How does one request after another go over one connection of an event loop, and how long may each step take?"""
+"""One HTTP/1.1 connection of an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, cast
 
 import httpx
 
-from fsm_agent.clients.http.http1 import Headers, Wire
-from fsm_agent.clients.http.request import Origin, RequestHead
+from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1
+from fsm_agent.clients.http.request import Headers, Origin, OutgoingRequest
+from fsm_agent.clients.http.sockets import is_readable
 
-HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read
 
+class AsyncConnection(asyncio.Protocol):
+    """A connection that serves one request at a time.
 
-class Connection(asyncio.Protocol):
-    """One connection, which serves one request at a time."""
+    Args:
+        origin: Whom it is to.
+    """
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
-        self._wire = Wire()
+        self._http1 = Http1()
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
+        self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._late_s = 0.0  # when who waits has waited long enough
+        self._late_s = 0.0  # when the waiter's time is up
         self._late: type[httpx.TimeoutException] = httpx.ReadTimeout
         self._timer: asyncio.TimerHandle | None = None
         self._error: tuple[type[httpx.TransportError], str] | None = None  # raised, it would hold what holds it
         self._is_busy = False
         self._is_writable = True
         self._is_paused = False
-        self._n_unread_bytes = 0  # about: framing counts
 
     @property
-    def is_closed(self) -> bool:
-        """Whether either side has hung up."""
-        return self._transport.is_closing()
+    def is_open(self) -> bool:
+        """It has been connected."""
+        return self._transport is not None
 
-    async def send(self, head: RequestHead, content: bytes, timeouts: Mapping[str, float]) -> tuple[int, Headers]:
-        """Send a request; gives the status and the headers of its response.
+    @property
+    def was_ignored(self) -> bool:
+        """The last request was not read: see `Http1.was_ignored`."""
+        return self._http1.was_ignored
+
+    async def send(self, request: OutgoingRequest) -> tuple[int, Headers]:
+        """Send a request; return the status and the headers of its response.
 
         Raises:
             httpx.TransportError: There is none.
         """
-        if self._transport.is_closing():
+        transport, http1 = self._transport, self._http1
+        data = http1.begin(request.head, request.content)
+        self._check()
+        if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection is closed")
-        wire = self._wire
         self._is_busy = True
-        self._transport.write(wire.begin(head, content))
-        while not (self._is_writable or wire.head or self._error):
-            await self._wait(timeouts["write"], httpx.WriteTimeout)
-        while wire.head is None:
+        http1.is_sent = await self._write(transport, data, request.limits["write"])
+        while http1.head is None:
             self._check()
-            await self._wait(timeouts["read"], httpx.ReadTimeout)
-        return wire.head
+            await self._wait(request.limits["read"], httpx.ReadTimeout)
+        return http1.head
+
+    async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
+        """Send piece by piece; return False when the server wants no more of it."""
+        rest = memoryview(data)
+        while rest and self._wants_more:
+            transport.write(rest[:PIECE_BYTES])
+            rest = rest[PIECE_BYTES:]
+            while not self._is_writable and self._wants_more:
+                await self._wait(timeout_s, httpx.WriteTimeout)
+        return not rest
+
+    @property
+    def _wants_more(self) -> bool:
+        """The server may want the rest of the request."""
+        return self._error is None and not self._http1.refuses_rest
 
     async def read(self, timeout_s: float) -> bytes:
-        """All that has come of the response's body; b"" at its end.
+        """Return what has come of the response's body; b"" at its end.
 
         Raises:
-            httpx.TransportError: There comes no more.
+            httpx.TransportError: The connection ended early.
         """
-        wire = self._wire
-        while not wire.parts:
-            if wire.is_complete:
+        http1 = self._http1
+        while not http1.has_unread:
+            if http1.is_complete:
                 return b""
             self._check()
             await self._wait(timeout_s, httpx.ReadTimeout)
-        parts, wire.parts = wire.parts, []
-        self._n_unread_bytes = 0
         if self._is_paused:
             self._is_paused = False
+            assert self._transport is not None
             self._transport.resume_reading()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return http1.take()
 
     async def _wait(self, timeout_s: float, kind: type[httpx.TimeoutException]) -> None:
         self._waiter = self._loop.create_future()
@@ -91,7 +111,7 @@ class Connection(asyncio.Protocol):
             raise kind(message)
 
     def _look_again(self, at_s: float) -> None:
-        """One timer for all that is waited for: to set one each time costs more than to let it come too early."""
+        """Set the one timer for all waits: to set one each time costs more than to let it come too early."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._look)
@@ -109,18 +129,40 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def settle(self) -> bool:
-        """Whether the connection may serve another request, now that nobody reads of this one."""
-        wire = self._wire
-        if wire.is_complete and wire.is_reusable and not (wire.parts or self._transport.is_closing() or self._error):
-            self._is_busy = False
-            self.idle_since_s = self._loop.time()
-            return True
-        return False
+    def is_alive(self) -> bool:
+        """Return whether the server has neither hung up nor sent anything unasked since the connection became idle.
 
-    def abort(self) -> None:
-        """Hang up."""
-        self._transport.abort()
+        The loop may not have come to look, so the socket is asked.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return False
+        sock = self._transport.get_extra_info("socket")
+        return sock is None or not is_readable(sock.fileno())
+
+    def settle(self) -> bool:
+        """Return whether it may serve another request, now that nobody reads the response to the last one."""
+        transport = self._transport
+        if (
+            transport is None
+            or transport.is_closing()
+            or self._error is not None
+            or not self._http1.is_reusable
+            or transport.get_write_buffer_size() > 0
+        ):
+            return False
+        self._is_busy = False
+        return True
+
+    def hang_up(self, reason: str) -> None:
+        """Hang up on whoever uses it, who gets an error with ``reason``."""
+        self._error = httpx.ReadError, reason
+        self.close()
+        self._wake()
+
+    def close(self) -> None:
+        """Hang up; safe to repeat."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # What the event loop calls
 
@@ -129,16 +171,15 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_busy:
-            self.abort()  # nobody asked
+            self.close()  # nobody asked
             return
-        wire = self._wire
+        http1 = self._http1
         try:
-            wire.feed(data)
+            http1.feed(data)
         except httpx.RemoteProtocolError as error:
             self._error = type(error), str(error)
-            self.abort()
-        self._n_unread_bytes += len(data)
-        if wire.parts and not self._is_paused and self._n_unread_bytes > HIGH_WATER_BYTES:
+            self.close()
+        if http1.is_full and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -147,14 +188,12 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._error is None and not self._wire.is_complete:
+        if self._error is None and not self._http1.is_complete:
             if exc is not None:
                 self._error = httpx.ReadError, str(exc)
-            elif self._wire.head is None:
-                self._error = httpx.RemoteProtocolError, "Server disconnected without sending a response."
             else:
                 try:
-                    self._wire.end()
+                    self._http1.end()
                 except httpx.RemoteProtocolError as error:
                     self._error = type(error), str(error)
         self._wake()
@@ -168,6 +207,6 @@ class Connection(asyncio.Protocol):
 
 
 def expire(waiter: asyncio.Future[Any], kind: type[httpx.TimeoutException]) -> None:
-    """Whoever still waits has waited long enough."""
+    """End a wait whose time is up."""
     if not waiter.done():
         waiter.set_exception(kind(""))

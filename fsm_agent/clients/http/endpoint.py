@@ -23,7 +23,6 @@ else:
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
-SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
 MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
 _SECRETIVE = pattern(r"auth|key|token|secret|cookie", re.IGNORECASE)
 

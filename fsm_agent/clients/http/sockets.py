@@ -1,19 +1,25 @@
-"""How is a thread woken that waits for bytes?"""
+"""What asyncio and threads both ask of a socket."""
 
 from __future__ import annotations
 
+import select
+import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-from fsm_agent.deferred import deferred
-
-if TYPE_CHECKING:
-    import socket
-else:
-    socket = deferred("socket")
 
 
-def shut_down(stream: Any) -> None:
-    """End what is read from httpcore's network stream: a blocked `recv` knows no other way.  Safe to repeat."""
-    with suppress(OSError, AttributeError):  # closed already, or no socket at all
-        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)  # not TLS's own, which unwraps
+def is_readable(descriptor: int) -> bool:
+    """Return whether bytes, or the end of them, have come that nobody has read."""
+    if not hasattr(select, "poll"):  # Windows, whose `select` takes any socket
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def shut_down(sock: socket.socket) -> None:
+    """End a connection for whoever waits for it, in any thread; safe to repeat.
+
+    On Linux this ends a `connect` under way, too.
+    """
+    with suppress(OSError):  # closed already, or not connected yet
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which would wait for the peer
