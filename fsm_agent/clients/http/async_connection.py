@@ -64,18 +64,20 @@ class AsyncConnection(asyncio.Protocol):
 
     async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
         """Send piece by piece; return False when the server wants no more of it."""
-        rest = memoryview(data)
-        while rest and self._wants_more:
-            transport.write(rest[:PIECE_BYTES])
-            rest = rest[PIECE_BYTES:]
-            while not self._is_writable and self._wants_more:
+        transport.write(data[:PIECE_BYTES])
+        rest = memoryview(data)[PIECE_BYTES:]
+        while not (transport.is_closing() or self._http1.refuses_rest):
+            if not self._is_writable:
                 await self._wait(timeout_s, httpx.WriteTimeout)
+            elif not rest:
+                return True
+            elif not self._is_paused and _has_come(transport):  # a write that fails would throw it away
+                await asyncio.sleep(0)  # the loop looks
+                await asyncio.sleep(0)  # the loop reads
+            else:
+                transport.write(rest[:PIECE_BYTES])
+                rest = rest[PIECE_BYTES:]
         return not rest
-
-    @property
-    def _wants_more(self) -> bool:
-        """The server may want the rest of the request."""
-        return self._error is None and not self._http1.refuses_rest
 
     async def read(self, timeout_s: float) -> bytes:
         """Return what has come of the response's body; b"" at its end.
@@ -134,10 +136,8 @@ class AsyncConnection(asyncio.Protocol):
 
         The loop may not have come to look, so the socket is asked.
         """
-        if self._transport is None or self._transport.is_closing():
-            return False
-        sock = self._transport.get_extra_info("socket")
-        return sock is None or not is_readable(sock.fileno())
+        transport = self._transport
+        return not (transport is None or transport.is_closing() or _has_come(transport))
 
     def settle(self) -> bool:
         """Return whether it may serve another request, now that nobody reads the response to the last one."""
@@ -204,6 +204,12 @@ class AsyncConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_writable = True
         self._wake()
+
+
+def _has_come(transport: asyncio.Transport) -> bool:
+    """Return whether something can be read from a connection that is open."""
+    sock = transport.get_extra_info("socket")
+    return sock is not None and is_readable(sock.fileno())
 
 
 def expire(waiter: asyncio.Future[Any], kind: type[httpx.TimeoutException]) -> None:

@@ -7,6 +7,7 @@ and no such confusion.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 import httpx
 
+from fsm_agent.clients.http.http1 import PIECE_BYTES
 from fsm_agent.clients.http.request import SECRETS, Deadline, OutgoingRequest
 from fsm_agent.clients.http.sockets import shut_down
 
@@ -23,7 +25,23 @@ def _request(request: OutgoingRequest, **extensions: object) -> httpx.Request:
     headers = head.headers.copy()
     headers["connection"] = "close"
     extensions[SECRETS] = request.secrets
-    return httpx.Request("POST", head.url, headers=headers, content=request.content, extensions=extensions)
+    made = httpx.Request("POST", head.url, headers=headers, content=request.content, extensions=extensions)
+    made.stream = _Pieces(request.content)
+    return made
+
+
+class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The content of a request piece by piece: each has its own time to be taken."""
+
+    def __init__(self, content: bytes) -> None:
+        self._pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
 
 
 class HttpxTransport:
@@ -152,15 +170,25 @@ class AsyncHttpxTransport:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
+        self._sending = set[asyncio.Timeout]()
 
     async def send(self, request: OutgoingRequest) -> AsyncHttpxResponse:
         """Send a request; the response must be closed."""
         timeouts = dict(request.limits)
-        response = await self._client.send(_request(request, timeout=timeouts), stream=True)
-        return AsyncHttpxResponse(response, request, timeouts)
+        sent = _request(request, timeout=timeouts)
+        try:
+            async with asyncio.timeout(None) as timeout:
+                self._sending.add(timeout)
+                return AsyncHttpxResponse(await self._client.send(sent, stream=True), request, timeouts)
+        except TimeoutError as error:
+            raise httpx.ReadError("the client was closed") from error
+        finally:
+            self._sending.discard(timeout)
 
     async def aclose(self) -> None:
         """Hang up on everybody."""
+        for timeout in self._sending:  # httpcore forgets who waits for a connection
+            timeout.reschedule(0)
         await self._client.aclose()
 
 
