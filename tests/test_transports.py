@@ -478,7 +478,9 @@ from fsm_agent.messages import Message
 
 base_url, over, child_does = sys.argv[1:]
 network = Network(transport=over or None, async_transport=over or None)
-client = HttpClient("openai-compatible", "m", base_url=base_url, api_key="k", network=network)
+client, other = [
+    HttpClient("openai-compatible", "m", base_url=base_url, api_key="k", network=network) for _ in range(2)
+]
 request = Request(messages=(Message.of("user", "Hello?"),))
 
 def fork(leave=sys.exit):  # which unwinds the stack, and does what is registered for the end
@@ -501,12 +503,30 @@ def read_a_stream():
     with closing(client.stream(request)) as items:
         begun = [next(items)]
         fork()
+        other.complete(request)  # says that the child has ended
         return len(begun) + len(list(items))
+
+def read_a_stream_in_a_thread():
+    items, has_begun = [], threading.Event()
+
+    def read():
+        for item in client.stream(request):
+            items.append(item)
+            has_begun.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    has_begun.wait()
+    fork()
+    other.complete(request)
+    thread.join()
+    return len(items)
 
 async def read_a_stream_in_a_loop():
     items = client.astream(request)
     begun = [await anext(items)]
     await asyncio.to_thread(fork, end_process)
+    other.complete(request)
     return len(begun) + len([item async for item in items])
 
 """
@@ -518,20 +538,18 @@ class TestForking:
         command = [sys.executable, "-c", FORKING + code, server.base_url, over or "", child_does]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
+    @our_own
     @pytest.mark.parametrize("child_does", ["asks", "asks in a loop", "closes", "ends"])
-    @pytest.mark.parametrize("reader", ["read_a_stream()", "asyncio.run(read_a_stream_in_a_loop())"])
+    @pytest.mark.parametrize(
+        "reader", ["read_a_stream()", "read_a_stream_in_a_thread()", "asyncio.run(read_a_stream_in_a_loop())"]
+    )
     def test_what_the_parent_reads_is_left_alone(self, reader: str, child_does: str, over: str | None) -> None:
         pieces = [chunk(events(delta("x"), done=False)) for _ in range(3)]
-        done = threading.Event()
-        rest: list[Step] = [lambda _: done.wait(5), *pieces, chunk(PIECES), END_OF_CHUNKS]
-        code = f"print({reader})"
-        scripts: list[list[Step]] = [[SSE_HEAD, *pieces, *rest]]
-        if child_does.startswith("asks"):
-            scripts.append([lambda _: done.set(), *WHOLE])
-        else:
-            done.set()
-        with FaultServer(*scripts) as server:
-            assert self.run(code, server, over, child_does).split() == ["9"]
+        has_ended = threading.Event()
+        stream: list[Step] = [SSE_HEAD, *pieces, lambda _: has_ended.wait(5), *pieces, chunk(PIECES), END_OF_CHUNKS]
+        childs = [WHOLE] if child_does.startswith("asks") else []
+        with FaultServer(stream, *childs, [lambda _: has_ended.set(), *WHOLE]) as server:
+            assert self.run(f"print({reader})", server, over, child_does).split() == ["9"]
 
     def test_a_child_waits_for_no_thread_of_its_parent(self, over: str | None) -> None:
         code = """
