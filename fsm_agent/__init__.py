@@ -16,6 +16,7 @@ _MODULES = {
     "cassette": ("Cassette",),
     "call": ("AgentCall",),
     "client": ("client_for",),
+    "clients.http.network": ("Network",),
     "contexts": ("Context",),
     "dialogs": ("Dialog",),
     "drivers": ("adrive", "arun", "drive", "run"),
@@ -55,7 +56,6 @@ _MODULES = {
     "parsing": ("extract_json",),
     "perform": ("World",),
     "policies": ("Default", "Retries"),
-    "pools": ("Network",),
     "prices": ("Price",),
     "prompt_library": ("Prompts", "register_prompt"),
     "prompts": ("Prompt",),
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from fsm_agent.call import AgentCall as AgentCall
     from fsm_agent.cassette import Cassette as Cassette
     from fsm_agent.client import client_for as client_for
+    from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.contexts import Context as Context
     from fsm_agent.dialogs import Dialog as Dialog
     from fsm_agent.drivers import adrive as adrive
@@ -140,7 +141,6 @@ if TYPE_CHECKING:
     from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries
-    from fsm_agent.pools import Network as Network
     from fsm_agent.prices import Price as Price
     from fsm_agent.prompt_library import Prompts as Prompts
     from fsm_agent.prompt_library import register_prompt as register_prompt

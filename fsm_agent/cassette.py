@@ -18,9 +18,10 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http.transports import httpx_options
 from fsm_agent.errors import ConfigError
 from fsm_agent.log_masking import masked_logs
-from fsm_agent.pools import Network, httpx_options
 from fsm_agent.private_files import write_private
 from fsm_agent.redaction import EXTENSION, MIN_ANYWHERE_CHARS, Secrets, secrets_in_headers, secrets_in_url, shown_url
 

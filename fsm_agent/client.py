@@ -1,36 +1,36 @@
 """Who asks a model over HTTP, and holds the connections?
 
-`HttpClient` does no retries: how often and how late to ask again is the machine's to say.  The one exception costs
-nobody anything: see `Exchange.may_resend`.
+`HttpClient` does no retries: how often and how late to ask again is the machine's to say.  A request that a server
+cannot have read is sent again by its transport: see `fsm_agent.clients.http`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from fsm_agent.answer import Answer
+from fsm_agent.clients.http.endpoint import Access, Endpoint
+from fsm_agent.clients.http.exchange import Exchange
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http.request import Deadline
+from fsm_agent.clients.http.response import ResponseReader
+from fsm_agent.clients.http.transports import Transports
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import Access, Endpoint
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.events import Delta
-from fsm_agent.exchange import Deadline, Exchange
 from fsm_agent.mistakes import check
-from fsm_agent.pools import Network, Pools
 from fsm_agent.providers.provider import Provider
 from fsm_agent.replies import Reply
-from fsm_agent.sockets import shut_down
 
 if TYPE_CHECKING:
     import asyncio
 
     import httpx
 
-    from fsm_agent.pools import Body
+    from fsm_agent.clients.http.transport import AsyncResponse, Response
 else:
     asyncio, httpx = deferred("asyncio"), deferred("httpx")
 
@@ -76,8 +76,8 @@ class HttpClient:
     """A client of one provider's model.
 
     Usable from any number of threads and event loops at once.  The key and the base URL are looked up when a request
-    is made, so a client can be made where they are not known yet.  The async methods end at ``timeout_s`` sharp; the
-    sync ones look at the clock when bytes come, so a server that goes silent midway can make it twice that.
+    is made, so a client can be made where they are not known yet.  All methods end at ``timeout_s``; only looking up a
+    host's name may hold up the sync ones.  A thread's request can be ended from another one: see `fsm_agent.abort`.
 
     Args:
         provider: One of the catalogue, by its name, or your own.
@@ -115,7 +115,7 @@ class HttpClient:
         )
         check("network", network, isinstance(network, Network | None), "Network(read_s=60), say,", ConfigError)
         self._network = network or Network()
-        self._pools = Pools(self._network)
+        self._transports = Transports(self._network)
         self._is_closed = False
 
     @property
@@ -164,23 +164,23 @@ class HttpClient:
         self._check_open()
         exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=False)
         failure: ProviderError | None = None
-        body: Body | None = None
+        response: AsyncResponse | None = None
         try:
             async with _UNBOUNDED if timeout_s is None else asyncio.timeout(exchange.deadline.time_left()):
-                body = await self._asend(exchange)
-                answer = _answer(exchange, body)
-                while data := await body.read():
-                    answer.feed(data)
+                response = await self._asend(exchange)
+                reader = _reader(exchange, response)
+                while data := await response.read():
+                    reader.feed(data)
         except (httpx.TransportError, TimeoutError) as error:
-            if body is None:
+            if response is None:
                 raise exchange.failure(error, has_begun=False) from error
             failure = exchange.failure(error, has_begun=True)
             failure.__cause__ = error
         finally:
-            if body is not None:
-                await body.aclose()
+            if response is not None:
+                await response.aclose()
         try:
-            return answer.finish(failure)
+            return reader.finish(failure)
         finally:
             del failure  # raised, it holds this frame
 
@@ -193,27 +193,22 @@ class HttpClient:
         self._check_open()
         exchange = self._exchange(request, self._access.locate(), timeout_s, is_stream=stream)
         failure: ProviderError | None = None
-        hang_up: threading.Timer | None = None
         with closing(self._send(exchange)) as response:
-            exchange.begin_body()
-            answer = Answer(exchange, response.status_code, _headers(response.headers.raw, response.is_stream_consumed))
+            reader = _reader(exchange, response)
             try:
-                with closing(_pieces(response)) as pieces:
-                    for data in pieces:
-                        yield from answer.feed(data)
-                        if answer.has_failed:
-                            break
-                        if answer.is_done and hang_up is None:
-                            hang_up = _hang_up_soon(response, self._network.linger_s)
+                while data := response.read():
+                    yield from reader.feed(data)
+                    if reader.has_failed:
+                        break
+                    if reader.is_done:
+                        exchange.linger()
             except httpx.TransportError as error:
-                failure = exchange.failure(error, has_begun=True)
-                failure.__cause__ = error
-            finally:
-                if hang_up is not None:
-                    hang_up.cancel()
+                if not reader.is_done:
+                    failure = exchange.failure(error, has_begun=True)
+                    failure.__cause__ = error
         try:
-            yield from answer.end()
-            yield answer.finish(failure)
+            yield from reader.end()
+            yield reader.finish(failure)
         finally:
             del failure
 
@@ -222,28 +217,28 @@ class HttpClient:
         exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=True)
         failure: ProviderError | None = None
         try:
-            body = await _in_time(exchange.deadline, self._asend(exchange))
+            response = await _in_time(exchange, self._asend(exchange))
         except (httpx.TransportError, TimeoutError) as error:
             raise exchange.failure(error, has_begun=False) from error
-        lingers, deadline = False, exchange.deadline
         try:
-            answer = _answer(exchange, body)
-            while data := await _in_time(deadline, body.read()):
-                for delta in answer.feed(data):
+            reader = _reader(exchange, response)
+            while data := await _in_time(exchange, response.read()):
+                for delta in reader.feed(data):
                     yield delta
-                if answer.has_failed:
+                if reader.has_failed:
                     break
-                if answer.is_done and not lingers:
-                    lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
+                if reader.is_done:
+                    exchange.linger()
         except (httpx.TransportError, TimeoutError) as error:
-            failure = exchange.failure(error, has_begun=True)
-            failure.__cause__ = error
+            if not reader.is_done:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
         finally:
-            await body.aclose()
+            await response.aclose()
         try:
-            for delta in answer.end():
+            for delta in reader.end():
                 yield delta
-            yield answer.finish(failure)
+            yield reader.finish(failure)
         finally:
             del failure
 
@@ -254,29 +249,22 @@ class HttpClient:
     def _exchange(self, request: Request, endpoint: Endpoint, timeout_s: float | None, *, is_stream: bool) -> Exchange:
         return Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
 
-    def _send(self, exchange: Exchange) -> httpx.Response:
-        while True:
-            send = self._pools.sync_sender(exchange.head.url)
-            try:
-                return send(exchange.attempt().request(is_async=False))
-            except httpx.TransportError as error:
-                if not exchange.may_resend(error):
-                    raise exchange.failure(error, has_begun=False) from error
-            except RuntimeError:
-                self._check_open()
-                raise
+    def _send(self, exchange: Exchange) -> Response:
+        try:
+            return self._transports.for_threads(exchange.head.url).send(exchange)
+        except httpx.TransportError as error:
+            raise exchange.failure(error, has_begun=False) from error
+        except RuntimeError:
+            self._check_open()
+            raise
 
-    async def _asend(self, exchange: Exchange) -> Body:
-        while True:
-            pool = self._pools.mine or await self._pools.make_mine(exchange.head.url)
-            try:
-                return await pool.send(exchange.attempt())
-            except httpx.TransportError as error:
-                if not exchange.may_resend(error):
-                    raise
-            except RuntimeError:
-                self._check_open()
-                raise
+    async def _asend(self, exchange: Exchange) -> AsyncResponse:
+        transport = self._transports.mine or await self._transports.make_mine(exchange.head.url)
+        try:
+            return await transport.send(exchange)
+        except RuntimeError:
+            self._check_open()
+            raise
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -287,12 +275,12 @@ class HttpClient:
     def close(self) -> None:
         """Let go of all connections; those of event loops that run are closed by them, soon.  Safe to repeat."""
         self._is_closed = True
-        self._pools.close()
+        self._transports.close()
 
     async def aclose(self) -> None:
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
-        await self._pools.aclose()
+        await self._transports.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -338,9 +326,9 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
     return reply
 
 
-def _answer(exchange: Exchange, body: Body) -> Answer:
+def _reader(exchange: Exchange, response: Response | AsyncResponse) -> ResponseReader:
     exchange.begin_body()
-    return Answer(exchange, body.status, _headers(body.headers, body.is_decoded))
+    return ResponseReader(exchange, response.status, _headers(response.headers, response.is_decoded))
 
 
 def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, str]:
@@ -357,23 +345,8 @@ def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, 
     return headers
 
 
-def _pieces(response: httpx.Response) -> Generator[bytes]:
-    if response.is_stream_consumed:
-        yield response.content
-    else:
-        yield from response.iter_raw()
-
-
-def _hang_up_soon(response: httpx.Response, linger_s: float) -> threading.Timer:
-    """End the reading of a connection that stays open though all is said; a blocked `recv` knows no other way."""
-    timer = threading.Timer(linger_s, shut_down, (response.extensions.get("network_stream"),))
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
-def _in_time(deadline: Deadline, working: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    return working if deadline.timeout_s is None else _bounded(deadline, working)
+def _in_time(exchange: Exchange, working: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    return working if exchange.deadline.timeout_s is None else _bounded(exchange.deadline, working)
 
 
 async def _bounded(deadline: Deadline, working: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from fsm_agent.abort import abort_in_force
 from fsm_agent.call import AgentCall
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
@@ -31,7 +32,7 @@ from fsm_agent.progress import AsyncEvents, Events, time_left
 from fsm_agent.reconciler import MAX_BACKLOG, Activity, Reconciler
 from fsm_agent.results import CallResult
 from fsm_agent.running import Run, arun_function, run_function
-from fsm_agent.threads import Child, on_abandon
+from fsm_agent.threads import Child
 
 if TYPE_CHECKING:
     import asyncio
@@ -117,16 +118,18 @@ class Threads(Reconciler):
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[Child[Any]] = []
-        self._around = on_abandon(partial(call.cancel, "the function that made this agent call was left behind"))
+        self._around = abort_in_force()  # of the function that makes this agent call
 
     def __enter__(self) -> Self:
         self.claim()
-        self._around.__enter__()
+        if self._around is not None:
+            self._around.add(self._abandon)
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
-            self._around.__exit__(None, None, None)
+            if self._around is not None:
+                self._around.discard(self._abandon)
             for activity in self.active.values():
                 self._leave(activity)
             until_s = time.monotonic() + GRACE_S
@@ -136,6 +139,9 @@ class Threads(Reconciler):
         finally:
             self._left_behind.clear()
             self.release()
+
+    def _abandon(self) -> None:
+        self.call.cancel("the function that made this agent call was left behind")
 
     def wait(self) -> None:
         """Wait until something happens, or for as long as there is patience."""

@@ -11,6 +11,7 @@ from contextlib import aclosing, closing
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from fsm_agent.abort import abort_in_force
 from fsm_agent.approval import context_of
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context, accepts_context
@@ -24,7 +25,6 @@ from fsm_agent.reading import error_text
 from fsm_agent.redaction import mask_keys
 from fsm_agent.replies import Reply
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.threads import on_abandon
 from fsm_agent.values import frozen, maker
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
@@ -67,9 +67,15 @@ class SystemClock:
 
     def sleep(self, delay_s: float) -> None:
         """Wait in this thread, unless it is left behind."""
-        is_abandoned = threading.Event()
-        with on_abandon(is_abandoned.set):
-            is_abandoned.wait(delay_s)
+        if (abort := abort_in_force()) is None:
+            time.sleep(delay_s)
+            return
+        is_over = threading.Event()
+        abort.add(is_over.set)
+        try:
+            is_over.wait(delay_s)
+        finally:
+            abort.discard(is_over.set)
 
     async def asleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
@@ -161,7 +167,8 @@ def stream_model(
                 else:
                     yield item
     except Exception as error:
-        return _failed(effect, error, world)
+        if reply is None:  # else it broke while it was closed
+            return _failed(effect, error, world)
     return _replied(reply, "stream", world)
 
 
@@ -178,8 +185,9 @@ async def stream_model_async(
                 else:
                     yield item
     except Exception as error:
-        yield _failed(effect, error, world)
-        return
+        if reply is None:
+            yield _failed(effect, error, world)
+            return
     yield _replied(reply, "astream", world)
 
 

@@ -12,7 +12,7 @@ there is nothing to do before something happens; a driver waits then (`wait`), i
   there one at a time, so that only the driver ever advances the call.
 - *Who may cancel what.*  `AgentCall.cancel` and the deadline are looked at before each effect that is started and each
   outcome that is taken: once a call was called off, no outcome that comes later counts.  What the call does not want
-  any more is let go of at once: a task is cancelled, a thread is left behind and told so (`threads.on_abandon`).
+  any more is let go of at once: a task is cancelled, a thread is left behind and told so (`fsm_agent.abort`).
   Stopping the *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the call
   at rest; what functions had returned by then is kept, since they would run twice otherwise.
 - *In which order events are reported.*  A step is taken before anybody hears of it, or of the outcome that it belongs

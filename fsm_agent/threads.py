@@ -1,7 +1,7 @@
 """Threads for what may block: each can be left behind, and does not keep the process from ending.
 
-Python cannot end a thread.  A coroutine in one can be cancelled; other code that waits can ask to be told when nobody
-waits for it any more (`on_abandon`), and give up.
+Python cannot end a thread.  A coroutine in one can be cancelled, and what waits for the network or the clock is ended
+by the `Abort` that each thread has.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fsm_agent.abort import Abort
 from fsm_agent.deferred import deferred
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ else:
 T = TypeVar("T")
 
 IDLE_S = 5.0  # how long a thread waits for its next job
-
-_current: contextvars.ContextVar[Child[Any] | None] = contextvars.ContextVar("fsm_agent_thread", default=None)
 
 
 class _Worker:
@@ -69,12 +68,12 @@ class Child(Generic[T]):
     Made and started in two steps, so that whoever is interrupted while it starts can `cancel` it.
     """
 
-    __slots__ = ("_ended", "_function", "_on_abandon", "future")
+    __slots__ = ("_ended", "_function", "abort", "future")
 
     def __init__(self, function: Callable[[Child[T]], T]) -> None:
         self.future: Future[T] = Future()
         self._function = function
-        self._on_abandon: list[Callable[[], object]] = []
+        self.abort = Abort()
         self._ended = threading.Event()
 
     def start(self) -> Child[T]:
@@ -88,9 +87,8 @@ class Child(Generic[T]):
         return self
 
     def _work(self) -> None:
-        _current.set(self)
         try:
-            result = self._function(self)
+            result = self.abort.run(self._function, self)
         except BaseException as error:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_exception(error)
@@ -101,19 +99,13 @@ class Child(Generic[T]):
             self._ended.set()
 
     def cancel(self) -> None:
-        """Leave it behind: what it returns is dropped, and what it registered with `on_abandon` is called."""
+        """Leave it behind: what it returns is dropped, and what it waits for is ended if that can be."""
         self.future.cancel()
-        for callback in list(self._on_abandon):
-            callback()
+        self.abort.set()
 
     def join(self, timeout_s: float) -> None:
         """Wait until the function has ended, at most ``timeout_s`` seconds."""
         self._ended.wait(timeout_s)
-
-    def _register(self, callback: Callable[[], object]) -> None:
-        self._on_abandon.append(callback)
-        if self.future.cancelled():
-            callback()
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, so that `cancel` reaches it."""
@@ -126,30 +118,16 @@ class Child(Generic[T]):
                 with suppress(RuntimeError):  # the loop has closed meanwhile
                     loop.call_soon_threadsafe(task.cancel)
 
-            with on_abandon(cancel):
-                if self.future.cancelled():
-                    task.cancel()
+            self.abort.add(cancel)
+            try:
                 return await coroutine
+            finally:
+                self.abort.discard(cancel)
 
+        if self.abort.is_set:
+            coroutine.close()
+        self.abort.check()
         return asyncio.run(main())
-
-
-@contextmanager
-def on_abandon(callback: Callable[[], object]) -> Iterator[None]:
-    """Have ``callback`` called, in another thread, when nobody waits for this thread any more.
-
-    It is called while the context lasts, at once if that is so already, perhaps more than once; never in a thread that
-    was started elsewhere.  It must not block and must not raise.
-    """
-    if (child := _current.get()) is None:
-        yield
-        return
-    child._register(callback)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            child._on_abandon.remove(callback)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -46,12 +46,12 @@ def good(way: str) -> list[Step]:
     return STREAM if way in STREAMED else WHOLE
 
 
-chosen: list[Any] = []  # what the fixture `over` says that clients shall send over under asyncio
+chosen: list[Any] = []  # what the fixture `over` says that clients shall send over
 
 
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
-    if chosen and network.async_transport is None:
-        network = replace(network, async_transport=chosen[-1])
+    if chosen and network.transport is None and network.async_transport is None:
+        network = replace(network, transport=chosen[-1], async_transport=chosen[-1])
     base_url = server if isinstance(server, str) else server.base_url
     options = {"api_key": KEY, **options}
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)

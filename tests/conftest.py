@@ -47,9 +47,9 @@ settings.load_profile("here")
 sys.addaudithook(_stay_here)
 
 
-@pytest.fixture(params=["fast", "stock", "httpx"])
-def over(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What the clients of `asking.client_of` send over under asyncio, one after the other."""
+@pytest.fixture(params=[None, "httpx"], ids=["own", "httpx"])
+def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """What the clients of `asking.client_of` send over, one after the other."""
     chosen.append(request.param)
     yield request.param
     chosen.pop()
@@ -59,16 +59,6 @@ def pytest_collection_finish() -> None:
     """What is there now stays: no collection of garbage needs to look at it again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ask over every transport of asyncio; who does not use asyncio is asked once."""
-    items[:] = [item for item in items if not _is_the_same_again(getattr(item, "callspec", None))]
-
-
-def _is_the_same_again(callspec: Any) -> bool:
-    params = getattr(callspec, "params", {})
-    return params.get("over", "fast") != "fast" and params.get("way") in ("complete", "stream")
 
 
 @pytest.fixture(autouse=True)

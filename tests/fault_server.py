@@ -1,7 +1,7 @@
 """How does a server behave that keeps none of the promises?
 
 `FaultServer` listens on loopback and answers its n-th request with the n-th script it was given, its last one for ever.
-A script is a list of steps: bytes to send, or one of the faults below.
+A script is a list of steps: bytes to send, one of the faults below, or a function of the connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -26,13 +26,22 @@ class Fault(Enum):
     CLOSE = auto()  # the connection, in order
     RESET = auto()  # the connection, by RST
     STALL = auto()  # until the client goes away
-    DRIP = auto()  # a space every 10 ms until the client goes away
-    FLOOD = auto()  # spaces as fast as they go, until the client goes away
+    HOLD = auto()  # until the server ends, and read nothing
     BARRIER = auto()  # until as many requests as `together` have come
 
 
-Step: TypeAlias = bytes | Fault
-CLOSE, RESET, STALL, DRIP, FLOOD, BARRIER = Fault
+@dataclass(frozen=True)
+class Repeat:
+    """The same bytes again and again, until the client goes away."""
+
+    data: bytes
+    every_s: float
+
+
+Step: TypeAlias = bytes | Fault | Repeat | Callable[[socket.socket], object]
+CLOSE, RESET, STALL, HOLD, BARRIER = Fault
+DRIP = Repeat(b" ", 0.01)
+FLOOD = Repeat(b" " * 65536, 0)
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,10 @@ def chunk(data: bytes) -> bytes:
 class FaultServer:
     """A server on loopback that does as it is told, for as long as it is entered."""
 
-    def __init__(self, *scripts: Sequence[Step], together: int = 1, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, *scripts: Sequence[Step], together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False
+    ) -> None:
+        self._is_early = is_early  # it answers when it has the head of a request, and leaves the body unread
         self.scripts = [list(script) for script in scripts]
         self.requests: list[Seen] = []
         self.protocols: list[str | None] = []  # agreed upon with TLS, by connection
@@ -91,6 +103,8 @@ class FaultServer:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        if is_early:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)  # of every connection
         self._tls = tls
         self.base_url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/v1"
 
@@ -150,7 +164,7 @@ class FaultServer:
             self.protocols.append(connection.selected_alpn_protocol())
         with connection.makefile("rb") as reader:
             try:
-                while (seen := _read_request(reader, number)) is not None:
+                while (seen := _read_request(reader, number, is_early=self._is_early)) is not None:
                     with self._changed:
                         script = self.scripts[min(len(self.requests), len(self.scripts) - 1)]
                         self.requests.append(seen)
@@ -179,15 +193,19 @@ class FaultServer:
                     return False
                 case Fault.STALL:
                     return bool(connection.recv(1)) and False
-                case Fault.DRIP | Fault.FLOOD:
-                    while not self._is_ending.wait(0.01 if step is DRIP else 0):
-                        connection.sendall(b" " * (1 if step is DRIP else 65536))
+                case Fault.HOLD:
+                    return self._is_ending.wait(LIMIT_S) and False
                 case Fault.BARRIER:
                     self._barrier.wait(LIMIT_S / 2)
+                case Repeat():
+                    while not self._is_ending.wait(step.every_s):
+                        connection.sendall(step.data)
+                case _:
+                    step(connection)
         return True
 
 
-def _read_request(reader: Any, connection: int) -> Seen | None:
+def _read_request(reader: Any, connection: int, *, is_early: bool) -> Seen | None:
     if not reader.peek(1)[:1].isupper():  # no request, or one of TLS
         return None
     first = reader.readline()
@@ -197,4 +215,5 @@ def _read_request(reader: Any, connection: int) -> Seen | None:
     while (line := reader.readline().strip()) != b"":
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    return Seen(first.split()[1].decode(), headers, reader.read(int(headers["content-length"])), connection)
+    body = b"" if is_early else reader.read(int(headers["content-length"]))
+    return Seen(first.split()[1].decode(), headers, body, connection)

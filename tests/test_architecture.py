@@ -33,9 +33,13 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local sockets private_files log_masking"
-    " sending http1 http_connection http_pool httpx_pool thread_pool pools"
-    " endpoint exchange answer client cassette threads result_pipeline result_cache perform running"
+    "abort local_child local_model local private_files log_masking"
+    " clients clients.http clients.http.sockets clients.http.request"
+    " clients.http.network clients.http.trust clients.http.transport clients.http.http1 clients.http.ledger"
+    " clients.http.async_connection clients.http.async_pool clients.http.sync_connection clients.http.sync_pool"
+    " clients.http.httpx_adapter clients.http.transports clients.http.endpoint clients.http.exchange"
+    " clients.http.response"
+    " client cassette threads result_pipeline result_cache perform running"
     " fallback rate_limit limited_client middleware progress reconciler drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.listing mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces

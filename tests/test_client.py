@@ -8,7 +8,6 @@ import importlib.util
 import json
 import socket
 import ssl
-import threading
 import time
 import tracemalloc
 import zlib
@@ -259,13 +258,13 @@ def test_time_enough_changes_nothing(way: str) -> None:
         assert text(ask(client, way, timeout_s=5.0)[-1]) == "hello"
 
 
-@pytest.mark.parametrize("way", ["acomplete", "astream"])
-def test_under_asyncio_even_the_head_cannot_drip_past_the_deadline(way: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_not_even_the_head_can_drip_past_the_deadline(way: str) -> None:
     with FaultServer([b"HTTP/1.1 200 OK\r\nx: ", DRIP]) as server, client_of(server) as client:
         started_s = time.monotonic()
         with pytest.raises(TimedOut, match=LATE):
             ask(client, way, timeout_s=0.1)
-        assert time.monotonic() - started_s < 3
+        assert time.monotonic() - started_s < 1
         assert server.wait_until_all_closed()
 
 
@@ -296,15 +295,13 @@ def test_a_stream_ends_at_its_done_though_the_connection_stays_open(way: str) ->
         assert server.wait_until_all_closed()
 
 
+@pytest.mark.parametrize("over", [None], indirect=True)
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_connection_that_ends_its_stream_is_used_again(way: str) -> None:
     late_end: list[Step] = [SSE_HEAD, chunk(PIECES), BARRIER, END_OF_CHUNKS]
     with FaultServer(late_end, STREAM) as server, client_of(server, Network(linger_s=60)) as client:
         assert [text(reply) for reply in outcomes(client, way, None, None)] == ["hello", "hello"]
         assert server.n_connections == 1
-        for thread in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
-            thread.join(5)
-            assert not thread.is_alive(), "what would end the connection is still there"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -534,8 +531,8 @@ class TestEmbedded:
 
     @pytest.mark.skipif(find_model() is None, reason=f"no local model: {command_to_fetch()}")
     @pytest.mark.skipif(not HAS_ENGINE, reason="no engine: pip install 'fsm-agent[local]'")
-    @pytest.mark.parametrize("over", ["fast"], indirect=True)
-    def test_the_real_one(self, over: str) -> None:
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_the_real_one(self, over: None) -> None:
         request = Request(messages=REQUEST.messages, settings=Settings(temperature=0.0, max_tokens=3))
         with client_for("local:") as client:
             texts = {text(ask(client, way, request=request)[-1]) for way in WAYS * 2}

@@ -57,19 +57,21 @@ def test_a_coroutine_is_cancelled_with_its_child():
 
 
 def test_a_coroutine_of_a_child_cancelled_before_it_began_does_not_run():
-    go, ended, ran = threading.Event(), threading.Event(), []
+    begun, go, ended, ran = threading.Event(), threading.Event(), threading.Event(), []
 
-    async def work() -> None:
-        ran.append(await asyncio.sleep(0))
+    async def late() -> None:
+        ran.append(1)
 
     def wait_and_run(child):
+        begun.set()
         go.wait(20)
         try:
-            child.run_coroutine(work())
+            child.run_coroutine(late())
         finally:
             ended.set()
 
     child = Child(wait_and_run).start()
+    assert begun.wait(20)
     child.cancel()
     go.set()
     assert ended.wait(20)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import anyio
 import httpx
 
+from fsm_agent.clients.http.network import is_loopback
 from fsm_agent.errors import ConfigError
-from fsm_agent.pools import is_loopback
 from fsm_agent.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_url
 
 if TYPE_CHECKING:

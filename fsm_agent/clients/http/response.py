@@ -1,4 +1,4 @@
-"""What do the bytes that come back say, and how many may there be?"""
+"""The body of a response: decompressed, bounded, and read by the codec of the request."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from fsm_agent.clients.http.exchange import MAX_SHOWN_CHARS, Exchange
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.events import Delta
-from fsm_agent.exchange import MAX_SHOWN_CHARS, Exchange
 from fsm_agent.providers.wire import Decoder, request_id
 from fsm_agent.replies import Reply
 
@@ -18,7 +18,7 @@ E = TypeVar("E", bound=ProviderError)
 READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
 
 
-class Answer:
+class ResponseReader:
     """Reads the body of one response.
 
     Args:
@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the provider said that nothing more comes, though its connection may stay open."""
+        """The provider said that nothing more comes, though its connection may stay open."""
         return self._decoder is not None and self._decoder.is_done
 
     @property
@@ -90,7 +90,7 @@ class Answer:
             ProviderError: The time is up, or the reply is damaged or, being no stream, too long.
         """
         exchange = self._exchange
-        if exchange.deadline.is_over:
+        if exchange.deadline.is_over and not self.is_done:
             raise exchange.late()
         if self._inflater is not None:
             data = self._inflate(data)
@@ -113,13 +113,18 @@ class Answer:
     def _inflate(self, data: bytes) -> bytes:
         room = self._max_bytes - self._size_bytes
         try:
-            return bytes(self._inflater.decompress(data, room + 1))
+            inflated = bytes(self._inflater.decompress(data, room + 1))
         except zlib.error as error:
-            message = f"the compressed reply of {self._exchange.place!r} is damaged: {error}"
-            raise self._error(BadReply, message) from error
+            raise self._damaged(str(error)) from error
+        if self._inflater.unused_data:  # which zlib would copy with every piece that comes, and nothing bounds
+            raise self._damaged("it goes on behind its end")
+        return inflated
+
+    def _damaged(self, reason: str) -> BadReply:
+        return self._error(BadReply, f"the compressed reply of {self._exchange.place!r} is damaged: {reason}")
 
     def finish(self, failure: ProviderError | None) -> Reply:
-        """The reply, at the end of the bytes.
+        """Return the reply, at the end of the bytes.
 
         Args:
             failure: Why there came no more, if that was not the end.  What is complete without it is complete.
@@ -134,7 +139,10 @@ class Answer:
             if self._decoder is not None:
                 return exchange.completed(self._decoder.finish())
             body = b"".join(self._pieces)
-            return exchange.completed(exchange.codec.decode(self._status, self._headers, body))
+            reply = exchange.codec.decode(self._status, self._headers, body)
+            if self._inflater is not None and not self._inflater.eof:
+                raise self._damaged("its checksum is missing")
+            return exchange.completed(reply)
         except ProviderError as error:
             exchange.mask_in(error)
             if failure is None or not self._succeeded:

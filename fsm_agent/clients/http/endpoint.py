@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
 from fsm_agent.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent.sending import RequestHead
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:

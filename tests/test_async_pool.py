@@ -31,13 +31,13 @@ from asking import (
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
+from fsm_agent.clients.http.async_connection import AsyncConnection
+from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
+from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES
+from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.http1 import H11Wire, Headers, HttptoolsWire
-from fsm_agent.http_connection import HIGH_WATER_BYTES, Connection
-from fsm_agent.http_pool import AsyncPool, Body
-from fsm_agent.sending import RequestHead
 
-each_wire = pytest.mark.parametrize("wire_of", [H11Wire, HttptoolsWire])
+ORIGIN = ("http", "h", 80)
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -45,7 +45,7 @@ def run(main: Callable[[AsyncPool], Coroutine[Any, Any, None]], *, max_connectio
     """``main`` with a pool."""
 
     async def go() -> None:
-        pool = AsyncPool(H11Wire, lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
+        pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
         async with aclosing(pool):
             await main(pool)
 
@@ -58,24 +58,22 @@ async def post(pool: AsyncPool, server: FaultServer, content: bytes = b"{}") -> 
         return b"".join([data async for data in pieces(response)])
 
 
-async def pieces(response: Body) -> AsyncGenerator[bytes]:
+async def pieces(response: PooledResponse) -> AsyncGenerator[bytes]:
     while data := await response.read():
         yield data
 
 
 class Asked:
-    """A request on its way, without a clock."""
+    """A request on its way."""
 
-    def __init__(self, url: str, content: bytes = b"", **timeouts: float) -> None:
+    abort = None
+    secrets = frozenset[str]()
+
+    def __init__(self, url: str, content: bytes = b"", **limits: float) -> None:
         self.head = RequestHead(httpx.URL(url), httpx.Headers({"host": "h"}))
         self.content = content
-        self.timeouts = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 2.0, **timeouts}
-
-    def begins(self, step: str) -> None:
-        pass
-
-    def request(self, *, is_async: bool) -> httpx.Request:
-        raise AssertionError("it goes over no transport of httpx")
+        self.limits = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0, **limits}
+        self.deadline = Deadline(None)
 
 
 def asked(server: FaultServer, content: bytes) -> Asked:
@@ -102,6 +100,12 @@ class Wiretap:
 
     def is_closing(self) -> bool:
         return "abort" in self.done
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 def test_the_one_used_last_is_used_next() -> None:
@@ -226,7 +230,7 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         assert await asyncio.to_thread(server.wait_for_requests, 1)
         await pool.aclose()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [httpx.RemoteProtocolError, RuntimeError]
+        assert [type(result) for result in results] == [httpx.ReadError, RuntimeError]
         with pytest.raises(RuntimeError, match="closed"):
             await post(pool, server)
 
@@ -234,34 +238,33 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         run(main, max_connections=1)
 
 
-async def send(connection: Connection, **timeouts: float) -> tuple[int, Headers]:
+async def send(connection: AsyncConnection, **limits: float) -> tuple[int, Headers]:
     """Send something."""
-    sending = Asked("http://h/", b"x", **timeouts)
-    return await connection.send(sending.head, sending.content, sending.timeouts)
+    request = Asked("http://h/", b"x", **limits)
+    return await connection.send(request)
 
 
-@each_wire
-def test_no_more_is_read_than_is_taken(wire_of: Any) -> None:
+def test_no_more_is_read_than_is_taken() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(wire_of(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         sent = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n")
         assert (await sent)[0] == 200
         for _ in range(3):
-            connection.data_received(b"x" * (HIGH_WATER_BYTES // 2))
+            connection.data_received(b"x" * (MAX_UNREAD_BYTES // 2))
             assert transport.done[-1] != "pause"
-            connection.data_received(b"x" * HIGH_WATER_BYTES)
+            connection.data_received(b"x" * MAX_UNREAD_BYTES)
             assert transport.done[-1] == "pause"
-            assert len(await connection.read(5.0)) == HIGH_WATER_BYTES * 3 // 2
+            assert len(await connection.read(5.0)) == MAX_UNREAD_BYTES * 3 // 2
             assert transport.done[-1] == "resume"
 
     asyncio.run(main())
 
 
-async def answered(connection: Connection, **timeouts: float) -> None:
+async def answered(connection: AsyncConnection, **timeouts: float) -> None:
     """A response begins."""
     connection.connection_made(Wiretap())  # type: ignore[arg-type]
     sending = asyncio.create_task(send(connection, **timeouts))
@@ -272,7 +275,7 @@ async def answered(connection: Connection, **timeouts: float) -> None:
 
 def test_a_short_wait_behind_a_long_one() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         await answered(connection, read=60.0)
         with pytest.raises(httpx.ReadTimeout):
             await asyncio.wait_for(connection.read(0.01), 5.0)
@@ -282,7 +285,7 @@ def test_a_short_wait_behind_a_long_one() -> None:
 
 def test_a_long_wait_behind_a_short_one() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         await answered(connection, read=0.02)
         asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
         assert await connection.read(60.0) == b"x"
@@ -295,7 +298,7 @@ def test_a_long_wait_behind_a_short_one() -> None:
 def test_a_server_that_takes_no_more_of_the_request() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         connection.pause_writing()
         with pytest.raises(httpx.WriteTimeout):
@@ -306,7 +309,7 @@ def test_a_server_that_takes_no_more_of_the_request() -> None:
 
 def test_a_server_that_answers_before_it_has_taken_all() -> None:
     async def main() -> None:
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(Wiretap())  # type: ignore[arg-type]
         connection.pause_writing()
         sending = asyncio.create_task(send(connection))
@@ -320,9 +323,9 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
 def test_nothing_is_sent_over_one_that_is_closed() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
-        connection.abort()
+        connection.close()
         with pytest.raises(httpx.NetworkError):
             await send(connection)
         assert transport.done == ["abort"]
@@ -333,11 +336,11 @@ def test_nothing_is_sent_over_one_that_is_closed() -> None:
 def test_what_nobody_asked_for_ends_a_connection() -> None:
     async def main() -> None:
         transport: Any = Wiretap()
-        connection = Connection(H11Wire(), ("http", b"h", None))
+        connection = AsyncConnection(ORIGIN)
         connection.connection_made(transport)
         connection.data_received(b"HTTP/1.1 408 Too late\r\n\r\n")
         assert transport.done == ["abort"]
-        assert connection.is_closed
+        assert not connection.is_alive()
 
     asyncio.run(main())
 
@@ -350,13 +353,12 @@ def test_many_at_once_take_time_in_proportion() -> None:
         counted = 0
 
         async def main() -> None:
-            pool = AsyncPool(H11Wire, lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
-            origin = ("http", b"h", None)
-            connections = [_idle_connection(origin) for _ in range(number)]
+            pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
+            origin = ORIGIN
+            connections = [await _idle_connection(origin) for _ in range(number)]
             for connection in connections:
-                pool._open.add(connection)
-                pool._n_granted += 1
-                pool._grant(connection)
+                pool._ledger.connections.add(connection)
+                pool.give_back(connection)
 
             def count(frame: Any, event: str, argument: Any) -> Any:
                 nonlocal counted
@@ -365,9 +367,9 @@ def test_many_at_once_take_time_in_proportion() -> None:
 
             sys.settrace(count)
             for _ in range(10):
-                got = pool._idle_one(origin)
-                assert got is not None
-                pool._grant(got)
+                got = pool._ledger.borrow(origin)
+                assert got in connections
+                pool.give_back(got)
             sys.settrace(None)
             await pool.aclose()
 
@@ -377,10 +379,13 @@ def test_many_at_once_take_time_in_proportion() -> None:
     assert asyncio.run(steps(400)) == asyncio.run(steps(4))
 
 
-def _idle_connection(origin: Any) -> Connection:
-    connection = Connection(H11Wire(), origin)
+async def _idle_connection(origin: Any) -> AsyncConnection:
+    connection = AsyncConnection(origin)
     connection.connection_made(Wiretap())  # type: ignore[arg-type]
-    connection.idle_since_s = asyncio.get_running_loop().time()
+    sending = asyncio.create_task(send(connection))
+    await asyncio.sleep(0)
+    connection.data_received(b"HTTP/1.1 204 No\r\n\r\n")
+    await sending
     return connection
 
 
@@ -469,7 +474,7 @@ class TestNetwork:
             ({"proxy": "ftp://user:secret@host"}, "for 'host' is none"),
             ({"proxy": "http://user:secret@"}, "is none"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"async_transport": "quick"}, "'quick': one of 'fast', 'stock', 'httpx'"),
+            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
             ({"max_connections": 0}, "1 or more"),
         ],
     )
@@ -483,7 +488,6 @@ class TestNetwork:
         ("wish", "module", "extra"),
         [
             ({"http2": True}, "h2", "fsm-agent[http2]"),
-            ({"async_transport": "fast"}, "httptools", "fsm-agent[fast]"),
             ({"proxy": "socks5://me:secret@h:1"}, "socksio", "httpx[socks]"),
         ],
     )
@@ -495,11 +499,6 @@ class TestNetwork:
             Network(**wish)
         assert extra in str(caught.value)
         assert "secret" not in str(caught.value)
-
-    def test_without_httptools_h11_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "httptools", None)
-        with FaultServer(WHOLE) as server, client_of(server, Network()) as client:
-            assert text(ask(client, "acomplete")[-1]) == "hello"
 
     def test_a_file_that_holds_no_certificate(self, tmp_path: Any) -> None:
         (tmp_path / "x.pem").write_text("nothing")
@@ -520,10 +519,9 @@ def test_a_stream_closed_early_frees_its_place() -> None:
         asyncio.run(main())
 
 
-@pytest.mark.parametrize("transport", ["fast", "stock"])
 @pytest.mark.parametrize("way", ASYNC)
 @pytest.mark.parametrize("fate", ["good", "refused", "cut off", "silent", "disconnected"])
-def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None:
+def test_nothing_is_left_to_collect(way: str, fate: str) -> None:
     """What holds itself stays until the collector of garbage comes, which costs everybody time."""
     steps = {
         "good": good(way),
@@ -547,9 +545,9 @@ def test_nothing_is_left_to_collect(way: str, transport: Any, fate: str) -> None
         await asyncio.sleep(0)  # the loop closes what has ended
 
     def ours() -> list[Any]:
-        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "httptools", "httpx"))]
+        return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "h11", "httpx"))]
 
-    with FaultServer(steps) as server, client_of(server, Network(async_transport=transport)) as client:
+    with FaultServer(steps) as server, client_of(server) as client:
         try:
             asyncio.run(main())
             assert ours() == []

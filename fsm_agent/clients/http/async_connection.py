@@ -1,0 +1,218 @@
+"""One HTTP/1.1 connection of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import httpx
+
+from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1
+from fsm_agent.clients.http.request import Headers, Origin, OutgoingRequest
+from fsm_agent.clients.http.sockets import is_readable
+
+
+class AsyncConnection(asyncio.Protocol):
+    """A connection that serves one request at a time.
+
+    Args:
+        origin: Whom it is to.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.idle_since_s = 0.0
+        self._http1 = Http1()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._late_s = 0.0  # when the waiter's time is up
+        self._late: type[httpx.TimeoutException] = httpx.ReadTimeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: tuple[type[httpx.TransportError], str] | None = None  # raised, it would hold what holds it
+        self._is_busy = False
+        self._is_writable = True
+        self._is_paused = False
+
+    @property
+    def is_open(self) -> bool:
+        """It has been connected."""
+        return self._transport is not None
+
+    @property
+    def was_ignored(self) -> bool:
+        """The last request was not read: see `Http1.was_ignored`."""
+        return self._http1.was_ignored
+
+    async def send(self, request: OutgoingRequest) -> tuple[int, Headers]:
+        """Send a request; return the status and the headers of its response.
+
+        Raises:
+            httpx.TransportError: There is none.
+        """
+        transport, http1 = self._transport, self._http1
+        data = http1.begin(request.head, request.content)
+        self._check()
+        if transport is None or transport.is_closing():
+            raise httpx.WriteError("the connection is closed")
+        self._is_busy = True
+        http1.is_sent = await self._write(transport, data, request.limits["write"])
+        while http1.head is None:
+            self._check()
+            await self._wait(request.limits["read"], httpx.ReadTimeout)
+        return http1.head
+
+    async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
+        """Send piece by piece; return False when the server wants no more of it."""
+        transport.write(data[:PIECE_BYTES])
+        rest = memoryview(data)[PIECE_BYTES:]
+        while not (transport.is_closing() or self._http1.refuses_rest):
+            if not self._is_writable:
+                await self._wait(timeout_s, httpx.WriteTimeout)
+            elif not rest:
+                return True
+            elif not self._is_paused and _has_come(transport):  # a write that fails would throw it away
+                await asyncio.sleep(0)  # the loop looks
+                await asyncio.sleep(0)  # the loop reads
+            else:
+                transport.write(rest[:PIECE_BYTES])
+                rest = rest[PIECE_BYTES:]
+        return not rest
+
+    async def read(self, timeout_s: float) -> bytes:
+        """Return what has come of the response's body; b"" at its end.
+
+        Raises:
+            httpx.TransportError: The connection ended early.
+        """
+        http1 = self._http1
+        while not http1.has_unread:
+            if http1.is_complete:
+                return b""
+            self._check()
+            await self._wait(timeout_s, httpx.ReadTimeout)
+        if self._is_paused:
+            self._is_paused = False
+            assert self._transport is not None
+            self._transport.resume_reading()
+        return http1.take()
+
+    async def _wait(self, timeout_s: float, kind: type[httpx.TimeoutException]) -> None:
+        self._waiter = self._loop.create_future()
+        self._late, self._late_s = kind, self._loop.time() + timeout_s
+        if self._timer is None or self._timer.when() > self._late_s:
+            self._look_again(self._late_s)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            kind, message = self._error
+            raise kind(message)
+
+    def _look_again(self, at_s: float) -> None:
+        """Set the one timer for all waits: to set one each time costs more than to let it come too early."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._late_s:
+            self._look_again(self._late_s)
+        else:
+            expire(self._waiter, self._late)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def is_alive(self) -> bool:
+        """Return whether the server has neither hung up nor sent anything unasked since the connection became idle.
+
+        The loop may not have come to look, so the socket is asked.
+        """
+        transport = self._transport
+        return not (transport is None or transport.is_closing() or _has_come(transport))
+
+    def settle(self) -> bool:
+        """Return whether it may serve another request, now that nobody reads the response to the last one."""
+        transport = self._transport
+        if (
+            transport is None
+            or transport.is_closing()
+            or self._error is not None
+            or not self._http1.is_reusable
+            or transport.get_write_buffer_size() > 0
+        ):
+            return False
+        self._is_busy = False
+        return True
+
+    def hang_up(self, reason: str) -> None:
+        """Hang up on whoever uses it, who gets an error with ``reason``."""
+        self._error = httpx.ReadError, reason
+        self.close()
+        self._wake()
+
+    def close(self) -> None:
+        """Hang up; safe to repeat."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_busy:
+            self.close()  # nobody asked
+            return
+        http1 = self._http1
+        try:
+            http1.feed(data)
+        except httpx.RemoteProtocolError as error:
+            self._error = type(error), str(error)
+            self.close()
+        if http1.is_full and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._error is None and not self._http1.is_complete:
+            if exc is not None:
+                self._error = httpx.ReadError, str(exc)
+            else:
+                try:
+                    self._http1.end()
+                except httpx.RemoteProtocolError as error:
+                    self._error = type(error), str(error)
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._wake()
+
+
+def _has_come(transport: asyncio.Transport) -> bool:
+    """Return whether something can be read from a connection that is open."""
+    sock = transport.get_extra_info("socket")
+    return sock is not None and is_readable(sock.fileno())
+
+
+def expire(waiter: asyncio.Future[Any], kind: type[httpx.TimeoutException]) -> None:
+    """End a wait whose time is up."""
+    if not waiter.done():
+        waiter.set_exception(kind(""))

@@ -1,0 +1,147 @@
+"""HTTP/1.1 framing for one connection: bytes in, responses out.
+
+One request after the other, no pipelining.  It waits for nothing and knows no socket, so asyncio and threads share it.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import h11
+import httpx
+
+from fsm_agent.clients.http.request import Headers, RequestHead
+
+MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
+MAX_INTERIM_RESPONSES = 100  # before a response
+MAX_UNREAD_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read; about: framing counts
+PIECE_BYTES = 65_536  # of a request, each of which has its own time to be taken
+RESEND_WITHIN_S = 0.2  # more than a round trip to most servers, less than the work of most models
+
+# What h11 has to know of a request to read its response: the bytes are ours.
+_NOT_LAST = h11.Request(method="POST", target="/", headers=[("host", "h"), ("content-length", "0")])
+_LAST = h11.Request(method="POST", target="/", headers=[*_NOT_LAST.headers, ("connection", "close")])
+_END = h11.EndOfMessage()
+
+
+class Http1:
+    """Framing of one connection, on h11.
+
+    Attributes:
+        head: Status and headers of the response to the last request; None until they are there.
+        is_sent: The last request was sent whole; for the connection to set.
+        is_complete: Its response is whole.
+        has_unread: There are pieces of the response's body to `take`.
+    """
+
+    def __init__(self) -> None:
+        self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.head: tuple[int, Headers] | None = None
+        self.is_sent = self.is_complete = False
+        self._may_go_on = False
+        self._parts: list[bytes] = []
+        self._n_unread_bytes = self._n_head_bytes = self._n_interim = 0
+        self._sent_at_s = monotonic()
+
+    def begin(self, head: RequestHead, content: bytes) -> bytes:
+        """Return the bytes of the next request.
+
+        Raises:
+            httpx.LocalProtocolError: The head cannot be sent, or the connection can take no request.
+        """
+        self._begin()
+        try:
+            for event in (_LAST if head.is_last else _NOT_LAST, _END):
+                self._state.send(event)
+        except h11.LocalProtocolError as error:
+            raise httpx.LocalProtocolError(str(error)) from error
+        return head.before(content)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            httpx.RemoteProtocolError: They are no response.
+        """
+        if self.is_complete:
+            self._may_go_on = False  # nobody asked for more
+            return
+        if self.head is None:
+            self._n_head_bytes += len(data)  # h11 bounds one head, but not how many interim ones there are
+        self._n_unread_bytes += len(data)
+        try:
+            self._state.receive_data(data)
+            while not self.is_complete:
+                event: Any = self._state.next_event()
+                kind = type(event)
+                if kind is h11.Data:
+                    self._parts.append(bytes(event.data))
+                elif kind is h11.EndOfMessage:
+                    self._complete()
+                elif kind is h11.Response:
+                    self.head = (event.status_code, list(event.headers))
+                elif kind is h11.InformationalResponse:
+                    self._n_interim += 1
+                else:
+                    break
+        except h11.RemoteProtocolError as error:
+            raise httpx.RemoteProtocolError(str(error)) from error
+        if self.head is None and (self._n_head_bytes > MAX_HEAD_BYTES or self._n_interim > MAX_INTERIM_RESPONSES):
+            raise httpx.RemoteProtocolError(
+                f"no response in {self._n_head_bytes} bytes and {self._n_interim} interim responses"
+            )
+
+    def _complete(self) -> None:
+        self.is_complete = True
+        state = self._state
+        if state.our_state is h11.DONE and state.their_state is h11.DONE and not state.trailing_data[0]:
+            state.start_next_cycle()
+            self._may_go_on = True
+
+    def end(self) -> None:
+        """Take the end of all bytes.
+
+        Raises:
+            httpx.RemoteProtocolError: The response is not whole.
+        """
+        if self.head is None:
+            raise httpx.RemoteProtocolError("the server disconnected without sending a response")
+        self.feed(b"")
+        self._may_go_on = False
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """So much of the body is unread that no more should be received."""
+        return self._n_unread_bytes > MAX_UNREAD_BYTES and bool(self._parts)
+
+    def take(self) -> bytes:
+        """Return what has come of the body since the last time."""
+        parts, self._parts = self._parts, []
+        self._n_unread_bytes = 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def refuses_rest(self) -> bool:
+        """The server has answered, and not with success: it wants no more of the request."""
+        return self.head is not None and self.head[0] >= 300
+
+    @property
+    def is_reusable(self) -> bool:
+        """The connection may take another request: nothing of this one or its response is under way or left over."""
+        return self._may_go_on and self.is_sent and not self._parts
+
+    @property
+    def was_ignored(self) -> bool:
+        """Not a byte came back in the short time since the request was sent.
+
+        If the connection ends like that, and it had served others, the server had hung up before the request came.
+        """
+        return self.head is None and self._n_head_bytes == 0 and monotonic() - self._sent_at_s < RESEND_WITHIN_S

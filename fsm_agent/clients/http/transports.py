@@ -1,0 +1,172 @@
+"""Which transports a client has: one for all threads and one for each event loop, made at first use.
+
+That of a loop ends with it: it is held by an asynchronous generator, which `asyncio.run` and its like close before the
+loop.  After `os.fork` the new process makes its own, and leaves alone what it inherited: the connections are its
+parent's, and so are the locks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.clients.http.network import Network, is_loopback
+from fsm_agent.clients.http.trust import HTTP1, context_for
+from fsm_agent.deferred import deferred
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
+    import urllib.request as urllib_request
+
+    import httpx
+
+    from fsm_agent.clients.http.transport import AsyncTransport, Transport
+else:
+    asyncio, httpx, ssl = deferred("asyncio"), deferred("httpx"), deferred("ssl")
+    urllib_request = deferred("urllib.request")
+
+KEPT_S = 30.0  # how long a connection that nobody uses stays open
+KEPT = 100  # connections that nobody uses, in httpx's pool
+
+
+class Transports:
+    """The transports of one client; thread-safe."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._inherited: list[object] = []  # kept, because their destructors would close what is the parent's
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._sync: Transport | None = None
+        self._keepers: dict[asyncio.AbstractEventLoop, tuple[AsyncTransport, AsyncGenerator[None]]] = {}
+
+    def _enter_process(self) -> None:
+        if self._pid != os.getpid():
+            self._inherited += [self._sync, self._keepers]
+            self._begin()
+
+    def for_threads(self, url: httpx.URL) -> Transport:
+        """Return the transport of all threads; ``url`` is where its requests will go."""
+        self._enter_process()
+        with self._lock:
+            if self._sync is None:
+                self._sync = self._make_sync(url)
+                weakref.finalize(self, _close, self._sync, self._pid)
+            return self._sync
+
+    def _make_sync(self, url: httpx.URL) -> Transport:
+        network = self._network
+        if network.transport is not None or self._needs_httpx(url):
+            from fsm_agent.clients.http.httpx_adapter import HttpxTransport
+
+            given = None if isinstance(network.transport, str) else network.transport
+            return HttpxTransport(httpx.Client(transport=given, **httpx_options(self._network, url)))
+        from fsm_agent.clients.http.sync_pool import SyncPool
+
+        context = partial(_own_context, network.verify)
+        return SyncPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
+
+    @property
+    def mine(self) -> AsyncTransport | None:
+        """The transport of the running loop, if it has one."""
+        mine = self._keepers.get(asyncio.get_running_loop())
+        return None if mine is None else mine[0]
+
+    async def make_mine(self, url: httpx.URL) -> AsyncTransport:
+        """Make the transport of the running loop; ``url`` is where its requests will go."""
+        self._enter_process()
+        loop = asyncio.get_running_loop()
+        transport = self._make_async(url)
+        keeper = _keep(transport)
+        await anext(keeper)  # lets no other task of this loop run
+        with self._lock:
+            for dead in [known for known in self._keepers if known.is_closed()]:
+                del self._keepers[dead]
+            self._keepers[loop] = (transport, keeper)
+        return transport
+
+    def _make_async(self, url: httpx.URL) -> AsyncTransport:
+        network = self._network
+        if network.async_transport is not None or self._needs_httpx(url):
+            from fsm_agent.clients.http.httpx_adapter import AsyncHttpxTransport
+
+            given = None if isinstance(network.async_transport, str) else network.async_transport
+            return AsyncHttpxTransport(httpx.AsyncClient(transport=given, **httpx_options(self._network, url)))
+        from fsm_agent.clients.http.async_pool import AsyncPool
+
+        context = partial(_own_context, network.verify)
+        return AsyncPool(context, max_connections=network.max_connections, idle_s=KEPT_S)
+
+    def _needs_httpx(self, url: httpx.URL) -> bool:
+        network = self._network
+        return bool(network.http2 or network.proxy or (not is_loopback(url) and urllib_request.getproxies()))
+
+    def close(self) -> None:
+        """Close the transport of threads; loops close theirs, soon."""
+        self._enter_process()
+        with self._lock:
+            sync, self._sync = self._sync, None
+            running = [loop for loop in self._keepers if loop.is_running()]
+            keepers = [(loop, self._keepers.pop(loop)[1]) for loop in running]
+        if sync is not None:
+            sync.close()
+        for loop, keeper in keepers:
+            asyncio.run_coroutine_threadsafe(_end(keeper), loop)
+
+    async def aclose(self) -> None:
+        """`close`, and wait until the running loop's transport is closed."""
+        with self._lock:
+            mine = self._keepers.pop(asyncio.get_running_loop(), None)
+        self.close()
+        if mine is not None:
+            await _end(mine[1])
+
+
+def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
+    """Return what an httpx client takes for requests to ``url`` over this network."""
+    limits = httpx.Limits(
+        max_connections=network.max_connections, max_keepalive_connections=KEPT, keepalive_expiry=KEPT_S
+    )
+    verify = network.verify
+    if url.scheme != "https" and network.proxy is None:
+        # One that trusts nobody: for http it is never asked, and the real one takes 20 ms to load.
+        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return {
+        "verify": verify if isinstance(verify, ssl.SSLContext) else context_for(verify, network.http2),
+        "limits": limits,
+        "http2": network.http2,
+        "proxy": network.proxy,
+        "trust_env": not is_loopback(url),
+    }
+
+
+def _own_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext:
+    """Return what our own pools trust; it offers HTTP/1.1 alone."""
+    if not isinstance(verify, ssl.SSLContext):
+        return context_for(verify, http2=False)
+    verify.set_alpn_protocols(HTTP1)  # as httpx does with what it is given
+    return verify
+
+
+def _close(transport: Transport, pid: int) -> None:
+    if pid == os.getpid():
+        transport.close()
+
+
+async def _keep(transport: AsyncTransport) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await transport.aclose()
+
+
+async def _end(keeper: AsyncGenerator[None]) -> None:
+    await keeper.aclose()
