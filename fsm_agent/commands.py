@@ -137,7 +137,7 @@ def ask(
     # What functions print is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         functions, chosen = _code(function, prompt)
-        settings, limits = _settings(model, base_url, setting)
+        settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person is told, and shown it
         dialog = _taken("task", dialog_of, task, chosen, _taken("--var", pairs, var or ()), system)
         with _connected(model, base_url, screen) as (client, name):
             agent = Agent(
@@ -290,9 +290,10 @@ def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Functio
     )
 
 
-def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, Limits]:
-    """What ``--set`` says, over what the embedded model needs; a person is shown what there is of a cut answer."""
-    defaults = {"on_cut": "accept", **(EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {})}
+def _settings(model: str, base_url: str | None, said: Many, **defaults: str) -> tuple[Settings, Limits]:
+    """Return what ``--set`` says, over what the embedded model needs and the defaults of a command."""
+    if _is_embedded(model, base_url):
+        defaults |= EMBEDDED_SETTINGS
     return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
 
 
