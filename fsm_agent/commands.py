@@ -138,7 +138,7 @@ def ask(
     # What functions print is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         functions, chosen = _code(function, prompt)
-        settings, limits = _settings(model, base_url, setting)
+        settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person is told, and shown it
         dialog = _taken("task", dialog_of, task, chosen, _taken("--var", pairs, var or ()), system)
         with _connected(model, base_url, screen) as (client, name):
             agent = Agent(
@@ -324,9 +324,10 @@ def _only(waiting: list[FunctionCall], ids: Many) -> list[FunctionCall]:
     return [f for f in waiting if not ids or f.id in ids]
 
 
-def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, Limits]:
-    """What ``--set`` says, over what the embedded model needs; a person is shown what there is of a cut answer."""
-    defaults = {"on_cut": "accept", **(EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {})}
+def _settings(model: str, base_url: str | None, said: Many, **defaults: str) -> tuple[Settings, Limits]:
+    """Return what ``--set`` says, over what the embedded model needs and the defaults of a command."""
+    if _is_embedded(model, base_url):
+        defaults |= EMBEDDED_SETTINGS
     return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
 
 

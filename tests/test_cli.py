@@ -162,6 +162,14 @@ class TestAsk:
         assert (ended.exit_code, ended.stdout) == (0, "The ans\n")
         assert ended.stderr.endswith("the answer was cut off at the token limit; --set max_tokens=… sets another\n")
 
+    def test_an_answer_that_was_cut_off_may_be_refused(self):
+        choice = {"index": 0, "delta": {"role": "assistant", "content": "The ans"}, "finish_reason": "length"}
+        with FaultServer([SSE_HEAD + chunk(events({"choices": [choice]})) + END_OF_CHUNKS]) as server:
+            given = ("--set", "on_cut=retry", "--set", "parse_retries=0")
+            ended = run("ask", "?", *MODEL, "--base-url", server.base_url, *given)
+        assert ended.exit_code == 1
+        assert "unparseable: the answer was cut off at the token limit" in ended.stderr
+
     def test_settings_and_limits(self):
         _, requests = ask(["ok"], "?", "--set", "temperature=0", "--set", "max_tokens=9", "--set", "rounds=1")
         assert (requests[0]["temperature"], requests[0]["max_tokens"]) == (0, 9)
