@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -592,6 +593,7 @@ class Terminal:
     def read_until(self, text: str = "") -> None:
         """Read until ``text`` was seen; without one, until the end."""
         while not text or text not in self.seen:
+            assert select.select([self._terminal], [], [], LIMIT_S)[0], f"{text!r} was not seen in {self.seen!r}"
             try:
                 piece = os.read(self._terminal, 4096)
             except OSError:  # Linux' word for the end of a terminal
@@ -649,7 +651,8 @@ class TestTerminal:
             StubServer([asks_for("remove", path=path), "It stays."]) as stub,
             Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
         ):
-            terminal.read_until("May the model call remove with all of these ")
+            terminal.read_until("? [y/N]: ")
+            assert "May the model call remove with all of these 1,021 characters? [y/N]: " in terminal.seen
             assert f"remove(path='{path}')" in terminal.seen.replace("\r\n", "")
             terminal.type("n\n")
             terminal.read_until()
