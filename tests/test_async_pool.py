@@ -12,21 +12,16 @@ from typing import Any
 
 import httpx
 import pytest
-import trustme
 from asking import (
     ASYNC,
     FIRST_PIECE,
     JSON_HEAD,
     REQUEST,
-    WAYS,
     WHOLE,
     aask,
-    ask,
     client_of,
     good,
-    outcomes,
     refused,
-    text,
 )
 from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 
@@ -35,7 +30,7 @@ from fsm_agent.clients.http.async_connection import AsyncConnection
 from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES
 from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
-from fsm_agent.errors import ConfigError, ProviderError, TimedOut
+from fsm_agent.errors import ProviderError
 
 ORIGIN = ("http", "h", 80)
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -224,6 +219,16 @@ def test_one_that_the_server_closed_is_not_used() -> None:
         run(main)
 
 
+def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
+    async def main(pool: AsyncPool) -> None:
+        await (await pool.send(asked(server, b"{}"))).aclose()
+        await post(pool, server)
+        assert server.n_connections == 2
+
+    with FaultServer(WHOLE) as server:
+        run(main, max_connections=1)
+
+
 def test_who_waits_when_it_is_closed_is_told() -> None:
     async def main(pool: AsyncPool) -> None:
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
@@ -387,125 +392,6 @@ async def _idle_connection(origin: Any) -> AsyncConnection:
     connection.data_received(b"HTTP/1.1 204 No\r\n\r\n")
     await sending
     return connection
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-@pytest.mark.usefixtures("over")
-class TestTLS:
-    @pytest.mark.parametrize("way", WAYS)
-    def test_a_certificate_of_ones_own(self, way: str, authority: trustme.CA, tls: ssl.SSLContext) -> None:
-        context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-        with authority.cert_pem.tempfile() as path:
-            for trusted in (path, context, False):
-                with FaultServer(good(way), tls=tls) as server, client_of(server, Network(verify=trusted)) as client:
-                    assert text(ask(client, way)[-1]) == "hello"
-
-    @pytest.mark.parametrize("way", WAYS)
-    def test_one_that_nobody_trusts_is_refused_for_good(self, way: str, tls: ssl.SSLContext) -> None:
-        with FaultServer(good(way), tls=tls) as server, client_of(server) as client:
-            error = outcomes(client, way, None)[0]
-        assert isinstance(error, TimedOut)
-        assert "certificate" in error.message
-        assert not error.retryable
-        assert server.requests == []
-
-    def test_http_2_is_offered_when_it_is_wanted(self, authority: trustme.CA) -> None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(tls)
-        tls.set_alpn_protocols(["h2", "http/1.1"])
-        for http2 in (True, False):
-            with authority.cert_pem.tempfile() as path, FaultServer(WHOLE, tls=tls) as server:
-                with client_of(server, Network(verify=path, http2=http2, read_s=0.2)) as client:
-                    outcomes(client, "acomplete", 2.0)
-                assert (server.protocols == ["h2"]) is http2
-
-
-@pytest.mark.usefixtures("over")
-class TestProxy:
-    @pytest.mark.parametrize("way", WAYS)
-    def test_all_goes_through_it(self, way: str) -> None:
-        with FaultServer(good(way)) as server:
-            proxy = server.base_url.removesuffix("/v1").replace("//", "//someone:pass-4711@")
-            network = Network(proxy=proxy)
-            with client_of("http://api.invalid/v1", network) as client:
-                assert text(ask(client, way)[-1]) == "hello"
-        seen = server.requests[0]
-        assert seen.path == "http://api.invalid/v1/chat/completions"
-        assert seen.headers["proxy-authorization"].startswith("Basic ")
-        assert "4711" not in repr(network)
-
-    @pytest.mark.parametrize("way", WAYS)
-    def test_what_it_says_of_its_password_is_not_shown(self, way: str) -> None:
-        refusal = http({"error": {"message": "not with pass-4711"}}, status=403)
-        with FaultServer([refusal]) as server:
-            proxy = server.base_url.removesuffix("/v1").replace("//", "//someone:pass-4711@")
-            with client_of("http://api.invalid/v1", Network(proxy=proxy)) as client:
-                error = outcomes(client, way, None)[0]
-        assert isinstance(error, ProviderError)
-        assert "4711" not in str(error)
-
-    @pytest.mark.parametrize("way", WAYS)
-    def test_the_one_of_the_environment(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        with FaultServer(good(way)) as proxy, FaultServer(good(way)) as here:
-            monkeypatch.setenv("http_proxy", proxy.base_url.removesuffix("/v1"))
-            for base_url in ("http://api.invalid/v1", here.base_url):
-                with client_of(base_url) as client:
-                    assert text(ask(client, way)[-1]) == "hello"
-        assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
-        assert len(here.requests) == 1
-
-
-class TestNetwork:
-    @pytest.mark.parametrize(
-        ("wrong", "says"),
-        [
-            ({"proxy": "user:secret@host:1"}, "'http://host:3128'"),
-            ({"proxy": "ftp://user:secret@host"}, "for 'host' is none"),
-            ({"proxy": "http://user:secret@"}, "is none"),
-            ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
-            ({"max_connections": 0}, "1 or more"),
-        ],
-    )
-    def test_what_cannot_be_right(self, wrong: dict[str, Any], says: str) -> None:
-        with pytest.raises(ConfigError) as caught:
-            Network(**wrong)
-        assert says in str(caught.value)
-        assert "secret" not in str(caught.value)
-
-    @pytest.mark.parametrize(
-        ("wish", "module", "extra"),
-        [
-            ({"http2": True}, "h2", "fsm-agent[http2]"),
-            ({"proxy": "socks5://me:secret@h:1"}, "socksio", "httpx[socks]"),
-        ],
-    )
-    def test_what_is_not_installed(
-        self, wish: dict[str, Any], module: str, extra: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
-        with pytest.raises(ConfigError) as caught:
-            Network(**wish)
-        assert extra in str(caught.value)
-        assert "secret" not in str(caught.value)
-
-    def test_a_file_that_holds_no_certificate(self, tmp_path: Any) -> None:
-        (tmp_path / "x.pem").write_text("nothing")
-        with client_of("https://127.0.0.1:1/v1", Network(verify=str(tmp_path / "x.pem"))) as client:
-            for way in WAYS:
-                with pytest.raises(ConfigError, match="no certificates in PEM"):
-                    ask(client, way)
 
 
 def test_a_stream_closed_early_frees_its_place() -> None:

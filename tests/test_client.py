@@ -131,7 +131,7 @@ MORE = "sent no more of its reply for 0.1 s"
 IMPATIENT = Network(idle_s=0.1)
 BIG = b" " * 9_000_000
 ERROR_IN_STREAM = events({"error": {"message": "Out of luck", "code": 500}}, done=False)
-MOVED = http("", status=301, location="https://example.invalid/v2")
+MOVED = http("", status=301, location="https://example.invalid/v2?token=abc")
 CUT_REFUSAL: list[Step] = [head(429, content_length="999", retry_after="3"), b'{"error"', CLOSE]
 FAULTS = {
     "reset before the head": Case([RESET], TimedOut, "broke the connection"),
@@ -509,6 +509,24 @@ class TestRequests:
         network = Network(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body, headers=headers)))
         with client_of("https://example.invalid/v1", network) as client:
             assert client.complete(REQUEST).message.text == "own"
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_transport_whose_pieces_may_be_empty(self, way: str) -> None:
+        class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+            pieces = (b"", PIECES[:10], b"", PIECES[10:], b"")
+
+            def __iter__(self) -> Any:
+                yield from self.pieces
+
+            async def __aiter__(self) -> Any:
+                for piece in self.pieces:
+                    yield piece
+
+        headers = {"content-type": "text/event-stream"}
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Pieces()))
+        network = Network(transport=transport, async_transport=transport)
+        with client_of("https://example.invalid/v1", network) as client:
+            assert text(ask(client, way)[-1]) == "hello"
 
     def test_its_name_is_the_models(self) -> None:
         assert client_for("openai:gpt-5-mini").name == "openai:gpt-5-mini"

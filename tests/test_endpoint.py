@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from asking import KEY, REQUEST, WAYS, WHOLE, ask, client_of, everything_said_by, good, text
 from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 
 from fsm_agent.client import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
+from fsm_agent.providers.catalog import PROVIDERS
 
 
 class TestKeys:
@@ -107,6 +110,40 @@ class TestKeys:
         with pytest.raises(ConfigError) as caught:
             client_of("http://127.0.0.1:1", headers=headers)
         assert KEY not in everything_said_by(caught.value)
+
+    @pytest.mark.parametrize(
+        ("headers", "says"),
+        [
+            ({"Content-Length": "5"}, "the header 'Content-Length' is not for a caller"),
+            ({"transfer-encoding": "chunked"}, "the header 'transfer-encoding' is not"),
+            ({"Connection": "close"}, "the header 'Connection' is not"),
+            ({"upgrade": "h2c"}, "the header 'upgrade' is not"),
+            ({"x(y)": "1"}, "'x(y)' is no name for a header"),
+            ({"x:y": "1"}, "'x:y' is no name"),
+            ({"x-a": " 1"}, "the value of header 'x-a' begins or ends with a space"),
+            ({"x-a": "1 "}, "begins or ends with a space"),
+            ({"x-a": "1\t2"}, "the value of header 'x-a' is not printable ASCII"),
+        ],
+    )
+    def test_nor_may_they_say_where_a_request_ends(self, headers: dict[str, str], says: str) -> None:
+        mine = replace(PROVIDERS["openai-compatible"], name="mine", headers=headers)
+        for made in (
+            lambda: client_of("http://127.0.0.1:1", headers=headers),
+            lambda: HttpClient(mine, "m", base_url="http://127.0.0.1:1"),
+        ):
+            with pytest.raises(ConfigError) as caught:
+                made()
+            assert says in str(caught.value)
+
+    def test_a_host_of_ones_own_and_an_empty_value_are_sent(self) -> None:
+        headers = {"Host": "virtual.example", "x-a": "", "X!#$%&'*+-.^_`|~9": "a b"}
+        with FaultServer(WHOLE) as server, client_of(server, headers=headers) as client:
+            for way in WAYS:
+                ask(client, way)
+        for request in server.requests:
+            assert request.headers["host"] == "virtual.example"
+            assert request.headers["x-a"] == ""
+            assert request.headers["x!#$%&'*+-.^_`|~9"] == "a b"
 
 
 class TestBaseUrls:

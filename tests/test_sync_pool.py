@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import linecache
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count
+from types import FrameType
 from typing import Any
 
 import httpx
@@ -17,6 +22,7 @@ from test_async_pool import Asked
 from test_pools import in_threads
 
 from fsm_agent.client import Network
+from fsm_agent.clients.http import ledger, sync_connection, sync_pool
 from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
 
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -60,6 +66,13 @@ class Worker:
             function()
         except BaseException as error:
             self.error = error
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def interrupt(self) -> None:
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
 
     def join(self) -> None:
         self._thread.join(LIMIT_S / 2)
@@ -167,3 +180,112 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
             post(pool, server)
         holder.close()
         assert server.wait_until_all_closed()
+
+
+def test_one_that_idles_too_long_is_closed_when_another_is_asked_for() -> None:
+    with FaultServer(WHOLE) as here, FaultServer(WHOLE) as there, pool_of(idle_s=0.05) as pool:
+        post(pool, here)
+        threading.Event().wait(0.1)
+        post(pool, there)
+        assert here.wait_until_all_closed()
+
+
+def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        begin(pool, server).close()
+        post(pool, server)
+        assert server.n_connections == 2
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` at the n-th line that a thread runs of the pool's modules.
+
+    Not at the ``with`` of a lock, where Python looks at no signal: it would hold the lock for ever.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.has_come = False
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> bool:
+        sys.settrace(None)
+        return kind is KeyboardInterrupt
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename not in POOL_FILES or frame.f_code.co_name in ("__del__", "close"):
+            return None
+        if event == "line" and "with self._lock" not in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+            self._left -= 1
+            if self._left == 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self._trace
+
+
+POOL_FILES = {module.__file__ for module in (ledger, sync_pool, sync_connection)}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a socket that was just made
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+class TestInterrupts:
+    def test_none_costs_a_place(self) -> None:
+        """At each line of two requests, over a new connection and over one that was used, in a pool of one place."""
+        for number in count(1):
+            with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+                with Interrupt(number) as interrupt:
+                    post(pool, server)
+                    post(pool, server)
+                started_s = time.monotonic()
+                assert post(pool, server)
+                assert time.monotonic() - started_s < 1, number
+            if not interrupt.has_come:
+                break
+        assert number > 150
+
+    def test_none_keeps_who_waits_from_its_turn(self) -> None:
+        """At each line of closing a response, while another thread waits for its connection."""
+        for number in count(1):
+            with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+                holder = begin(pool, server)
+                assert holder.read()
+                assert not holder.read()
+                waiter = Waiter(pool, lambda pool=pool, server=server: post(pool, server))
+                with Interrupt(number) as interrupt:
+                    holder.close()
+                holder.close()
+                waiter.join()
+                assert waiter.error is None, number
+            if not interrupt.has_come:
+                break
+        assert number > 15
+
+    def test_a_storm_of_them_costs_none(self) -> None:
+        """Wherever Python looks for them, in threads that share two places."""
+
+        def post_on() -> None:
+            while not is_over.is_set():
+                try:
+                    while not is_over.is_set():
+                        post(pool, server)
+                except KeyboardInterrupt:
+                    interrupted.append(1)
+
+        is_over, interrupted = threading.Event(), list[int]()
+        with FaultServer(WHOLE) as server, pool_of(max_connections=2) as pool:
+            workers = [Worker(post_on) for _ in range(3)]
+            until_s = time.monotonic() + 2
+            while time.monotonic() < until_s:
+                threading.Event().wait(0.001)
+                workers = [worker if worker.is_alive() else Worker(post_on) for worker in workers]
+                workers[len(interrupted) % 3].interrupt()
+            is_over.set()
+            for worker in workers:
+                worker.join()
+            assert len(interrupted) > 30
+            holders = [begin(pool, server, pool=1.0) for _ in range(2)]
+            for holder in holders:
+                read(holder)

@@ -1,4 +1,4 @@
-"""Where does a request go, under which model name, and with which key?"""
+"""Where a request goes, under which model name, and with which key."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ else:
     httpx = deferred("httpx")
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
+_TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and what says where a request ends
+    *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
+    *("content-length", "expect", "trailer", "transfer-encoding"),
+)
 _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
 
@@ -90,13 +95,8 @@ class Access:
             _base_url(self.base_url, "base_url", self.provider)
         if self.api_key is not None:
             _check_key(self.api_key, "api_key")
-        for name, value in self.headers.items():
-            if not (isinstance(name, str) and isinstance(value, str)):
-                raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
-            if not (name and name.isascii() and name.isprintable() and " " not in name and ":" not in name):
-                raise ConfigError(f"{name!r} is no name for a header")
-            if not (value.isascii() and value.isprintable()):
-                raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+        for name, value in {**self.provider.headers, **self.headers}.items():
+            _check_header(name, value)
 
     @property
     def secret_argument(self) -> str | None:
@@ -183,6 +183,19 @@ class Access:
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
+
+
+def _check_header(name: str, value: str) -> None:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
+    if not _TOKEN.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for a header")
+    if name.lower() in _OF_THE_CONNECTION:
+        raise ConfigError(f"the header {name!r} is not for a caller to give: the connection has its own")
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+    if value != value.strip():
+        raise ConfigError(f"the value of header {name!r} begins or ends with a space")
 
 
 def _check_key(key: str, source: str) -> None:

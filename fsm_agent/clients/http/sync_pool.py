@@ -7,6 +7,7 @@ an idle connection belongs to nobody, and any other to one thread alone.
 
 from __future__ import annotations
 
+import queue
 import ssl
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from fsm_agent.clients.http.ledger import Ledger
 from fsm_agent.clients.http.request import Deadline, Headers, Origin, OutgoingRequest
 from fsm_agent.clients.http.sync_connection import SyncConnection
 
-LOOK_AGAIN_S = 1.0  # whoever waits looks so often whether a place came free that nobody handed over: after Ctrl-C
+LOOK_AGAIN_S = 0.25  # whoever waits looks so often whether a place came free that nobody handed over: after Ctrl-C
 
 
 class PooledResponse:
@@ -49,21 +50,32 @@ class PooledResponse:
 
 
 class _Turn:
-    """The place in the queue of a thread that waits."""
+    """The place in the queue of a thread that waits.
+
+    It waits for a queue and not for an event, whose lock Ctrl-C may leave locked.
+    """
 
     is_waiting = True  # who leaves is taken out of the queue
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.is_over = threading.Event()
         self.connection: SyncConnection | None = None
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def grant(self, connection: SyncConnection) -> None:
         self.connection = connection
-        self.is_over.set()
+        self._news.put(None)
 
     def end(self) -> None:
-        self.is_over.set()
+        self._news.put(None)
+
+    def comes_within(self, timeout_s: float) -> bool:
+        """Wait until there is a connection, or an end to waiting."""
+        try:
+            self._news.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        return True
 
 
 class SyncPool:
@@ -127,10 +139,11 @@ class SyncPool:
         try:
             if abort is not None:
                 abort.add(turn.end)
-            while not turn.is_over.wait(deadline.within(LOOK_AGAIN_S)):
+            while not turn.comes_within(deadline.within(LOOK_AGAIN_S)):
+                if self._finds_place(turn):
+                    break
                 if deadline.is_over:
                     raise httpx.PoolTimeout("")
-                self._look_for(turn)
         finally:
             if abort is not None:
                 abort.discard(turn.end)
@@ -140,12 +153,13 @@ class SyncPool:
             raise RuntimeError("the pool is closed")
         return turn.connection
 
-    def _look_for(self, turn: _Turn) -> None:
-        """Take a place that is free though somebody waits."""
+    def _finds_place(self, turn: _Turn) -> bool:
+        """Look for what another thread was about to hand over when it was interrupted."""
         with self._lock:
             if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:
                 self._ledger.leave(turn)
-                turn.grant(connection)
+                turn.connection = connection
+        return turn.connection is not None
 
     def _replace(self, connection: SyncConnection, request: OutgoingRequest) -> SyncConnection:
         if request.abort is not None:
