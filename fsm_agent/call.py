@@ -28,7 +28,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeE
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
-from fsm_agent.machine import MACHINE, guards
+from fsm_agent.machine.rows import guard_names
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
@@ -50,6 +50,7 @@ from fsm_agent.reading import Answer, Spoken, StopWhen, parse_answer, read, read
 from fsm_agent.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
+from fsm_agent.table import MACHINE
 from fsm_agent.values import maker
 from fsm_agent.views import View
 
@@ -208,8 +209,8 @@ class AgentCall:
         self.after = r
         try:
             event: Any = MACHINE.events[trigger]
-            if not event.take(self, answer):
-                raise MachineError(f"the guards {guards(MACHINE, trigger, r.state)} said no")
+            if not event.take(self, answer, self.prompt):
+                raise MachineError(f"the guards {guard_names(MACHINE, trigger, r.state)} said no")
             self._commit(trigger, key, outcome, answer)
         except MachineError as error:
             self.state = r.state

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from fsm_agent.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.events import Stepped
+from fsm_agent.machine.rows import Row
 from fsm_agent.record import FINAL, State
 from fsm_agent.replies import Usage
-from fsm_agent.table import ROWS, Row
+from fsm_agent.table import ROWS
 
 __all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
 

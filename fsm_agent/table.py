@@ -4,8 +4,8 @@ Rules
 =====
 
 1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
-2. Guards and actions are pure functions of ``(record, answer, prompt)``.  They see no clock, no network, no
-   randomness and no user code that may wait; what they need of those is in the answer.
+2. Guards and actions are pure functions of ``(record, answer, prompt)``: the prompt is the call's definition.  They
+   see no clock, no network, no randomness and no user code that may wait; what they need of those is in the answer.
 3. A state is something to wait for, or an end.  What is waited for is a function of the record and the
    prompt (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
@@ -33,23 +33,18 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from fsm_agent.budgets import is_final, tallied, unblocked
 from fsm_agent.errors import ErrorReport
 from fsm_agent.limits import is_within
+from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.reading import Asked, Spoken, Stopped, error_text, fingerprint, is_cut_off
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.values import changed, maker
-
-Guard: TypeAlias = Callable[[CallRecord, Any, Prompt], bool]
-Action: TypeAlias = Callable[[CallRecord, Any, Prompt], CallRecord]
-# The trigger, where it may happen, the state that follows (None: the same), whether this row takes, what it does.
-Row: TypeAlias = tuple[str, State | tuple[State, ...], State | None, Guard | None, Action]
 
 _make_message, _make_result = maker(Message), maker(FunctionResult)
 _ANSWERED = Ending(reason=Reason.ANSWERED)
@@ -270,6 +265,7 @@ ROWS: tuple[Row, ...] = (
     ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
 )
 # fmt: on
+MACHINE = machine_of(ROWS, State)  # one for all calls
 
 
 def _opened(r: CallRecord, answer: Asked) -> CallRecord:

@@ -18,8 +18,8 @@ FLOORS = [
     " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs"
     " hosted_tools effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
-    " call",
+    "machine machine.rows limits masking windows record views budgets approval reading stopping table invariants"
+    " transcripts results call",
     # 2: codecs, pure
     "signing snapshots providers providers.arriving_text providers.encoding providers.wire providers.provider"
     " providers.error_codes providers.failures providers.adaptations providers.hosting providers.schemas"

@@ -26,7 +26,7 @@ from fsm_agent.errors import (
 from fsm_agent.functions import function
 from fsm_agent.hosted_tools import WebSearch
 from fsm_agent.limits import Limits
-from fsm_agent.machine import machine_of
+from fsm_agent.machine.rows import machine_of
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
     Approved,
@@ -730,7 +730,7 @@ def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch
         return False
 
     call = AgentCall(begun().record.changed(state=State.SEEDED), PROMPT)
-    unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)])
+    unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)], State)
     monkeypatch.setattr("fsm_agent.call.MACHINE", unguarded)
     with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
         call.advance("begin", Begun(at_s=0.0))

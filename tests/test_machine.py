@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transitions import Machine, MachineError
 
-from fsm_agent.machine import MACHINE, LeanEvent, LeanMachine, machine_of
+from fsm_agent.errors import UsageError
+from fsm_agent.machine.rows import LeanEvent, LeanMachine, add_row, machine_of
 from fsm_agent.record import State
-from fsm_agent.table import ROWS
+from fsm_agent.table import MACHINE, ROWS
 
 TRIGGERS = ("a", "b", "c")
 states = st.sampled_from(list(State))
@@ -34,7 +36,6 @@ class Model:
         self.state: Any = State.SEEDED
         self.log: list[Any] = []
         self.record: Any = self
-        self.prompt: Any = "prompt"
         self.after: Any = None
         self.guard = ""
 
@@ -62,7 +63,7 @@ def action(kind: str, number: int) -> Any:
 
 def built(cls: type[Machine], table: list[Any]) -> Machine:
     return machine_of(
-        [(t, s, d, guard(g) if g else None, action(a, i)) for i, (t, s, d, g, a) in enumerate(table)], cls
+        [(t, s, d, guard(g) if g else None, action(a, i)) for i, (t, s, d, g, a) in enumerate(table)], State, cls
     )
 
 
@@ -74,7 +75,8 @@ def through_machine(machine: Machine, triggers: list[str]) -> list[Any]:
                 seen.append("unknown")
                 continue
             event = machine.events[trigger]
-            taken = event.take(model, number) if isinstance(event, LeanEvent) else event.trigger(model, model, number)
+            lean = isinstance(event, LeanEvent)
+            taken = event.take(model, number, "prompt") if lean else event.trigger(model, model, number, "prompt")
             seen.append((taken, model.state, model.after, model.guard))
         except (KeyError, LookupError, MachineError) as error:
             seen.append((type(error), model.state, model.after, model.guard))
@@ -94,9 +96,9 @@ def through_dict(table: list[Any], triggers: list[str]) -> list[Any]:
         if (trigger, model.state) not in plain:
             raise MachineError("")
         for d, g, a, i in plain[trigger, model.state]:
-            if g is not None and not guard(g)(model, number, model.prompt):
+            if g is not None and not guard(g)(model, number, "prompt"):
                 continue
-            model.after = action(a, i)(model, number, model.prompt)
+            model.after = action(a, i)(model, number, "prompt")
             model.guard = g or ""
             model.state = model.state if d is None else d
             return True
@@ -130,14 +132,38 @@ def test_the_machine_is_built_of_the_rows_and_of_nothing_else():
 def test_an_impossible_trigger_is_an_error_that_names_both():
     model = Model()
     with pytest.raises(MachineError, match=r"slept.*SEEDED"):
-        MACHINE.events["slept"].take(model, None)
+        MACHINE.events["slept"].take(model, None, "prompt")
     assert model.state is State.SEEDED
 
 
 def test_a_row_that_is_added_later_is_taken():
-    machine, model = machine_of([("a", State.SEEDED, None, guard("no"), action("note", 0))]), Model()
-    assert not machine.events["a"].take(model, 0)
-    later = machine_of([("a", State.SEEDED, State.CALLING, None, action("note", 1))])
-    machine.events["a"].add_transition(later.events["a"].transitions["SEEDED"][0])
-    assert machine.events["a"].take(model, 0)
+    machine, model = machine_of([("a", State.SEEDED, None, guard("no"), action("note", 0))], State), Model()
+    assert not machine.events["a"].take(model, 0, "prompt")
+    add_row(machine, ("a", State.SEEDED, State.CALLING, None, action("note", 1)))
+    assert machine.events["a"].take(model, 0, "prompt")
     assert (model.state, model.after) == (State.CALLING, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"conditions": [bool, bool]}, {"unless": bool}, {"after": print}])
+def test_what_no_row_says_is_refused(options):
+    machine = machine_of([("a", State.SEEDED, None, None, action("note", 0))], State)
+    with pytest.raises(UsageError, match=r"for the event 'a' is made by hand: add_row\(machine"):
+        machine.add_transition("a", State.SEEDED, State.CALLING, **options)
+
+
+def test_states_and_records_may_be_anybodys():
+    class Light(StrEnum):
+        RED = "red"
+        GREEN = "green"
+
+    class Lamp:
+        state, record, after, guard = Light.RED, 0, 0, ""
+
+    def may_change(record: int, answer: int, definition: int) -> bool:
+        return answer < definition
+
+    machine = machine_of([("switched", Light.RED, Light.GREEN, may_change, lambda r, a, d: r + a)], Light)
+    lamp = Lamp()
+    assert not machine.events["switched"].take(lamp, 9, 5)
+    assert machine.events["switched"].take(lamp, 3, 5)
+    assert (lamp.state, lamp.after, lamp.guard) == (Light.GREEN, 3, "may_change")
