@@ -13,6 +13,7 @@ from fsm_agent.budgets import drafts, is_final, offered, ready
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.dialogs import Dialog
 from fsm_agent.effects import (
+    EFFECTS,
     TEXT,
     AskApproval,
     Begin,
@@ -31,19 +32,13 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine.rows import guard_names
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import (
-    Approved,
-    Begun,
     Cancelled,
-    Denied,
     Expired,
-    FunctionFailed,
     Injected,
     ModelFailed,
-    Modified,
     Outcome,
     Replied,
     Returned,
-    Slept,
 )
 from fsm_agent.prompts import MissingPrompt, Prompt
 from fsm_agent.reading import Answer, Spoken, StopWhen, parse_answer, read, read_reply
@@ -63,16 +58,8 @@ _make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction
 _make_step = maker(Stepped)
 _SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
 _FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
-_ANSWERS: dict[type[Effect], tuple[type, ...]] = {
-    Begin: (Begun,),
-    CallModel: (Replied, ModelFailed),
-    Sleep: (Slept,),
-    AskApproval: (Approved, Modified, Denied),
-    RunFunction: (Returned, FunctionFailed),
-}
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Expired, Injected)
-_KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval, "run": RunFunction}  # by key
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
@@ -374,7 +361,7 @@ class AgentCall:
         """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
         for wanted in self._effects or self.effects:
             if wanted.key == key:
-                if type(outcome) not in _ANSWERS[type(wanted)]:
+                if type(outcome) not in wanted.outcomes:
                     break
                 return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
         if key == "" and type(outcome) in _UNASKED:
@@ -384,9 +371,9 @@ class AgentCall:
     def _unwanted(self, key: str, outcome: Outcome) -> str:
         """What is wrong with an outcome that nothing waits for."""
         kinds = {effect.key: type(effect) for effect in self.effects}
-        kind = kinds.get(key) or _KINDS.get(key.partition(":")[0])
-        if kind is None or type(outcome) not in _ANSWERS[kind]:
-            right = " or ".join(t.__name__ for t in _ANSWERS[kind]) if kind else "the key of an effect"
+        kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
+        if kind is None or type(outcome) not in kind.outcomes:
+            right = " or ".join(t.__name__ for t in kind.outcomes) if kind else "the key of an effect"
             return f"{type(outcome).__name__} answers no {key!r}: {right} would"
         keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"

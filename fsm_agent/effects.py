@@ -1,15 +1,16 @@
 """What can an agent call wait for?
 
 An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
-A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of
-a call.
+A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
+Each effect knows its ``prefix``, with which its keys begin, and its ``outcomes``, the kinds that answer it.  How it is
+performed is registered in `fsm_agent.perform`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent.errors import UsageError
 from fsm_agent.field_checks import is_amount, is_whole
@@ -17,6 +18,17 @@ from fsm_agent.functions import Function
 from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.mistakes import SETTINGS_WORDS, Rights, remedy, unknown_argument, wrong
+from fsm_agent.outcomes import (
+    Approved,
+    Begun,
+    Denied,
+    FunctionFailed,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
 from fsm_agent.parsing import Output
 from fsm_agent.values import frozen
 
@@ -111,12 +123,16 @@ class Request:
 class Begin:
     """A start: the time, an id."""
 
+    prefix, outcomes = "begin", (Begun,)
+
     key: str
 
 
 @frozen(is_quick=True)
 class CallModel:
     """A model's reply."""
+
+    prefix, outcomes = "model", (Replied, ModelFailed)
 
     key: str
     request: Request
@@ -127,6 +143,8 @@ class CallModel:
 class Sleep:
     """A moment, in Unix time."""
 
+    prefix, outcomes = "sleep", (Slept,)
+
     key: str
     until_s: float
 
@@ -134,6 +152,8 @@ class Sleep:
 @frozen(is_quick=True)
 class AskApproval:
     """Somebody's word whether a function may be called."""
+
+    prefix, outcomes = "ask", (Approved, Modified, Denied)
 
     key: str
     call: FunctionCall
@@ -143,12 +163,15 @@ class AskApproval:
 class RunFunction:
     """A function's result."""
 
+    prefix, outcomes = "run", (Returned, FunctionFailed)
+
     key: str
     call: FunctionCall
     function: Function
 
 
 Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction
+EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
 def explained(effects: Sequence[Effect]) -> str:

@@ -16,7 +16,7 @@ FLOORS = [
     # 0: words
     "deferred kinds values errors redaction field_checks mistakes plain_text vector messages replies events contexts"
     " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs"
-    " hosted_tools effects outcomes",
+    " hosted_tools outcomes effects",
     # 1: the machine
     "machine machine.rows limits masking windows record views budgets approval reading stopping table invariants"
     " transcripts results call",
