@@ -54,7 +54,6 @@ _MODULES = {
     "middleware": ("Cache", "Throttle"),
     "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
     "parsing": ("extract_json",),
-    "perform": ("World",),
     "policies": ("Default", "Retries"),
     "prices": ("Price",),
     "prompt_library": ("Prompts", "register_prompt"),
@@ -70,6 +69,7 @@ _MODULES = {
     "snapshots": ("restore", "snapshot"),
     "stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
     "toolsets": ("FunctionSource", "Toolset"),
+    "world": ("World",),
     "windows": ("KeepLastN", "TokenWindow"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -138,7 +138,6 @@ if TYPE_CHECKING:
     from fsm_agent.outcomes import Injected as Injected
     from fsm_agent.outcomes import Modified as Modified
     from fsm_agent.parsing import extract_json as extract_json
-    from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries
     from fsm_agent.prices import Price as Price
@@ -171,6 +170,7 @@ if TYPE_CHECKING:
     from fsm_agent.toolsets import Toolset as Toolset
     from fsm_agent.windows import KeepLastN as KeepLastN
     from fsm_agent.windows import TokenWindow as TokenWindow
+    from fsm_agent.world import World as World
 
 
 def __getattr__(name: str) -> Any:

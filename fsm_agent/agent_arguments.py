@@ -12,10 +12,10 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
 from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
-from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.templates import check_used
+from fsm_agent.world import World
 
 _OPTIONS = ("args", "parser_args", "deps")  # of a call, beside the variables of its prompt
 

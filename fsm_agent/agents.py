@@ -23,7 +23,6 @@ from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
 from fsm_agent.messages import Message
 from fsm_agent.mistakes import AGENT_METHODS, check, remedy, unknown_argument
-from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
 from fsm_agent.record import CallRecord
@@ -37,6 +36,7 @@ from fsm_agent.values import frozen, unshare
 from fsm_agent.vector import Vector
 from fsm_agent.views import View
 from fsm_agent.windows import Processor
+from fsm_agent.world import Approve, World
 
 if TYPE_CHECKING:
     from fsm_agent.client import Client

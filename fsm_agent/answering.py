@@ -18,9 +18,9 @@ from fsm_agent.effects import AskApproval
 from fsm_agent.events import ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Denied
-from fsm_agent.perform import Verdict
 from fsm_agent.snapshot_files import write_snapshot
 from fsm_agent.terminal import MAX_SHOWN, Screen, whole_call
+from fsm_agent.world import Verdict
 
 
 class Approver:

@@ -33,8 +33,8 @@ from fsm_agent.drivers import run
 from fsm_agent.effects import Settings
 from fsm_agent.events import ReplyCompleted, TextDelta
 from fsm_agent.limits import Limits
-from fsm_agent.perform import World
 from fsm_agent.snapshots import snapshot
+from fsm_agent.world import World
 
 SIZES = (50, 100, 200, 400)  # rounds of one call
 LONG = 200  # of these, the one that is told

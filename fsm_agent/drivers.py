@@ -12,11 +12,10 @@ own thread (alone in its round under the sync driver, without a timeout, a deadl
 
 from __future__ import annotations
 
-import inspect
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -24,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Self
 from fsm_agent.abort import abort_in_force
 from fsm_agent.call import AgentCall
 from fsm_agent.deferred import deferred
-from fsm_agent.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
+from fsm_agent.effects import CallModel, Effect, RunFunction
 from fsm_agent.events import Done, Event, Suspended
-from fsm_agent.outcomes import ModelFailed, Outcome, Replied, Slept
-from fsm_agent.perform import World, ask_model, ask_model_async, consulted, decided, stream_model, stream_model_async
-from fsm_agent.progress import AsyncEvents, Events, time_left
-from fsm_agent.reconciler import MAX_BACKLOG, Activity, Reconciler
+from fsm_agent.outcomes import ModelFailed, Outcome, Replied
+from fsm_agent.perform import Activity, aperform, perform
+from fsm_agent.progress import AsyncEvents, Events
+from fsm_agent.reconciler import MAX_BACKLOG, Reconciler
 from fsm_agent.results import CallResult
-from fsm_agent.running import Run, arun_function, run_function
 from fsm_agent.threads import Child
+from fsm_agent.world import World
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,11 +104,6 @@ def _last(call: AgentCall) -> Event:
     return Done(CallResult(call))
 
 
-def _nap_s(effect: Sleep, call: AgentCall, world: World) -> float:
-    delay_s, left_s = max(0.0, effect.until_s - world.clock.now()), time_left(call, world)
-    return delay_s if left_s is None else min(delay_s, left_s)
-
-
 class Threads(Reconciler):
     """The sync driver: what waits runs in threads, a function that is alone in the driver's own."""
 
@@ -161,18 +155,16 @@ class Threads(Reconciler):
             self._room.release()
 
     def start(self, effect: Effect) -> None:
-        if type(effect) is not RunFunction:
-            activity = Activity(effect)
-            self._start_thread(activity, partial(self._perform, activity))
-        elif not self.active and self._is_brief and (self.world.threads == 0 or not self.waiting):
-            activity = Activity(effect, Run(effect, self.call, self.world))
-            assert activity.run is not None
-            self._put(activity, None, run_function(activity.run))
+        activity = self.activity(effect, self._report)
+        is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
+        if activity.run is not None and is_alone and self._is_brief:
+            self._put(activity, None, perform(effect, activity))
             self.active[effect.key] = activity
-        else:
-            activity = Activity(effect, Run(effect, self.call, self.world, partial(self._report, effect.key)))
-            assert activity.run is not None
-            self._start_thread(activity, partial(run_function, activity.run))
+            return
+        self.active[effect.key] = activity
+        activity.handle = Child[Any](partial(self._perform, activity))
+        activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
+        activity.handle.start()
 
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))
@@ -191,47 +183,22 @@ class Threads(Reconciler):
         if (activity := self.active.get(key)) is not None:
             self._put(activity, event)
 
-    def _start_thread(self, activity: Activity, function: Callable[[Child[Any]], Any]) -> None:
-        self.active[activity.effect.key] = activity
-        activity.handle = Child[Any](function)
-        activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
-        activity.handle.start()
-
     def _perform(self, activity: Activity, child: Child[Any]) -> Outcome | None:
-        effect, world, call = activity.effect, self.world, self.call
-        match effect:
-            case CallModel():
-                return self._ask(activity, child)
-            case Sleep():
-                world.clock.sleep(_nap_s(effect, call, world))
-                return Slept(at_s=world.clock.now())
-            case AskApproval():
-                verdict = consulted(call, effect, world)
-                if inspect.isawaitable(verdict):
-                    verdict = child.run_coroutine(_awaiting(verdict))
-                return decided(verdict, effect.call, world)
-        raise AssertionError(f"{effect.key}: nobody performs {type(effect).__name__}")
-
-    def _ask(self, activity: Activity, child: Child[Any]) -> Replied | ModelFailed | None:
-        effect, left_s = activity.effect, time_left(self.call, self.world)
-        assert isinstance(effect, CallModel)
-        if not self.is_streamed:
-            return ask_model(effect, self.world, left_s)
-        deltas = stream_model(effect, self.world, left_s)
+        work: Any = perform(activity.effect, activity)
+        if not isinstance(work, Generator):
+            outcome: Outcome | None = work
+            return outcome
         try:
             while not child.future.cancelled():
-                self._put(activity, next(deltas))
+                self._put(activity, next(work))
                 self._room.acquire()
         except StopIteration as end:
-            outcome: Replied | ModelFailed = end.value
-            return outcome
+            outcome = end.value
+        else:
+            outcome = None
         finally:
-            deltas.close()
-        return None
-
-
-async def _awaiting(awaitable: Any) -> Any:
-    return await awaitable
+            work.close()
+        return outcome
 
 
 class Tasks(Reconciler):
@@ -292,12 +259,12 @@ class Tasks(Reconciler):
         limit: asyncio.Timeout | None = None
         try:
             if patience_s is None:
-                came = await alone.step()
+                came = await _step_of(alone)
             else:
                 async with asyncio.timeout(patience_s) as limit:
-                    came = await alone.step()
+                    came = await _step_of(alone)
             kind = type(came)
-            if alone.close is not None and kind is not Replied and kind is not ModelFailed:
+            if alone.stream is not None and kind is not Replied and kind is not ModelFailed:
                 delta: Event = came
                 return delta if self.call.cancellation is None else None
             self.inbox.append((alone, None, came))
@@ -315,8 +282,8 @@ class Tasks(Reconciler):
 
     async def _close_alone(self) -> None:
         alone, self._alone = self._alone, None
-        if alone is not None and alone.close is not None:
-            await alone.close()
+        if alone is not None and alone.stream is not None:
+            await alone.stream.aclose()
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody waits
@@ -338,58 +305,23 @@ class Tasks(Reconciler):
         _ring(self._room)
 
     def start(self, effect: Effect) -> None:
-        run: Run | None = None
-        if type(effect) is RunFunction:
-            run = Run(effect, self.call, self.world, partial(self._report_threadsafe, effect.key))
-            work: Any = partial(arun_function, run)
-        else:
-            work = self._work(effect)
-        activity = Activity(effect, run)
-        is_alone = (run is None or self._is_brief) and self._alone is None and not self.active and not self.waiting
+        activity = self.activity(effect, self._report)
+        is_alone = activity.run is None or self._is_brief
+        is_alone = is_alone and self._alone is None and not self.active and not self.waiting
         self.active[effect.key] = activity
         if is_alone:
             self._alone = activity
-            activity.close = getattr(work, "aclose", None)
-            activity.step = work if activity.close is None else work.__anext__
             return
-        coroutine = self._pump(activity, work) if isinstance(work, AsyncGenerator) else work()
-        activity.handle = self._loop.create_task(coroutine, name=effect.key)
+        activity.handle = self._loop.create_task(self._perform(activity), name=effect.key)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
-    def _work(self, effect: Effect) -> Callable[[], Coroutine[Any, Any, Outcome | None]] | AsyncGenerator[Any]:
-        if type(effect) is CallModel:
-            left_s = time_left(self.call, self.world)
-            if self.is_streamed:
-                return stream_model_async(effect, self.world, left_s)
-            return partial(ask_model_async, effect, self.world, left_s)
-        if type(effect) is Sleep:
-            return partial(self._sleep, effect)
-        if type(effect) is AskApproval:
-            return partial(self._ask_approval, effect)
-        raise AssertionError(f"{effect.key}: nobody performs {type(effect).__name__}")
-
-    async def _sleep(self, effect: Sleep) -> Slept:
-        await self.world.clock.asleep(_nap_s(effect, self.call, self.world))
-        return Slept(at_s=self.world.clock.now())
-
-    async def _ask_approval(self, effect: AskApproval) -> Outcome | None:
-        consult = partial(consulted, self.call, effect, self.world)
-        if inspect.iscoroutinefunction(self.world.approve):
-            verdict = await consult()
-        else:
-            child = Child[Any](lambda _: consult())
-            try:
-                verdict = await asyncio.wrap_future(child.start().future)
-            finally:
-                child.cancel()
-            if inspect.isawaitable(verdict):
-                verdict = await verdict
-        return decided(verdict, effect.call, self.world)
-
-    async def _pump(self, activity: Activity, items: AsyncGenerator[Any]) -> Outcome:
-        """Pass on the events of a request that runs beside others; return what came of it."""
+    async def _perform(self, activity: Activity) -> Outcome | None:
+        work: Any = aperform(activity.effect, activity)
+        if not isinstance(work, AsyncGenerator):
+            outcome: Outcome | None = await work
+            return outcome
         try:
-            async for item in items:
+            async for item in work:
                 if isinstance(item, Replied | ModelFailed):
                     return item
                 self._put(activity, item)
@@ -397,8 +329,8 @@ class Tasks(Reconciler):
                     self._room = self._loop.create_future()
                     await self._room
         finally:
-            await items.aclose()
-        raise AssertionError(f"{activity.effect.key}: the request ended without an outcome")
+            await work.aclose()
+        raise AssertionError(f"{activity.effect.key}: it ended without an outcome")
 
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))
@@ -412,10 +344,20 @@ class Tasks(Reconciler):
         self.inbox.append((activity, event, ended))
         _ring(self._bell)
 
-    def _report_threadsafe(self, key: str, event: Event) -> None:
+    def _report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
             with suppress(RuntimeError):  # the loop has ended, and nobody listens
                 self._loop.call_soon_threadsafe(self._put, activity, event)
+
+
+def _step_of(alone: Activity) -> Awaitable[Any]:
+    """Return what gives the outcome of an activity; of a stream, the next event or the outcome."""
+    if alone.stream is None:
+        work = aperform(alone.effect, alone)
+        if not isinstance(work, AsyncGenerator):
+            return work
+        alone.stream = work
+    return anext(alone.stream)
 
 
 def _ring(bell: asyncio.Future[None] | None) -> None:

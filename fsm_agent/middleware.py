@@ -15,9 +15,9 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall
-from fsm_agent.perform import Clock, SystemClock
 from fsm_agent.reading import fingerprint
 from fsm_agent.running import current_run
+from fsm_agent.world import Clock, SystemClock
 
 _CLOCK = SystemClock()
 _NOTHING = object()

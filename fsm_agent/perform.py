@@ -1,134 +1,178 @@
-"""How does an effect become an outcome?"""
+"""How each effect is performed, in a thread and in a task.
+
+`perform` and `aperform` are `functools.singledispatch` functions: each kind of effect is registered with both, here or
+beside what performs it, and one that is not is an error that names it.  They are given the effect and its `Activity`.
+`perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  What has something to
+report before (a stream) is a generator of events instead: that of `perform` returns the outcome, that of `aperform`
+yields it last.  None is no outcome: nobody here can say.
+"""
 
 from __future__ import annotations
 
-import os
+import inspect
 import sys
-import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from dataclasses import replace
+from functools import partial, singledispatch
+from typing import TYPE_CHECKING, Any, cast
 
-from fsm_agent.abort import abort_in_force
 from fsm_agent.approval import context_of
 from fsm_agent.call import AgentCall
-from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import deferred
-from fsm_agent.effects import AskApproval, CallModel
+from fsm_agent.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
-from fsm_agent.events import Delta
+from fsm_agent.events import Delta, Event
 from fsm_agent.messages import FunctionCall
-from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied
+from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Outcome, Replied, Slept
+from fsm_agent.progress import time_left
 from fsm_agent.reading import error_text
 from fsm_agent.redaction import mask_keys
 from fsm_agent.replies import Reply
-from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.values import frozen, maker
+from fsm_agent.running import Run, arun_function, run_function
+from fsm_agent.threads import Child
+from fsm_agent.values import maker
+from fsm_agent.world import World
 
-if TYPE_CHECKING:  # httpx is loaded when a client is made
+if TYPE_CHECKING:
     import asyncio
-    import random
 
     import tenacity
-    from tenacity.wait import wait_base
-
-    from fsm_agent.client import Client
 else:
-    asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+    asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
 
 MAX_SHOWN_CHARS = 200  # of what others said
 
-Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
-Approve: TypeAlias = (
-    Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
-    | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
-)
+_make_begun, _make_replied = maker(Begun), maker(Replied)
 
 
-class Clock(Protocol):
-    """Where the time comes from; tests have one of their own."""
+class Activity:
+    """An effect that is being performed, and what its performer may use.
 
-    def now(self) -> float:
-        """Unix time in seconds."""
-
-    def sleep(self, delay_s: float) -> None:
-        """Wait in this thread."""
-
-    async def asleep(self, delay_s: float) -> None:
-        """Wait in this task."""
-
-
-class SystemClock:
-    """The machine's own."""
-
-    now = staticmethod(time.time)
-
-    def sleep(self, delay_s: float) -> None:
-        """Wait in this thread, unless it is left behind."""
-        if (abort := abort_in_force()) is None:
-            time.sleep(delay_s)
-            return
-        is_over = threading.Event()
-        abort.add(is_over.set)
-        try:
-            is_over.wait(delay_s)
-        finally:
-            abort.discard(is_over.set)
-
-    async def asleep(self, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-
-
-def _new_id() -> str:
-    return os.urandom(8).hex()
-
-
-def _backoff() -> wait_base:
-    return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
-
-
-@frozen(kw_only=True, slots=False)
-class World:
-    """What performs the effects of a call.
-
-    Args:
-        client: Asks the model.
-        clock: Tells the time and waits.
-        approve: The approver: called with each function call that waits for approval, and with its `Context` when
-            it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
-            It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
-            makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall, when the provider does not say: a `tenacity` wait.
-        threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
-            driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
-        new_id: Names a call.
-        random: Numbers from 0 to 1, for the jitter of waits.
-        results: What is done to what functions return before the model is told.
+    Attributes:
+        effect: What is wanted.
+        call: Who wants it.
+        world: Where.
+        is_streamed: Somebody listens to what comes before the outcome.
+        run: That of a function.
+        handle: Its thread or task; None in the driver's own.
+        stream: Of one in the driver's own task, what has something to report before its outcome.
+        is_dropped: Nobody waits for what comes of it any more.
+        since_s: When a function began, monotonic.
     """
 
-    client: Client
-    clock: Clock = field(default_factory=SystemClock)
-    approve: Approve | None = None
-    backoff: wait_base = field(default_factory=_backoff)
-    threads: int = 16
-    new_id: Callable[[], str] = _new_id
-    random: Callable[[], float] = field(default_factory=lambda: random.random)
-    results: ResultPipeline | None = None
-    asks_with_context: bool = field(init=False, repr=False)  # the approver takes one
+    __slots__ = ("call", "effect", "handle", "is_dropped", "is_streamed", "run", "since_s", "stream", "world")
 
-    def __post_init__(self) -> None:
-        asks_with = self.approve is not None and accepts_context(self.approve, "approve")
-        object.__setattr__(self, "asks_with_context", asks_with)
+    def __init__(
+        self, effect: Effect, call: AgentCall, world: World, *, is_streamed: bool = False, run: Run | None = None
+    ) -> None:
+        self.effect = effect
+        self.call = call
+        self.world = world
+        self.is_streamed = is_streamed
+        self.run = run
+        self.handle: Any = None
+        self.stream: AsyncGenerator[Any] | None = None
+        self.is_dropped = False
+        self.since_s = time.monotonic() if run is not None else 0.0
 
-    @classmethod
-    def of(cls, client: Client, **changes: Any) -> World:
-        """A world with this client; one that is a double for tests brings its own clock."""
-        return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})
+    def let_go(self) -> None:
+        """Cancel it; nobody waits for what comes of it any more."""
+        self.is_dropped = True
+        if self.run is not None:
+            self.run.cancel()
+        if self.handle is not None:
+            self.handle.cancel()
 
 
-_make_begun, _make_replied = maker(Begun), maker(Replied)
+@singledispatch
+def perform(effect: Any, activity: Activity) -> Outcome | Generator[Event, None, Outcome] | None:
+    """Perform an effect in this thread.
+
+    Raises:
+        UsageError: Nothing is registered for this kind of effect.
+    """
+    raise _unknown(effect, "perform")
+
+
+@singledispatch
+def aperform(effect: Any, activity: Activity) -> Awaitable[Outcome | None] | AsyncGenerator[Event | Outcome]:
+    """`perform` for asyncio."""
+    raise _unknown(effect, "aperform")
+
+
+def _unknown(effect: Any, name: str) -> UsageError:
+    kind = type(effect).__name__
+    return UsageError(f"nothing performs {kind} (key {effect.key!r}): a function registered with {name}.register would")
+
+
+@perform.register(CallModel)
+def _(effect: CallModel, activity: Activity) -> Any:
+    ask = stream_model if activity.is_streamed else ask_model
+    return ask(effect, activity.world, time_left(activity.call, activity.world))
+
+
+@aperform.register(CallModel)
+def _(effect: CallModel, activity: Activity) -> Any:
+    ask = stream_model_async if activity.is_streamed else ask_model_async
+    return ask(effect, activity.world, time_left(activity.call, activity.world))
+
+
+@perform.register(Sleep)
+def _(effect: Sleep, activity: Activity) -> Slept:
+    activity.world.clock.sleep(_nap_s(effect, activity))
+    return Slept(at_s=activity.world.clock.now())
+
+
+@aperform.register(Sleep)
+async def _(effect: Sleep, activity: Activity) -> Slept:
+    await activity.world.clock.asleep(_nap_s(effect, activity))
+    return Slept(at_s=activity.world.clock.now())
+
+
+def _nap_s(effect: Sleep, activity: Activity) -> float:
+    delay_s = max(0.0, effect.until_s - activity.world.clock.now())
+    left_s = time_left(activity.call, activity.world)
+    return delay_s if left_s is None else min(delay_s, left_s)
+
+
+@perform.register(AskApproval)
+def _(effect: AskApproval, activity: Activity) -> Outcome | None:
+    verdict = consulted(activity.call, effect, activity.world)
+    if inspect.isawaitable(verdict):
+        verdict = activity.handle.run_coroutine(_awaiting(verdict))
+    return decided(verdict, effect.call, activity.world)
+
+
+@aperform.register(AskApproval)
+async def _(effect: AskApproval, activity: Activity) -> Outcome | None:
+    consult = partial(consulted, activity.call, effect, activity.world)
+    if inspect.iscoroutinefunction(activity.world.approve):
+        verdict = await consult()
+    else:
+        child = Child[Any](lambda _: consult())
+        try:
+            verdict = await asyncio.wrap_future(child.start().future)
+        finally:
+            child.cancel()
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
+    return decided(verdict, effect.call, activity.world)
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+@perform.register(RunFunction)
+def _(effect: RunFunction, activity: Activity) -> Outcome:
+    return run_function(cast("Run", activity.run), activity.handle)
+
+
+@aperform.register(RunFunction)
+async def _(effect: RunFunction, activity: Activity) -> Outcome:
+    return await arun_function(cast("Run", activity.run))
 
 
 def begin(world: World) -> Begun:

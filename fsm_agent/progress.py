@@ -9,7 +9,7 @@ from fsm_agent.call import AgentCall
 from fsm_agent.deferred import deferred
 from fsm_agent.events import Event
 from fsm_agent.outcomes import Expired, Outcome
-from fsm_agent.perform import World
+from fsm_agent.world import World
 
 if TYPE_CHECKING:
     import logging

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from fsm_agent.errors import ConfigError, TimedOut
-from fsm_agent.perform import Clock, SystemClock
+from fsm_agent.world import Clock, SystemClock
 
 PERIOD_S = 60.0
 _GRAIN_S = 0.25  # what begins within it is counted together, so that a window has at most 240 entries

@@ -27,48 +27,35 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 from fsm_agent.call import AgentCall
 from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction
 from fsm_agent.errors import UsageError
-from fsm_agent.events import Event, FunctionEnded, FunctionStarted, LoopDetected, ReplyCompleted, RequestStarted
+from fsm_agent.events import (
+    Event,
+    FunctionEnded,
+    FunctionProgress,
+    FunctionStarted,
+    LoopDetected,
+    ReplyCompleted,
+    RequestStarted,
+)
 from fsm_agent.outcomes import Cancelled, ModelFailed, Outcome, Replied, Returned
-from fsm_agent.perform import World, begin
+from fsm_agent.perform import Activity, begin
 from fsm_agent.progress import advance, expire, is_late, time_left
 from fsm_agent.record import CallRecord
 from fsm_agent.running import Run, timed_out
 from fsm_agent.values import maker
+from fsm_agent.world import World
 
 _make_started, _make_ended = maker(FunctionStarted), maker(FunctionEnded)
 
 MAX_BACKLOG = 64  # deltas that a request may be ahead of whoever listens
 
 _claiming = threading.Lock()
-
-
-class Activity:
-    """An effect that is being performed."""
-
-    __slots__ = ("close", "effect", "handle", "is_dropped", "run", "since_s", "step")
-
-    def __init__(self, effect: Effect, run: Run | None = None) -> None:
-        self.effect = effect
-        self.run = run  # of a function
-        self.handle: Any = None  # its thread or task, with a method `cancel`
-        self.step: Any = None  # of one in the driver's own task: gives the outcome; of a stream, its events before
-        self.close: Any = None  # of a stream in the driver's own task
-        self.is_dropped = False
-        self.since_s = time.monotonic() if type(effect) is RunFunction else 0.0
-
-    def let_go(self) -> None:
-        """Cancel it; nobody waits for what comes of it any more."""
-        self.is_dropped = True
-        if self.run is not None:
-            self.run.cancel()
-        if self.handle is not None:
-            self.handle.cancel()
 
 
 # What comes of an activity: an event while it goes on; without one, its outcome, or a future that has it.
@@ -158,6 +145,13 @@ class Reconciler(ABC):
                 yield None
             else:
                 return
+
+    def activity(self, effect: Effect, report: Callable[[str, FunctionProgress], object]) -> Activity:
+        """Return what performs ``effect``; ``report`` takes the key and what a function has to say meanwhile."""
+        run = None
+        if type(effect) is RunFunction:
+            run = Run(effect, self.call, self.world, partial(report, effect.key))
+        return Activity(effect, self.call, self.world, is_streamed=self.is_streamed, run=run)
 
     def _reconcile(self) -> bool:
         """Take up what is newly wanted, let go of what is not wanted any more; return False when the call has ended."""

@@ -22,12 +22,12 @@ from fsm_agent.events import Event, FunctionProgress
 from fsm_agent.functions import Function, result_text
 from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Message
 from fsm_agent.outcomes import FunctionFailed, Returned
-from fsm_agent.perform import World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.reading import error_text
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 from fsm_agent.values import maker
+from fsm_agent.world import World
 
 if TYPE_CHECKING:
     import asyncio

@@ -16,9 +16,9 @@ from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.messages import Message
-from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.testing import Script
+from fsm_agent.world import World
 
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 

@@ -17,11 +17,11 @@ from fsm_agent.effects import RunFunction
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.outcomes import Approved, Begun, Denied, Replied
-from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.replies import Reply
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import Script, call
+from fsm_agent.world import World
 
 LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True
 

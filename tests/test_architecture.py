@@ -39,8 +39,8 @@ FLOORS = [
     " clients.http.async_connection clients.http.async_pool clients.http.sync_connection clients.http.sync_pool"
     " clients.http.httpx_adapter clients.http.transports clients.http.endpoint clients.http.exchange"
     " clients.http.response"
-    " client cassette threads result_pipeline result_cache perform running"
-    " fallback rate_limit limited_client middleware progress reconciler drivers"
+    " client cassette threads result_pipeline result_cache world progress running perform"
+    " fallback rate_limit limited_client middleware reconciler drivers"
     " mcp mcp.bounds mcp.transports mcp.background mcp.listing mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
     "hooks metrics agent_arguments agents registry prompt_library testing pytest_plugin drawing diagrams calibration"

@@ -34,11 +34,11 @@ from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Cancelled
-from fsm_agent.perform import SystemClock
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.testing import Script, call
+from fsm_agent.world import SystemClock
 
 pytestmark = pytest.mark.spec("4.30")
 

@@ -47,12 +47,12 @@ from fsm_agent.events import (
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
 from fsm_agent.outcomes import Approved, Cancelled, Denied, Modified, Returned
-from fsm_agent.perform import World
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import Delayed, Script, ScriptError, call
+from fsm_agent.world import World
 
 
 def rich_script() -> Script:

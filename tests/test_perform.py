@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
+from typing import Any
 
 import httpx
 import pytest
@@ -14,16 +15,17 @@ from driving import Driver, anyhow, seed
 from walking import add, seeded
 
 from fsm_agent.effects import CallModel, Request, RunFunction
-from fsm_agent.errors import Overloaded, RateLimited
+from fsm_agent.errors import Overloaded, RateLimited, UsageError
 from fsm_agent.events import TextDelta
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.perform import SystemClock, World, begin, model_failed
+from fsm_agent.perform import aperform, begin, model_failed, perform
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.running import Run, run_function
 from fsm_agent.testing import FakeClock, Script
+from fsm_agent.world import SystemClock, World
 
 
 def failed(error, attempt=1, world=None):
@@ -179,3 +181,15 @@ assert "httpx" not in sys.modules
 @pytest.mark.parametrize("retry_after_s", [0.0, 0.5])
 def test_a_provider_that_says_at_once_is_asked_at_once(retry_after_s):
     assert failed(Overloaded("busy", retry_after_s=retry_after_s), 5).delay_s == retry_after_s
+
+
+class Wish:
+    """An effect that nobody has registered."""
+
+    key = "wish:1"
+
+
+@pytest.mark.parametrize("way", [perform, aperform])
+def test_an_effect_that_nobody_performs_is_named(way: Any):
+    with pytest.raises(UsageError, match=rf"nothing performs Wish \(key 'wish:1'\).*{way.__name__}\.register"):
+        way(Wish(), None)

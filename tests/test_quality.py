@@ -33,7 +33,8 @@ HEAVY = {  # each is loaded by what needs it first
 FIRST_USE = """
 from fsm_agent import Dialog, Message, ProviderError, Request
 from fsm_agent.effects import CallModel
-from fsm_agent.perform import World, model_failed
+from fsm_agent.perform import model_failed
+from fsm_agent.world import World
 
 @function
 def add(a: int, b: int) -> int:

@@ -35,15 +35,13 @@ from fsm_agent.events import Done, FunctionEnded, FunctionProgress, FunctionStar
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
 from fsm_agent.outcomes import Cancelled, Returned
-from fsm_agent.perform import SystemClock, World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.prompts import Prompt
-from fsm_agent.reconciler import Activity
 from fsm_agent.record import Reason, State
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.running import Run
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.world import SystemClock, World
 
 LONG_S = 60  # never waited out
 
@@ -640,7 +638,7 @@ class TestDeadline:
         one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
         driver = Threads(one, World.of(Script(clock=FakeClock(100.0))))
         (effect,) = one.effects
-        driver.active[effect.key] = Activity(effect, Run(effect, one, driver.world))
+        driver.active[effect.key] = driver.activity(effect, print)
         list(driver._overdue())
         assert (one.state is State.FAILED) is is_over
 

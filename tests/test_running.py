@@ -24,12 +24,12 @@ from fsm_agent.events import FunctionProgress
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, Image
 from fsm_agent.outcomes import FunctionFailed, Returned
-from fsm_agent.perform import World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.prompts import Prompt
 from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.running import Run, arun_function, current_depth, current_run, run_function
 from fsm_agent.testing import FakeClock, Script
+from fsm_agent.world import World
 
 Way = Callable[[Run], Any]
 
