@@ -242,6 +242,12 @@ class TestHostileSchemas:
         made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 6_000}}})
         assert made.refusal('{"a": "x"}') is None
 
+    def test_a_second_type_of_what_used_it_up_may_be_anything_too(self):
+        wide = {"type": ["object", "array", "object"], "properties": {f"p{n}": INTEGER for n in range(6_000)}}
+        made = Function(name="f", parameters={"properties": {"a": wide, "b": INTEGER}, "required": ["b"]})
+        assert made.refusal('{"b": "x"}').startswith("b: ")
+        assert made.refusal('{"b": 1, "a": {"p5999": "x"}}') is None
+
     def test_alternatives_without_end_are_not_even_counted_out(self):
         made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 2_000_000}}})
         started_s = time.thread_time()
