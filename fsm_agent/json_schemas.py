@@ -85,7 +85,8 @@ class _Reader:
         needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
         given: dict[str, Any] = {**needed}
         if isinstance(properties, Mapping):
-            given |= {key: inner for key, inner in islice(properties.items(), self.left) if isinstance(key, str)}
+            first = islice(properties.items(), max(0, self.left))
+            given |= {key: inner for key, inner in first if isinstance(key, str)}
         fields = {}
         for key, inner in given.items():
             if self.left <= 0:

@@ -76,7 +76,7 @@ def _create(path: Path) -> tuple[int, Path]:
             descriptor = os.open(fresh, _NEW, _OWNERS)
         except FileExistsError:
             continue
-        if _lock(descriptor) and _is_at(descriptor, fresh):
+        if _lock(descriptor, is_ours=True) and _is_at(descriptor, fresh):
             return descriptor, fresh
         os.close(descriptor)  # before it was locked, another writer took it for a dead one's
     raise AssertionError("unreachable")
@@ -93,19 +93,22 @@ def _remove_if_dead(fresh: Path) -> None:
     except OSError:  # there is none, nearly always
         return
     try:
-        if _lock(descriptor) and _is_at(descriptor, fresh):
+        if _lock(descriptor, is_ours=False) and _is_at(descriptor, fresh):
             with suppress(OSError):
                 fresh.unlink()
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, *, is_ours: bool) -> bool:
+    """Lock a file unless another writer has; where there are no locks, say that its creator has."""
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError:  # of some network file systems
+            return is_ours
     return True
 
 

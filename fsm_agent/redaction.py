@@ -111,7 +111,7 @@ def _path(url: str) -> str:
 
 
 def _place(url: str) -> str:
-    """The URL between its scheme, which may be missing, and its query."""
+    """Return what is between the scheme of a URL, which may be missing, and its query."""
     head = re.split("[?#]", url, maxsplit=1)[0]
     return head.partition("://")[2] if "://" in head else head
 
@@ -153,13 +153,22 @@ class Secrets:
         return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
-        """Return the JSON document ``text`` with its strings and numbers masked; it stays JSON."""
+        """Return the JSON document ``text`` with its strings and numbers masked; it stays JSON.
+
+        Raises:
+            RecursionError: It is nested too deeply.
+        """
 
         def masked(scalar: re.Match[str]) -> str:
             hidden = self.mask(scalar[0])
             return hidden if hidden == scalar[0] or scalar[0].startswith('"') else f'"{MASK}"'
 
-        return text if self.mask(text) == text else _SCALAR.sub(masked, text)
+        whole = self.mask(text)
+        try:
+            json.loads(whole)
+        except ValueError:  # a number was masked, or a word such as true
+            return _SCALAR.sub(masked, text)
+        return whole
 
 
 def mask_keys(text: str) -> str:
@@ -193,7 +202,7 @@ def _without_pieces(text: str, secret: str) -> str:
 
 
 def _spelled(value: str) -> Iterator[str]:
-    """As it is, as JSON and URLs write it, and in Base64, wherever in a longer text that was encoded."""
+    """Yield a value as it is, as JSON and URLs write it, and in Base64, wherever it stands in what was encoded."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield from (urllib_parse.quote(value, safe=""), urllib_parse.quote(value), urllib_parse.quote_plus(value))
     if len(value) < MIN_ANYWHERE_CHARS:

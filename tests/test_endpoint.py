@@ -223,6 +223,12 @@ class TestBaseUrls:
         with pytest.raises(ConfigError, match=r"'azure' has no address: .* AZURE_OPENAI_ENDPOINT"):
             client.complete(REQUEST)
 
+    def test_tokens_in_the_path_are_not_shown_but_the_model_is(self) -> None:
+        with FaultServer([CLOSE]) as server:
+            client = client_for("openai-compatible:gpt-4o-mini", base_url=f"{server.base_url}/gpt-4o-mini/t0ken-4711/x")
+            with client, pytest.raises(ProviderError, match=r"/v1/gpt-4o-mini/\*\*\*/x/chat/completions'"):
+                client.complete(REQUEST)
+
     def test_queries_are_not_shown(self) -> None:
         with FaultServer([CLOSE]) as server:
             client = client_of(f"{server.base_url}?code={KEY}x")

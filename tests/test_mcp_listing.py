@@ -14,7 +14,7 @@ from mcp_http_stub import HttpStub
 from fsm_agent.agents import Agent
 from fsm_agent.mcp.client import MCPServer, MCPServerError, _optional
 from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_PAGES, MAX_TOOLS
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")
 
@@ -88,6 +88,17 @@ def test_what_a_model_reads_of_it_is_plain(stub: HttpStub) -> None:
     assert done.name.isprintable()
     assert (done.description, untold.description) == ("a[31m\nb\tcé", "[31m")
     assert done.parameters == {**schema, "description": "so[31m"}  # what arguments have to fit stays
+
+
+def test_a_schema_that_means_harm_holds_up_neither_the_start_nor_a_call(stub: HttpStub) -> None:
+    properties = {f"p{n}": {"type": "string", "pattern": rf"^\w{{190}}x{{{n + 1}}}$"} for n in range(300)}
+    schema = {**OPEN, "required": [f"p{n}" for n in range(4_000)], "properties": properties}
+    stub.pages = [[tool("wide", inputSchema=schema)]]
+    with MCPServer.http(stub.url) as server:
+        started_s = time.monotonic()
+        result = Agent(Script(call("wide"), "Sorry."), functions=[server]).call("Do it.")
+        assert time.monotonic() - started_s < 5
+    assert "p0: Field required" in (result.function_calls[0].error or "")
 
 
 def test_what_may_be_left_out_is_found_in_linear_time() -> None:

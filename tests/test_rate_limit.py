@@ -84,6 +84,10 @@ def test_requests_that_begin_together_leave_room_a_minute_after_the_last_of_them
     begun(limit, clock, 0)
     clock.advance(0.2)
     assert begun(limit, clock, 0, 0) == [0, 60]
+    clock.advance(0.2)
+    begun(limit, clock, 0)
+    clock.advance(59.9)
+    assert begun(limit, clock, 0) == [0.1]
 
 
 def test_so_many_tokens_begin_in_a_minute() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from asking import KEY, WAYS, ask, client_of, everything_said_by
-from fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 
 from fsm_agent.agents import Agent
 from fsm_agent.cassette import Cassette
@@ -45,7 +45,7 @@ QUOTING: dict[str, list[Step]] = {
     "in a status": [f"HTTP/1.1 {SAID}\r\n\r\n".encode()],
     "in a reason": [f"HTTP/1.1 400 {SAID}\r\ncontent-length: 0\r\n\r\n".encode()],
     "in a header": [f"HTTP/1.1 200 OK\r\n{SAID}\r\n\r\n".encode()],
-    "in no HTTP": [SAID.encode()],
+    "in no HTTP": [SAID.encode(), CLOSE],
     "cut off": [http({"error": {"message": f"{'x' * (1000 - len(KEY))}{KEY}"}}, status=400)],
 }
 

@@ -30,6 +30,7 @@ else:
     httpx, ssl = deferred("httpx"), deferred("ssl")
 
 MAX_SHOWN_CHARS = 200  # of what others said
+_LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 
 
 class Exchange:
@@ -179,7 +180,8 @@ class Exchange:
     def _mask_behind(self, error: BaseException | None) -> None:
         """Leave no secret in what a traceback shows behind our error: h11 quotes the lines that it cannot read."""
         while error is not None:
-            error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
+            if type(error).__module__.partition(".")[0] in _LIBRARIES:
+                error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
             error = error.__cause__ or error.__context__
 
     def mask_in(self, error: ProviderError) -> None:
