@@ -19,13 +19,12 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.testing import Script, call
 
-pytestmark = pytest.mark.spec("4.30")
-
 
 def seeded(*functions: object) -> AgentCall:
     return AgentCall.seed(Dialog().put("Go."), Prompt("{{ task }}", functions=functions))
 
 
+@pytest.mark.spec("4.30: in every live state")
 @anyhow
 def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven):
     script, off = Script("never"), seeded()
@@ -39,6 +38,7 @@ def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven
     assert script.requests == []
 
 
+@pytest.mark.spec("4.30: while functions run beside each other", "4.30: every pending call still gets its result")
 def test_functions_that_block_in_threads_do_not_hold_it_up():
     begun, free = threading.Barrier(3), threading.Event()
 
@@ -62,6 +62,7 @@ def test_functions_that_block_in_threads_do_not_hold_it_up():
     assert_sendable(blocked.record.dialog)
 
 
+@pytest.mark.spec("4.30: while functions run beside each other")
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("heard", [False, True])
 def test_coroutines_are_cancelled_with_it_from_another_thread(many, heard):
@@ -103,6 +104,7 @@ def test_coroutines_are_cancelled_with_it_from_another_thread(many, heard):
     assert_sendable(off.record.dialog)
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
     class Silent(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -122,6 +124,7 @@ def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
     asyncio.run(main())
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     class Hasty(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -146,6 +149,7 @@ def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     assert hurried.record.ending.reason is Reason.CANCELLED
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     class Ending(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -157,6 +161,7 @@ def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
+@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 def test_a_cancellation_of_the_driver_is_none_of_the_call():
     async def main() -> AgentCall:
         begun = asyncio.Event()
@@ -179,6 +184,7 @@ def test_a_cancellation_of_the_driver_is_none_of_the_call():
     assert (resting.state, resting.record.ending, resting.wake) == (State.TOOL_INTERRUPT, None, None)
 
 
+@pytest.mark.spec("4.30: by a function of the call")
 @anyhow
 def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     @function(blocking=False)

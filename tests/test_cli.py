@@ -650,6 +650,7 @@ class TestEmbedded:
         assert ended.stdout.splitlines()[: len(said)] == said
 
 
+@pytest.mark.spec("4.23: in another OS process, without running again what ran")
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [

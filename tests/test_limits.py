@@ -8,7 +8,14 @@ from fsm_agent.errors import UsageError
 from fsm_agent.limits import Limits, is_within
 
 
-@pytest.mark.spec("1.1", "1.8", "1.21")
+@pytest.mark.spec(
+    "1.1: the defaults, one by one",
+    "1.8: off by default",
+    "1.21: three levels by default",
+    "2.33: retries are few by default",
+    "3.8: three retries by default",
+    "3.13: five rounds by default",
+)
 def test_the_defaults():
     limits = Limits()
     assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
@@ -24,7 +31,7 @@ def test_nonsense_is_named(name, value):
         Limits(**{name: value})
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: a threshold below two is refused")
 def test_a_loop_takes_two():
     with pytest.raises(UsageError, match="identical_rounds is 1: 2 or more"):
         Limits(identical_rounds=1)

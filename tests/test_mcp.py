@@ -109,7 +109,7 @@ def time() -> Iterator[MCPServer]:
 
 
 class TestARealServer:
-    @pytest.mark.spec("4.5")
+    @pytest.mark.spec("4.5: name, description, schema and callable")
     def test_an_agent_uses_its_tools_sync_and_async(self, time):
         assert names(time) == ["time_get_current_time", "time_convert_time"]
         asked = call("time_convert_time", source_timezone="Asia/Tokyo", time="09:30", target_timezone="UTC")
@@ -122,7 +122,7 @@ class TestARealServer:
             assert result.function_calls[0].succeeded
             assert "T00:30:00+00:00" in (result.function_calls[0].result or "")
 
-    @pytest.mark.spec("4.29")
+    @pytest.mark.spec("4.29: before the function is run")
     def test_arguments_are_checked_before_it_is_asked(self, time):
         asked = call("time_get_current_time", timezone=7)
         result = Agent(Script(asked, "Sorry."), functions=time.functions).call("When?")
@@ -229,7 +229,6 @@ def test_names_are_distinct_and_the_same_in_any_order():
 
 
 class TestManyCallers:
-    @pytest.mark.spec("4.5")
     def test_threads_and_loops_share_a_session(self, server):
         start = threading.Barrier(8)
 

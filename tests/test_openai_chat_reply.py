@@ -106,7 +106,7 @@ def test_reply_has_what_the_completion_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body).message == reply.message
 
 
-@pytest.mark.spec("1.39")
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 @pytest.mark.parametrize(
     ("word", "finish"),
     [
@@ -163,7 +163,7 @@ USAGES = {
 }
 
 
-@pytest.mark.spec("1.37")
+@pytest.mark.spec("1.37: usage is read from every provider")
 @pytest.mark.parametrize("name", USAGES)
 def test_usage_is_read_in_every_spelling(name: str) -> None:
     raw, usage = USAGES[name]
@@ -202,7 +202,14 @@ def test_refusal_is_no_text() -> None:
     assert whole(completion({"content": "hi", "refusal": ""})).refusal is None
 
 
-@pytest.mark.spec("1.22", "4.22")
+@pytest.mark.spec(
+    "1.22: text deltas",
+    "1.22: reasoning deltas",
+    "1.22: the start of a call with index, id and name",
+    "1.22: pieces of arguments that add up to the whole",
+    "4.22: text in pieces, over server-sent events",
+    "4.22: calls in pieces",
+)
 def test_deltas_come_as_the_stream_does() -> None:
     body = stream(
         {"role": "assistant", "content": ""},

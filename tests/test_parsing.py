@@ -73,12 +73,17 @@ REVIEW = Output(Review)
 
 
 class TestSchema:
+    @pytest.mark.spec("2.31: a text output has none")
     def test_text_has_none(self):
         assert Output().schema is None
         assert Output(str).name == "str"
         assert not Output(str).is_wrapped
 
-    @pytest.mark.spec("0.3")
+    @pytest.mark.spec(
+        "0.1: each part is made alone and compared with an exact value",
+        "0.3: a schema is made of fields with types",
+        "2.31: without them names and types",
+    )
     def test_an_object_goes_as_it_is(self):
         assert Output(Review).schema == TypeAdapter(Review).json_schema()
         assert not Output(Review).is_wrapped
@@ -135,7 +140,7 @@ MEANT = Review(title='A } in ] a "string" {', stars=5)
 
 
 class TestWhereJsonStands:
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown")
     @pytest.mark.parametrize(
         "text",
         [
@@ -165,7 +170,12 @@ class TestWhereJsonStands:
         assert REVIEW.parse(text) == MEANT
         assert REVIEW.parse(text, is_cut=True) == MEANT
 
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec(
+        "2.1: JSON between prose and in Markdown",
+        "2.1: arrays",
+        "2.1: braces and escaped quotes in strings",
+        "2.1: a quote or a closing brace before it does no harm",
+    )
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.text(),
@@ -181,7 +191,7 @@ class TestWhereJsonStands:
         assert extract_json(text) == value
         assert Output(type(value)).parse(text) == value
 
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown", "2.1: arrays")
     @pytest.mark.parametrize(
         ("text", "value"),
         [
@@ -287,7 +297,7 @@ class TestTypes:
 
 
 class TestMending:
-    @pytest.mark.spec("2.5")
+    @pytest.mark.spec("2.5: JSON that is nearly right is mended")
     @pytest.mark.parametrize(
         "text",
         [
@@ -348,7 +358,7 @@ class TestMending:
         with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
             Output(Sealed).parse(json.dumps(value))
 
-    @pytest.mark.spec("2.5")
+    @pytest.mark.spec("2.5: valid JSON is never altered")
     @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
     def test_sound_json_is_never_altered(self, text):
         class Short(BaseModel):
@@ -369,7 +379,7 @@ class Sealed(BaseModel):
 
 
 class TestErrors:
-    @pytest.mark.spec("3.9")
+    @pytest.mark.spec("3.9: the text of the error reaches the model")
     def test_each_field_is_told(self):
         with pytest.raises(ParseError) as caught:
             REVIEW.parse('{"stars": 9, "tags": ["a", 5]}')
@@ -435,7 +445,7 @@ class TestHostileText:
 
         assert growth(lambda size: unit * (size // len(unit)), read, 1500) < 3
 
-    @pytest.mark.spec("2.4")
+    @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
     @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
     def test_a_megabyte_is_refused(self, unit):
         with pytest.raises(ParseError) as caught:

@@ -59,7 +59,7 @@ def test_every_policy_has_cases():
     assert set(WRONG) == set(RIGHT) == names
 
 
-@pytest.mark.spec("4.24")
+@pytest.mark.spec("4.24: what makes no sense is refused")
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_what_makes_no_sense_is_refused(name, value):
     with pytest.raises(UsageError) as caught:

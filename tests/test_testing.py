@@ -16,7 +16,11 @@ from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, c
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
 
-@pytest.mark.spec("1.36", "2.34")
+@pytest.mark.spec(
+    "1.36: replies, first in, first out",
+    "1.36: every request is recorded",
+    "2.34: fixed outputs and a count of calls",
+)
 def test_entries_of_every_kind():
     whole = Reply(
         message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
@@ -29,13 +33,13 @@ def test_entries_of_every_kind():
     assert script.requests == [ASKED] * 5
 
 
-@pytest.mark.spec("1.36", "2.34")
+@pytest.mark.spec("1.36: errors", "2.34: an error is raised")
 def test_errors_are_raised():
     with pytest.raises(Overloaded, match="busy"):
         Script(Overloaded("busy")).complete(ASKED)
 
 
-@pytest.mark.spec("1.36")
+@pytest.mark.spec("1.36: a missing reply is loud")
 def test_a_missing_reply_is_loud():
     script = Script("one")
     script.complete(ASKED)
@@ -43,7 +47,7 @@ def test_a_missing_reply_is_loud():
         script.complete(ASKED)
 
 
-@pytest.mark.spec("1.36")
+@pytest.mark.spec("1.36: a left-over reply is loud")
 def test_left_over_replies_are_loud():
     with pytest.raises(ScriptError, match="1 of 1 replies were never asked for: 'one'"), Script("one"):
         pass
@@ -70,7 +74,7 @@ def test_delays_are_on_its_own_clock():
     assert script.clock.sleeps == []
 
 
-@pytest.mark.spec("1.22", "1.36")
+@pytest.mark.spec("1.22: text deltas", "1.22: reasoning deltas", "1.36: replies are streamed by themselves")
 @pytest.mark.parametrize(
     ("entry", "deltas"),
     [

@@ -52,7 +52,14 @@ def masking(**options: int) -> View:
     return View(Masking(**options))
 
 
-@pytest.mark.spec("1.17", "1.18", "1.19")
+@pytest.mark.spec(
+    "1.17: results of older rounds are masked",
+    "1.17: the dialog stays complete",
+    "1.17: it is applied to every request",
+    "1.18: the exact text, with function, round and tokens",
+    "1.19: count and tokens of what a pass masked",
+    "1.19: a second pass does not count it again",
+)
 @anyhow
 def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking())
@@ -72,7 +79,7 @@ def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver
     assert masked == ([ObservationsMasked(1, saved)] * 2 if events else [])
 
 
-@pytest.mark.spec("1.19", "1.23")
+@pytest.mark.spec("1.19: it is told before the request", "1.23: observations masked")
 @everywhere
 def test_what_is_masked_is_told_before_the_request(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1))
@@ -85,7 +92,7 @@ def test_what_is_masked_is_told_before_the_request(driven: Driver):
     assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
 
 
-@pytest.mark.spec("1.17")
+@pytest.mark.spec("1.17: only results larger than the least size", "1.17: errors are never masked")
 @anyhow
 def test_errors_and_short_results_are_shown(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1, min_tokens=500))
@@ -100,7 +107,7 @@ def test_errors_and_short_results_are_shown(driven: Driver):
     assert third.startswith("The arguments of read are not valid")
 
 
-@pytest.mark.spec("1.20")
+@pytest.mark.spec("1.20: a function releases rounds", "1.20: a released round is masked whatever its age")
 @anyhow
 def test_what_a_function_releases_is_masked_in_the_next_request(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=9))
@@ -111,7 +118,7 @@ def test_what_a_function_releases_is_masked_in_the_next_request(driven: Driver):
     assert one.record.released == (1,)
 
 
-@pytest.mark.spec("1.20")
+@pytest.mark.spec("1.20: without masking nothing is masked")
 @anyhow
 def test_without_masking_nothing_is_masked_whatever_is_released(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=View(None))
@@ -150,7 +157,15 @@ def test_a_restored_call_shows_the_same():
     assert shown(request(again).messages) == [NOTE.format("read", 1, 501), "2"]
 
 
-@pytest.mark.spec("0.11")
+@pytest.mark.spec(
+    "0.11: at most n messages are sent",
+    "0.11: the dialog keeps them all",
+    "3.31: a view for every request",
+    "3.31: the dialog is never changed",
+    "4.7: processors are applied in order",
+    "4.7: the dialog is untouched",
+    "4.17: a processor of one's own",
+)
 @anyhow
 def test_processors_choose_behind_the_masking_one_after_another(driven: Driver):
     seen: list[list[str]] = []
@@ -215,7 +230,7 @@ def test_a_listener_may_speak_up_when_he_hears_what_is_masked(streaming: bool, a
         assert script.requests[-1].messages[-1].text == "Hurry."
 
 
-@pytest.mark.spec("1.17", "1.20", "0.11")
+@pytest.mark.spec("1.17: the dialog stays complete", "1.20: a function releases rounds")
 def test_an_agent_masks_and_windows_as_it_is_told():
     script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[2]), "done")
     agent = Agent(
