@@ -55,6 +55,12 @@ def over(request: pytest.FixtureRequest) -> Iterator[str]:
     chosen.pop()
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Run a file or a test that is named here, and only whole folders in several OS processes."""
+    named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    return 0 if any(path.is_file() for path in named) else None
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays: no collection of garbage needs to look at it again."""
     gc.collect()

@@ -95,6 +95,14 @@ def test_streams_give_deltas_and_then_the_reply(entry, deltas):
     assert asyncio.run(collected()) == [*first, last]
 
 
+@pytest.mark.parametrize("sleep", [FakeClock.sleep, lambda clock, s: asyncio.run(clock.asleep(s))])
+def test_no_sleep_is_negative(sleep):
+    clock = FakeClock(start_s=0)
+    with pytest.raises(ValueError, match=r"a sleep of -0\.5 s was asked for: 0 s or more would be right"):
+        sleep(clock, -0.5)
+    assert (clock.now(), clock.sleeps) == (0, [])
+
+
 def test_time_moves_when_somebody_sleeps():
     clock = FakeClock(start_s=0)
     clock.sleep(2)
