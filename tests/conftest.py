@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -75,6 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_the_same_again(callspec: Any) -> bool:
     params = getattr(callspec, "params", {})
     return params.get("over", "fast") != "fast" and params.get("way") in ("complete", "stream")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts_arrive() -> Iterator[None]:
+    """Undo that a shell ignores SIGINT for the jobs in its background, here and in OS processes that tests start."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)

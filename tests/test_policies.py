@@ -96,7 +96,6 @@ def test_lists_are_taken_for_tuples():
         ({"retry_if": later}, "None or a plain predicate"),
         ({"delay_s": 6}, "5.0 (max_delay_s) is the most"),
     ],
-    ids=str,
 )
 def test_retries_have_ranges(wrong, right):
     with pytest.raises(UsageError) as caught:

@@ -57,6 +57,16 @@ TABLE = """
 """
 
 
+WRONG = {
+    'spec("0.2: made alone")': " is marked with '0.2: made alone': there is no row '0.2' in spec_parts.toml",
+    'spec("0.1: made alon")': " is marked with '0.1: made alon': row 0.1 has no part 'made alon'; did you mean",
+    'spec("0.1")': " is marked with '0.1': row 0.1 has no part ''; its parts are 'made alone', 'made without I/O'",
+    "spec(1.37)": " is marked with 1.37: a row and a part would be right, such as '1.7: continue'",
+    "spec()": ": spec(…) takes rows and parts, such as spec('1.7: continue')",
+    'spec("0.1: made alone", row=1)': ": spec(…) takes rows and parts",
+}
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with three rows, two tests and the plugin."""
@@ -110,23 +120,13 @@ def test_the_table_is_printed_and_nothing_is_run(project: Path, command: list[st
     assert (code, "nobody asked" in output) == (0, False)
 
 
-@pytest.mark.parametrize(
-    ("marker", "problem"),
-    [
-        ('spec("0.2: made alone")', "is marked with '0.2: made alone': there is no row '0.2' in spec_parts.toml"),
-        ('spec("0.1: made alon")', "is marked with '0.1: made alon': row 0.1 has no part 'made alon'; did you mean"),
-        ('spec("0.1")', "row 0.1 has no part ''; its parts are 'made alone', 'made without I/O'"),
-        ("spec(1.37)", "is marked with 1.37: a row and a part would be right, such as '1.7: continue'"),
-        ("spec()", "spec(…) takes rows and parts, such as spec('1.7: continue')"),
-    ],
-)
 @pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n1"]], ids=["here", "worker"])
-def test_a_marker_that_names_no_part_is_an_error(project: Path, options: list[str], marker: str, problem: str):
-    wrong = f"import pytest\n\n@pytest.mark.{marker}\ndef test_wrong(): ...\n"
-    (project / "tests" / "test_it.py").write_text(wrong)
+def test_a_marker_that_names_no_part_is_an_error(project: Path, options: list[str]):
+    tests = [f"@pytest.mark.{marker}\ndef test_{n}(): ...\n" for n, marker in enumerate(WRONG)]
+    (project / "tests" / "test_it.py").write_text("\n".join(["import pytest", *tests]))
     code, output = printed(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
-    assert "tests/test_it.py::test_wrong" in output
-    assert problem in output
+    for n, problem in enumerate(WRONG.values()):
+        assert f"tests/test_it.py::test_{n}{problem}" in output
     assert (code != 0, "1 error" in output, "passed" in output) == (True, True, False)
 
 
@@ -145,15 +145,16 @@ def claims_of(source: str) -> Iterator[str]:
             yield from map(ast.literal_eval, node.args)
 
 
-def test_the_count_is_that_of_the_markers():
-    claimed = {claim for path in TESTS.glob("test_*.py") for claim in claims_of(path.read_text(encoding="utf-8"))}
+def test_the_count_is_that_of_the_markers(request: pytest.FixtureRequest):
+    """In all files that this run has collected."""
+    files = {item.path for item in request.session.items}
+    claimed = {claim for path in files for claim in claims_of(path.read_text(encoding="utf-8"))}
     rows = read_rows(PARTS)
     counts = [[f"{row.id}: {part}" in claimed for part in row.parts] for row in rows]
     proven, some = sum(map(all, counts)), sum(map(any, counts))
-    assert claimed == {f"{row.id}: {part}" for row in rows for part in row.parts} & claimed
-    code, output = printed(TESTS.parent, str(TESTS / "spec_table.py"))
-    assert (code, output.count("MISSING: ")) == (0, sum(len(row) - sum(row) for row in counts))
-    assert f"\n{proven} of {len(rows)} rows are proven, {some - proven} partly\n" in output
+    lines = table(rows, request.config.pluginmanager.get_plugin("spec_rows").tests)
+    assert sum("MISSING: " in line for line in lines) == sum(map(len, counts)) - len(claimed)
+    assert lines[-1] == f"{proven} of {len(rows)} rows are proven, {some - proven} partly"
 
 
 @pytest.mark.skipif(not SHARED.is_file(), reason="the specification (../shared/design/SPEC.md) is not here")
