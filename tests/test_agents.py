@@ -722,9 +722,9 @@ class TestNested:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert ended == ["inner"], "before the loop ends all that is left"
 
         asyncio.run(main())
-        assert ended == ["inner"]
 
     def test_its_own_hooks_are_told_of_it(self):
         told: list[str] = []

@@ -371,6 +371,7 @@ class TestDemo:
             pid = int(next(filter(None, found))[1])
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=LIMIT_S)
+            assert len(stub.requests) < len([*self.SUM, *self.REST]), "the second process came to its own end"
         assert process.returncode == 130
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -363,6 +363,6 @@ def test_any_body_becomes_an_error(status: int, body: bytes) -> None:
     ids=lambda body: body[:12].decode(),
 )
 def test_large_bodies_are_read_in_no_time(body: bytes) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     failed(400, body)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5

@@ -269,9 +269,9 @@ class TestLinking:
     def test_a_decorated_function_is_taken_for_its_callable(self):
         @function
         def f(q: str, n: int = 0) -> str:
-            return q
+            return q * n
 
-        assert self.BARE.link(f).call is f.call
+        assert self.BARE.link(f).run('{"q": "a", "n": 3}') == "aaa"
 
     @pytest.mark.parametrize(
         ("call", "problem"),

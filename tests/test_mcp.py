@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,7 +168,13 @@ class TestTheList:
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
         found = names(old_server)
         assert len(found) == len(set(found)) == 14
-        assert found[0] == "find"
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found)
+        assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in found[:4]] == [
+            "find",
+            "files_read_…",
+            "files_read_…",
+            f"{('long' * 64)[:57]}_…",
+        ]
 
     def test_a_function_calls_its_tool_under_the_servers_name(self, old_server):
         said = {name: function_of(old_server, name) for name in names(old_server) if name.startswith("files")}

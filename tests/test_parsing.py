@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -383,12 +384,13 @@ class TestErrors:
     def test_each_field_is_told(self):
         with pytest.raises(ParseError) as caught:
             REVIEW.parse('{"stars": 9, "tags": ["a", 5]}')
-        assert str(caught.value) == (
-            "the answer is no valid Review:\n"
-            "title: Field required (given: {'stars': 9, 'tags': ['a', 5]})\n"
-            "stars: Input should be less than or equal to 5 (given: 9)\n"
-            "tags.1: Input should be a valid string (given: 5)"
-        )
+        first, *fields = str(caught.value).splitlines()
+        assert first == "the answer is no valid Review:"
+        assert [re.sub(r": .+ \(", ": … (", field) for field in fields] == [
+            "title: … (given: {'stars': 9, 'tags': ['a', 5]})",
+            "stars: … (given: 9)",
+            "tags.1: … (given: 5)",
+        ]
 
     @pytest.mark.parametrize(
         ("text", "problem"),
