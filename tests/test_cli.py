@@ -600,6 +600,7 @@ class TestTerminal:
         assert "PNG" not in terminal.seen
 
 
+@pytest.mark.long
 @needs_model
 class TestEmbedded:
     def test_the_demo_shows_a_real_model(self, here):
