@@ -13,7 +13,7 @@ ATTEMPTS = 5
 def growth(text: Callable[[int], str], read: Callable[[str], Any], size: int, *, until: float = 3) -> float:
     """Return by how much the processor time of ``read`` grows with each doubling of ``text``, on average of three.
 
-    2 when it is linear, 4 when it is quadratic.  A busy machine disturbs: what is not below ``until`` is measured again.
+    2 when it is linear, 4 when it is quadratic.  The machine may be busy: what is not below ``until`` is tried again.
     """
 
     def least(given: str) -> float:

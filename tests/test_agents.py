@@ -12,6 +12,7 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from tenacity import wait_incrementing
 from walking import add, erase, parse
 
 from fsm_agent import (
@@ -24,6 +25,7 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
+    Overloaded,
     ParseError,
     Prompt,
     Reason,
@@ -198,6 +200,16 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     with pytest.raises(UsageError, match=says):
         Agent(one).call(task, **values)
     assert one.requests == []
+
+
+@pytest.mark.spec("2.32: so many retries, the first attempt not counted", "2.32: waits of 100, 200 and 300 ms")
+def test_retries_wait_as_long_as_their_policy_says(script):
+    one = script(*[Overloaded("busy")] * 3, "42")
+    agent = Agent(one, limits=Limits(recalls=3), world={"backoff": wait_incrementing(start=0.1, increment=0.1)})
+    assert agent.call("?").output == "42"
+    assert one.clock.sleeps == pytest.approx([0.1, 0.2, 0.3])
+    with pytest.raises(CallFailed, match="busy"):
+        Agent(script(*[Overloaded("busy")] * 4), limits=Limits(recalls=3)).call("?")
 
 
 @pytest.mark.spec(

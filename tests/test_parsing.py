@@ -91,6 +91,16 @@ class TestSchema:
         for kind in (Point, Typed, dict[str, int]):
             assert not Output(kind).is_wrapped
 
+    @pytest.mark.spec("2.31: descriptions of fields are in the schema")
+    def test_descriptions_are_part_of_it(self):
+        class Place(BaseModel):
+            """Somewhere."""
+
+            city: str = Field(description="Its name.")
+
+        schema = Output(Place).schema
+        assert (schema["description"], schema["properties"]["city"]["description"]) == ("Somewhere.", "Its name.")
+
     @pytest.mark.parametrize("kind", [int, list[int], int | str, Literal["a"], Color, Node, Any, None, Review | None])
     def test_anything_else_is_wrapped(self, kind):
         output = Output(kind)

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
 from fsm_agent.hosted_tools import HostedMCP, WebSearch
 from fsm_agent.registry import registered_agents, scoped_registry
+from fsm_agent.testing import Script
 
 
 @pytest.fixture(autouse=True)
@@ -228,6 +229,25 @@ class Next(BaseModel):
 
     to: Literal["critic", "writer", "End"]
     communicate: str
+
+
+@pytest.mark.spec("3.27: further keywords are handed on")
+def test_calling_an_agent_hands_its_keywords_on():
+    class Echo(AgentBase):
+        agent_type = "echo"
+
+        def call(self, task, **kwargs):
+            return task, kwargs
+
+    class AsyncEcho(AsyncAgentBase):
+        agent_type = "aecho"
+
+        async def call(self, task, **kwargs):
+            return task, kwargs
+
+    expected = ("hi", {"unit": "m", "days": 3})
+    assert build_agent({"model": "x:y"}, "echo", client=Script())("hi", unit="m", days=3) == expected
+    assert asyncio.run(build_agent({"model": "x:y"}, "aecho", client=Script())("hi", unit="m", days=3)) == expected
 
 
 @pytest.mark.spec(

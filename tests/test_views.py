@@ -16,6 +16,7 @@ from fsm_agent.contexts import Context
 from fsm_agent.drivers import adrive, drive
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.events import ObservationsMasked, Stepped
+from fsm_agent.masking import context_release
 from fsm_agent.messages import Message
 from fsm_agent.outcomes import Begun, Cancelled, Injected
 from fsm_agent.prompts import Prompt
@@ -125,6 +126,14 @@ def test_without_masking_nothing_is_masked_whatever_is_released(driven: Driver):
     script = Script(call("read", n=1), call("release", rounds=[1]), "done")
     driven(one, script)
     assert shown(script.requests[-1].messages) == ["1", "r"]
+
+
+@pytest.mark.spec("1.20: a ready function for the model releases them")
+def test_a_model_lets_go_of_rounds_itself():
+    script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
+    Agent(script, functions=[read, context_release()], masking=Masking(keep_rounds=9)).call("?")
+    assert shown(script.requests[1].messages) == ["1"]
+    assert shown(script.requests[2].messages) == [NOTE.format("read", 1, 501), "R"]
 
 
 def test_a_masked_call_may_be_made_again():
