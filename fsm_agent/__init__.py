@@ -52,6 +52,7 @@ _MODULES = {
     "metrics": ("Metrics",),
     "middleware": ("Cache", "Throttle"),
     "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
+    "parsing": ("extract_json",),
     "perform": ("World",),
     "policies": ("Default", "Retries"),
     "pools": ("Network",),
@@ -135,6 +136,7 @@ if TYPE_CHECKING:
     from fsm_agent.outcomes import Denied as Denied
     from fsm_agent.outcomes import Injected as Injected
     from fsm_agent.outcomes import Modified as Modified
+    from fsm_agent.parsing import extract_json as extract_json
     from fsm_agent.perform import World as World
     from fsm_agent.policies import Default as Default
     from fsm_agent.policies import Retries as Retries

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
+from fsm_agent.agent_arguments import agent_words, check_agent, check_call, check_deps, check_values
 from fsm_agent.call import AgentCall
-from fsm_agent.contexts import Context
-from fsm_agent.dialogs import Dialog
+from fsm_agent.contexts import Context, accepts_context
+from fsm_agent.dialogs import Dialog, task_message
 from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.effects import Settings
 from fsm_agent.errors import UsageError
@@ -21,6 +22,7 @@ from fsm_agent.hooks import check_hooks, notify
 from fsm_agent.limits import Limits
 from fsm_agent.masking import Masking
 from fsm_agent.messages import Message
+from fsm_agent.mistakes import AGENT_METHODS, check, remedy, unknown_argument
 from fsm_agent.perform import Approve, World
 from fsm_agent.prompts import Prompt
 from fsm_agent.reading import StopWhen
@@ -29,8 +31,8 @@ from fsm_agent.result_pipeline import ResultPipeline
 from fsm_agent.results import CallResult
 from fsm_agent.running import current_depth
 from fsm_agent.snapshots import restore
-from fsm_agent.templates import render
-from fsm_agent.toolsets import Functions, Toolset, functions_of
+from fsm_agent.templates import check_used, render
+from fsm_agent.toolsets import Functions, Toolset, functions_of, sources
 from fsm_agent.values import frozen, unshare
 from fsm_agent.vector import Vector
 from fsm_agent.views import View
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from fsm_agent.client import Client
 
 Task: TypeAlias = str | Prompt | Message | Dialog
-_lent: WeakSet[Prompt] = WeakSet()  # whose functions are an agent's, for one call: the next is offered its own
 
 
 @frozen(eq=False, slots=False)
@@ -48,7 +49,8 @@ class Agent:
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
-    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.
+    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.  It never
+    changes: ``dataclasses.replace(agent, model=Script(…))`` makes a variant of it, for a test, say.
 
     Args:
         model: ``"provider:model"``, or a client.
@@ -60,7 +62,10 @@ class Agent:
         limits: The budgets of each call.
         settings: How the model shall answer.
         stop_when: Ends a call at a reply; see `fsm_agent.stopping`.
-        approve: Says whether a function that needs approval may be called; without one, the call is suspended.
+        approve: Asked about every function call before any of its round is run, except for functions with
+            ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
+            ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
+            call.  Without one, only functions that require approval suspend it.
         masking: When old results are no longer shown to the model; None: never.
         processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
         results: What is done to the results of functions before the model is told.
@@ -86,15 +91,28 @@ class Agent:
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
 
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Agent", words, [item.name for item in fields(cls) if item.init], agent_words())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
+            ours = remedy(name, (), AGENT_METHODS) if name in AGENT_METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
+
     def __post_init__(self) -> None:
-        alone: Any = self.functions
-        given: tuple[Any, ...] = (alone,) if hasattr(type(alone), "functions") else tuple(self.functions)
+        check_agent(self)
+        given = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in given)
         functions = functions_of(given) if is_fixed else given
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
         for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
             object.__setattr__(self, name, value)
         check_hooks(self.hooks)
+        if self.approve is not None:
+            accepts_context(self.approve, "approve")
         unshare(self)
 
     def __repr__(self) -> str:
@@ -126,8 +144,11 @@ class Agent:
     def init_dialog(self, **values: Any) -> Dialog:
         """A fresh dialog: the system prompt, if there is one, with its variables."""
         if isinstance(self.system, Prompt):
+            check_used(self.system.template, values)
             text = render(self.system.template, values)
             return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self.prompt.offers))
+        if values:
+            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
         return Dialog(self._opening)
 
     def seed(
@@ -152,20 +173,20 @@ class Agent:
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        if values and not isinstance(task, Prompt):
-            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt, not for {task!r:.60}")
+        if values:
+            check_values(task, values)
         messages, prompt = self._asked(task, values)
         if not (self._is_fixed and prompt is self.prompt):
             prompt = self._governed(prompt, self._offered(deps))
         if parser_args:
             prompt = self._parsed(prompt, parser_args)
         record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
-        return AgentCall(record, prompt, **self._kept(args, deps))
+        return AgentCall(record, prompt, **self._kept(prompt, args, deps))
 
     def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
         """The messages that wait for an answer, and the prompt that governs it."""
         if isinstance(task, str) and not isinstance(self.system, Prompt):
-            return Vector([*self._opening, Message.of("user", task)]), self.prompt
+            return Vector([*self._opening, task_message(task)]), self.prompt
         match task:
             case str():
                 return self.init_dialog().put(task).messages, self.prompt
@@ -175,6 +196,8 @@ class Agent:
                 dialog, prompt = self.init_dialog().append(task), self.prompt
             case Dialog():
                 dialog, prompt = task, task.top_prompt or self.prompt
+                if self.system and len(task) and task[0].role != "system":
+                    dialog = Dialog([*self.init_dialog(), *task])
             case _:
                 raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
         if dialog.tail is None or dialog.tail.function_calls:
@@ -182,11 +205,14 @@ class Agent:
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         return dialog.messages, prompt
 
-    def _kept(self, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+    def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
         """What a call has of the agent, and no record keeps."""
+        check_deps(deps, prompt)
+        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
-        return {"settings": settings, "stop_when": self.stop_when, "view": view, "deps": deps}
+        asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
+        return {"settings": settings, "view": view, "deps": deps, **asks}
 
     def restore(
         self,
@@ -196,14 +222,17 @@ class Agent:
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         deps: Any = None,
+        signing_key: str | bytes | None = None,
     ) -> AgentCall:
-        """A call of this agent from its `snapshot`, with the prompt and arguments that it was made with.
+        """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
+
+        Trust a document without a key as far as code: see `fsm_agent.restore`.
 
         Raises:
-            SnapshotError: The document is damaged, or of another prompt.
+            SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
-        return restore(document, governed, **self._kept(args, deps))
+        return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -219,12 +248,18 @@ class Agent:
         return await self.arun(self.seed(task, **options))
 
     def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
-        """Drive a call from wherever it stands; with a sink, every event is given to it."""
-        return run(call, self._world, self._told(sink)).result()
+        """Drive a call from wherever it stands; with a sink, every event is given to it.
+
+        Raises:
+            UsageError: The agent has an approver, and the call was made without one; or something drives it already.
+        """
+        check_call(call, "run", "call")
+        return run(self._taken(call), self._world, self._told(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
-        return (await arun(call, self._world, self._told(sink))).result()
+        check_call(call, "arun", "acall")
+        return (await arun(self._taken(call), self._world, self._told(sink))).result()
 
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
         """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
@@ -232,7 +267,7 @@ class Agent:
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = task if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         with closing(drive(call, self._world)) as events:
             for event in events:
                 if self.hooks:
@@ -243,7 +278,7 @@ class Agent:
 
     async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        call = task if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
                 if self.hooks:
@@ -263,13 +298,23 @@ class Agent:
             policy: As of `Function.of`.
         """
 
-        def ask(context: Context, task: str) -> Any:
-            return self.call(task, deps=context.deps).output
+        name = name or self.name
+        made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
+        needy = self.prompt.needs_deps
+        return made if needy is None else replace(made, deps_type=needy.deps_type)
 
-        async def aask(context: Context, task: str) -> Any:
-            return (await self.acall(task, deps=context.deps)).output
+    def _ask(self, context: Context, task: str) -> Any:
+        return self.call(task, deps=context.deps).output
 
-        return Function.of(ask, name=name or self.name, description=description or "", acall=aask, **policy)
+    async def _aask(self, context: Context, task: str) -> Any:
+        return (await self.acall(task, deps=context.deps)).output
+
+    def _taken(self, call: AgentCall) -> AgentCall:
+        """Return ``call``, unless functions would be run of which this agent's approver never hears."""
+        if self.approve is not None and not call.has_approver and call.effects:
+            what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
+            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+        return call
 
     def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
         if not self.hooks:
@@ -299,27 +344,25 @@ class Agent:
         """``prompt`` with the agent's functions and output where it has none of its own."""
         if prompt is self.prompt and self._is_fixed:
             return prompt
-        has_own = prompt.offers and prompt not in _lent
+        has_own = prompt.offers and not prompt.is_lent
         functions = prompt.offers if has_own else offered
         output = self.output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
         governed = self._governing.get(prompt)
         if governed is None or governed.offers != functions:
-            governed = self._governing[prompt] = prompt.extend(functions=functions, output=output)
-            if not has_own:
-                _lent.add(governed)
+            make = prompt.extend if has_own else prompt.lent
+            governed = self._governing[prompt] = make(functions=functions, output=output)
         return governed
 
     def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
         if not parser_args:
             return prompt
+        check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
         if prompt.parser is None:
             raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-        parsed = prompt.extend(parser=partial(prompt.parser, **parser_args))
-        if prompt in _lent:
-            _lent.add(parsed)
-        return parsed
+        make = prompt.lent if prompt.is_lent else prompt.extend
+        return make(parser=partial(prompt.parser, **parser_args))
 
     def close(self) -> None:
         """Close the connections, if the agent made any; a client that it was given is its giver's to close."""

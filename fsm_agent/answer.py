@@ -37,6 +37,7 @@ class Answer:
         self._size_bytes = 0
         self._max_bytes = exchange.network.max_reply_bytes
         self._pieces: list[bytes] = []
+        self._excess: BadReply | None = None
         self._succeeded = 200 <= status < 300
         self._check_head()
         self._inflater = self._make_inflater()
@@ -77,11 +78,16 @@ class Answer:
         """Whether the provider said that nothing more comes, though its connection may stay open."""
         return self._decoder is not None and self._decoder.is_done
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether `finish` raises what was wrong with the stream, whatever else may come."""
+        return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
+
     def feed(self, data: bytes) -> list[Delta]:
-        """What the next bytes add to a stream; [] when the reply is not one.
+        """Take the next bytes; return what they add to a stream, [] when the reply is not one.
 
         Raises:
-            ProviderError: The stream reports an error, or a bound is passed.
+            ProviderError: The time is up, or the reply is damaged or, being no stream, too long.
         """
         exchange = self._exchange
         if exchange.deadline.is_over:
@@ -91,15 +97,18 @@ class Answer:
         self._size_bytes += len(data)
         if self._size_bytes > self._max_bytes:
             message = f"the reply of {exchange.place!r} is longer than {self._max_bytes} bytes"
-            raise self._error(BadReply, message, retryable=False)
+            self._excess = self._error(BadReply, message, retryable=False)
+            if self._decoder is None:
+                raise self._excess
+            data = data[: self._max_bytes - self._size_bytes]
         if self._decoder is None:
             self._pieces.append(data)
             return []
-        try:
-            return self._decoder.feed(data)
-        except ProviderError as error:
-            exchange.mask_in(error)
-            raise
+        return self._decoder.feed(data)
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return what it adds to a stream."""
+        return [] if self._decoder is None or self._excess else self._decoder.end()
 
     def _inflate(self, data: bytes) -> bytes:
         room = self._max_bytes - self._size_bytes
@@ -119,6 +128,8 @@ class Answer:
             ProviderError: The reply is none, or not whole.
         """
         exchange = self._exchange
+        if self._excess:
+            raise self._excess
         try:
             if self._decoder is not None:
                 return exchange.completed(self._decoder.finish())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,32 +20,38 @@ from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Denied
 from fsm_agent.perform import Verdict
 from fsm_agent.snapshot_files import write_snapshot
-from fsm_agent.terminal import Screen, shown_call
+from fsm_agent.terminal import MAX_SHOWN, Screen, whole_call
 
 
 class Approver:
-    """Says whether functions may be called: what the command line said, or else whoever sits at the terminal.
+    """Decides which functions may be called: as the command line says, or else as whoever sits at the terminal does.
 
     Args:
         screen: Makes room for the question.
-        given: What the command line said.
-        waiting: The ids of the function calls that this was said of; of others the model may still ask for, it
-            says nothing.
     """
 
-    def __init__(self, screen: Screen, given: Approved | Denied | None = None, waiting: Collection[str] = ()) -> None:
+    def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._given = given
-        self._waiting = frozenset(waiting)
+        self._given: dict[str, Approved | Denied] = {}  # by the function call's id
+
+    def settle(self, calls: Iterable[FunctionCall], verdict: Approved | Denied) -> None:
+        """Show these function calls, and give this verdict on them and on no other."""
+        for call in calls:
+            self._screen.tell(f"{verdict.kind}: {whole_call(call)}")
+            self._given[call.id] = verdict
 
     def __call__(self, call: FunctionCall) -> Verdict:
-        """The verdict; None: nobody is there."""
-        if self._given is not None and call.id in self._waiting:
-            return self._given
+        """Return the verdict; None: nobody is there."""
+        if call.id in self._given:
+            return self._given[call.id]
         if not sys.stdin.isatty():
             return None
         self._screen.pause()
-        return typer.confirm(f"May the model call {shown_call(call)}?", err=True)
+        asked = whole_call(call)
+        if len(asked) > MAX_SHOWN:
+            typer.echo(asked, err=True)
+            asked = f"{call.name} with all of these {len(asked):,} characters"
+        return typer.confirm(f"May the model call {asked}?", err=True)
 
 
 def waiting_calls(call: AgentCall) -> list[FunctionCall]:
@@ -83,7 +89,7 @@ def answer(
                 elif is_live and isinstance(event, ReplyCompleted):
                     screen.end_line()
         for waiting in waiting_calls(call):
-            screen.tell(f"waits for approval: {shown_call(waiting)}")
+            screen.tell(f"waits for approval as {waiting.id}: {whole_call(waiting)}")
         result = call.result()
     finally:
         screen.pause()

@@ -32,6 +32,7 @@ from fsm_agent.client import Client
 from fsm_agent.drivers import run
 from fsm_agent.effects import Settings
 from fsm_agent.events import ReplyCompleted, TextDelta
+from fsm_agent.limits import Limits
 from fsm_agent.perform import World
 from fsm_agent.snapshots import snapshot
 
@@ -199,7 +200,7 @@ def ask(client: Client, settings: Settings, requests: int) -> Iterator[Asked]:
     Raises:
         CallFailed: There is no answer.
     """
-    agent = Agent(client, settings=settings)
+    agent = Agent(client, settings=settings, limits=Limits(on_cut="accept"))
     for _ in range(requests):
         start_s, first_s, deltas, reported = time.perf_counter(), None, 0, None
         with closing(agent.stream(QUESTION)) as events:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transitions import MachineError
 
+from fsm_agent.approval import Gate
 from fsm_agent.budgets import drafts, is_final, offered, ready
-from fsm_agent.deferred import pydantic_core
+from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Effect, Request, RunFunction, Settings, Sleep
-from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError
+from fsm_agent.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Effect,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    explained,
+)
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.events import Stepped
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
@@ -32,13 +45,18 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
-from fsm_agent.reading import Answer, Spoken, StopWhen, read, read_reply
-from fsm_agent.record import LIVE, CallRecord, Reason, State
+from fsm_agent.prompts import MissingPrompt, Prompt
+from fsm_agent.reading import Answer, Spoken, StopWhen, parse_answer, read, read_reply
+from fsm_agent.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.replies import Reply
 from fsm_agent.results import CallResult
 from fsm_agent.values import maker
 from fsm_agent.views import View
+
+if TYPE_CHECKING:
+    import pickle
+else:
+    pickle = deferred("pickle")
 
 _make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
 _make_step = maker(Stepped)
@@ -57,6 +75,8 @@ _KINDS = {"begin": Begin, "model": CallModel, "sleep": Sleep, "ask": AskApproval
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
+# What code that is not ours raises when it cannot be pickled or loaded, beside a PickleError.
+UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
 
 
@@ -72,6 +92,13 @@ class AgentCall:
         stop_when: Ends the call at a reply; pure.
         view: What of the dialog the model is shown; None: all of it.
         deps: What functions find in their `Context`; nothing here looks at it.
+        has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
+            needs no approval.
+
+    Attributes:
+        problem: What the prompt's parser raised at the latest reply; None when it took the answer, or was not asked.
+            The record keeps its type and text alone.  A traceback holds the frames of the call, and through them the
+            call itself, so whoever drives a call logs it and drops it.
     """
 
     __slots__ = (
@@ -82,7 +109,11 @@ class AgentCall:
         "after",
         "cancellation",
         "deps",
+        "driver",
         "guard",
+        "has_approver",
+        "is_narrowed",
+        "problem",
         "prompt",
         "record",
         "settings",
@@ -90,7 +121,6 @@ class AgentCall:
         "step",
         "stop_when",
         "view",
-        "wake",
     )
 
     def __init__(
@@ -102,6 +132,7 @@ class AgentCall:
         stop_when: StopWhen | None = None,
         view: View | None = None,
         deps: Any = None,
+        has_approver: bool = False,
     ) -> None:
         self.record = record
         self.prompt = prompt
@@ -109,12 +140,15 @@ class AgentCall:
         self.stop_when = stop_when
         self.view = view
         self.deps = deps
+        self.has_approver = has_approver
         self.state: State = record.state  # set by `transitions`; committed with the record
         self.after = record  # what the row's action made of the record
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
-        self.cancellation: Cancelled | None = None  # that the driver has not seen yet
-        self.wake: Callable[[Cancelled], object] | None = None  # tells the driver of it, while it waits
+        self.problem: Exception | None = None
+        self.cancellation: Cancelled | None = None  # for the driver to take
+        self.driver: weakref.ref[Any] | None = None  # what drives the call now; has a method `wake`
+        self.is_narrowed = False  # the last step took away the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -131,7 +165,7 @@ class AgentCall:
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
-            options: ``settings``, ``stop_when``, ``view``, ``deps``.
+            options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
@@ -145,12 +179,13 @@ class AgentCall:
     def cancel(self, reason: str = "") -> None:
         """Call it off, from any thread or from one of its functions.
 
-        Its driver ends it: before the next step; while functions run beside each other, at once; under `arun`,
-        whatever it waits for.  A call that nobody drives is ended by ``advance("", Cancelled())`` instead.
+        Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
+        in the driver's own thread is waited for (see `fsm_agent.drivers`).  A call that nobody drives is ended by its
+        next driver, or by ``advance("", Cancelled())``.
         """
         self.cancellation = Cancelled(reason=reason)
-        if (wake := self.wake) is not None:
-            wake(self.cancellation)
+        if self.driver is not None and (driver := self.driver()) is not None:
+            driver.wake()
 
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the answer to one effect.  All or nothing, synchronous, pure.
@@ -166,7 +201,8 @@ class AgentCall:
         r = self.record
         about = self._subject(key, outcome)
         if type(outcome) is Replied:
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded())
+            gate = Gate(self.has_approver, self.deps)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
         else:
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
@@ -187,9 +223,10 @@ class AgentCall:
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
         """Make the new record the call's: the row's, with what all rows have in common."""
         before, after = self.record, self.after
-        if after is before:  # the row left it as it was
-            after = before.changed()
-        changes = after.__dict__  # of a record that nobody has seen yet
+        if after is before or after.trace is not before.trace:  # somebody may have seen it
+            after = after.changed()
+        changes = after.__dict__  # of a record that is nobody's yet
+        output, problem = self._output, self.problem
         usage = served_by = left = None
         detail = after.ending.detail if after.ending is not None else _problem(answer)
         kind = type(outcome)
@@ -197,9 +234,10 @@ class AgentCall:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
             changes["turn"] = before.turn + 1
+            changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
-            self._output = answer.output if type(answer) is Spoken else _UNPARSED
+            output, problem = (answer.output, answer.error) if type(answer) is Spoken else (_UNPARSED, None)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -214,32 +252,64 @@ class AgentCall:
         for watch in WATCHERS:
             watch(step)
         changes["trace"] = before.trace.push(step)
+        self._output, self.problem = output, problem
         self.step = step
         self._effects = None  # before the record: whoever is interrupted between finds them anew
         self.record = after
         self._effects = left
+        self.is_narrowed = left is not None
 
     @property
     def outcome(self) -> CallResult:
         """What came of the call so far, whether or not it ended well."""
         return CallResult(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.record, self._code())
+
+    def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
+        """Return a function and its arguments, all of which can be pickled, that make this call again.
+
+        Where the prompt or what else is code cannot be pickled here or loaded there, that call has its record alone.
+        """
+        try:
+            code: bytes | str = pickle.dumps(self._code())
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            code = str(error)
+        return _received, (self.record, self.prompt.path, code)
+
+    def _code(self) -> dict[str, Any]:
+        """Return what a call is made of beside its record; of one that has ended only the prompt is of use."""
+        if self.record.ending is not None:
+            return {"prompt": self.prompt}
+        return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
+
     def result(self) -> CallResult:
         """What came of the call.
 
         Raises:
-            CallFailed: It ended without an output; the provider's error, if any, is the cause.
+            CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
             CallSuspended: It has not ended, and waits for somebody.
         """
         r = self.record
         if r.ending is None:
-            keys = ", ".join(repr(effect.key) for effect in self.effects)
-            raise CallSuspended(f"the agent call waits in {r.state} for {keys}", call=self)
+            raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
         if r.state is _FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            why = f"{r.ending.reason}: {r.ending.detail} ({place})"
-            raise CallFailed(why, call=self) from (r.ending.error.exception() if r.ending.error else None)
+            cause = self._cause(r.ending)
+            detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
+            why = f"{r.ending.reason}: {detail} ({place})"
+            raise CallFailed(why, call=self) from cause
         return self.outcome
+
+    def _cause(self, ending: Ending) -> Exception | None:
+        """Return the exception behind a failure, made of its report when it was another process that met it."""
+        report = ending.error
+        if report is None:
+            return None
+        if ending.reason is Reason.MODEL_FAILED:
+            return report.exception()
+        return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
 
     @property
     def output(self) -> Any:
@@ -248,7 +318,8 @@ class AgentCall:
         if r.ending is None or r.ending.reason is not _ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
-            self._output = self.prompt.parse(r.dialog[-1].text, is_cut=r.reply.finish == "length")
+            in_branch = r.trace[-1].source == _PARSE_EXCEPTION
+            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
         return self._output
 
     def _wanted(self) -> tuple[Effect, ...]:
@@ -281,14 +352,14 @@ class AgentCall:
     def _request(self) -> Request:
         r, prompt, settings = self.record, self.prompt, self.settings
         functions: tuple[Function, ...] = ()
-        if is_final(r, prompt):
-            prompt = prompt.exception_handler if r.branch else prompt.final_handler
-            if settings.hosted_tools:
-                settings = settings.override({"hosted_tools": ()})
-        else:
-            prompt = prompt.exception_handler if r.branch else prompt
+        is_last = is_final(r, prompt)
+        if is_last or r.branch:
+            prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+        if not is_last:
             if settings.tool_choice != "none":
                 functions = offered(r, prompt)
+        elif settings.hosted_tools:
+            settings = settings.override({"hosted_tools": ()})
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         return _make_request(
             messages=(*messages, *r.branch) if r.branch else messages,
@@ -304,12 +375,7 @@ class AgentCall:
             if wanted.key == key:
                 if type(outcome) not in _ANSWERS[type(wanted)]:
                     break
-                if type(wanted) is not RunFunction:
-                    return wanted.call if type(wanted) is AskApproval else None
-                if type(outcome) is Returned and not isinstance(outcome.text, str):
-                    what = f"Returned.text for {key!r} is {outcome.text!r:.80}"
-                    raise OutcomeError(f"{what}: a string would be right")
-                return wanted.call
+                return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
         if key == "" and type(outcome) in _UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))
@@ -343,3 +409,21 @@ def _problem(answer: Answer) -> str:
     if type(answer) is Spoken:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
+
+
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # what a call is given by name, and keeps under that name
+
+
+def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:
+    return AgentCall(record, **code)
+
+
+def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
+    """Return the call that `AgentCall.portable` wrote."""
+    problem = code
+    if isinstance(code, bytes):
+        try:
+            return AgentCall(record, **pickle.loads(code))
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            problem = f"{type(error).__name__}: {error}"
+    return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))

@@ -1,7 +1,7 @@
 """How does a test hear again what a provider once said?
 
 A `Cassette` is a readable file of HTTP exchanges.  It is recorded once, with a key; after that the tests need neither
-key nor network.  What leaves for the file is scrubbed first: of headers only a few harmless ones are kept, and the
+key nor network.  What leaves for the file is masked first: of headers only a few harmless ones are kept, and the
 request's own key and whatever else looks like a key or an account is replaced.
 """
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import httpx
 
 from fsm_agent.errors import ConfigError
-from fsm_agent.pools import Network, is_loopback
-from fsm_agent.scrubbing import scrubbed, scrubbed_url, secrets_between, secrets_of
+from fsm_agent.log_masking import masked_logs
+from fsm_agent.pools import Network, httpx_options
+from fsm_agent.private_files import write_private
+from fsm_agent.redaction import EXTENSION, MIN_ANYWHERE_CHARS, Secrets, secrets_in_headers, secrets_in_url, shown_url
 
 VERSION = 1
 MAX_BYTES = 50_000_000  # of a cassette
@@ -40,7 +42,7 @@ class Cassette:
 
     ``with Cassette("weather.json") as tape: agent = Agent(client_for(model, api_key=…, network=tape.network()))``
 
-    A request is the same when method, URL and body are (JSON: whatever its order and spacing), scrubbed.  Each
+    A request is the same when method, URL and body are (JSON: whatever its order and spacing), masked.  Each
     exchange is played once, equal ones in the order in which they were recorded.  Streams come event by event.  While
     recording, what the caller gets is what a replay will give, all at once.  Failures of the network are not recorded.
     Usable from any number of threads and event loops at once.
@@ -70,8 +72,9 @@ class Cassette:
 
     def network(self, **options: Any) -> Network:
         """A network on which this cassette answers; options as of `Network`."""
-        tape = _Tape(self)
-        return Network(transport=tape, async_transport=tape, **options)
+        tape = _Tape(self, Network(**options))
+        # httpx prefers a proxy to a transport; the tape itself goes through it.
+        return Network(transport=tape, async_transport=tape, **{**options, "proxy": None})
 
     def play(self, request: httpx.Request) -> httpx.Response:
         """The next recorded response to ``request``.
@@ -79,10 +82,11 @@ class Cassette:
         Raises:
             CassetteError: There is none.
         """
-        asked = _asked(request, secrets_of(request))
-        wanted = _identity(asked)
+        asked = _asked(request, Secrets(_carried(request)))
+        # Who replays may carry another key, and a word of the dialog may be that.
+        wanted = {_identity(asked), _identity(_asked(request, Secrets()))}
         with self._lock:
-            found = next((index for index, known in self._left.items() if known == wanted), None)
+            found = next((index for index, known in self._left.items() if known in wanted), None)
             if found is None:
                 raise CassetteError(self._unknown(asked))
             del self._left[found]
@@ -94,15 +98,17 @@ class Cassette:
         Raises:
             CassetteError: The response cannot be kept.
         """
-        secrets = secrets_between(request, response)
+        carried = _carried(request)
+        named = secrets_in_headers(response.headers.multi_items())
+        secrets = Secrets([*carried, *[value for value in named if len(value) >= MIN_ANYWHERE_CHARS]])
         heard = {
             "status": response.status_code,
             "headers": {
-                name: scrubbed(response.headers[name], secrets) for name in _KEPT_HEADERS if name in response.headers
+                name: secrets.mask(response.headers[name]) for name in _KEPT_HEADERS if name in response.headers
             },
             **_body(body, response.headers.get("content-type", ""), secrets),
         }
-        exchange = {"request": _asked(request, secrets_of(request)), "response": heard}
+        exchange = {"request": _asked(request, Secrets(carried)), "response": heard}
         with self._lock:
             self._size_bytes += len(_document([exchange]))
             if self._size_bytes > MAX_BYTES:
@@ -146,14 +152,15 @@ class Cassette:
 class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Plays, or asks the real server and records."""
 
-    def __init__(self, cassette: Cassette) -> None:
+    def __init__(self, cassette: Cassette, network: Network) -> None:
         self._cassette = cassette
+        self._network = network  # to the real server
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.read()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
-        with httpx.Client(trust_env=not is_loopback(request.url)) as client:
+        with self._masked(request), httpx.Client(**httpx_options(self._network, request.url)) as client:
             response = client.send(request, stream=True)
             body = bytearray()
             for data in response.iter_bytes():
@@ -164,12 +171,18 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         await request.aread()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
-        async with httpx.AsyncClient(trust_env=not is_loopback(request.url)) as client:
-            response = await client.send(request, stream=True)
-            body = bytearray()
-            async for data in response.aiter_bytes():
-                _take(body, data)
-            return self._cassette.record(request, response, bytes(body))
+        with self._masked(request):
+            async with httpx.AsyncClient(**httpx_options(self._network, request.url)) as client:
+                response = await client.send(request, stream=True)
+                body = bytearray()
+                async for data in response.aiter_bytes():
+                    _take(body, data)
+                return self._cassette.record(request, response, bytes(body))
+
+    def _masked(self, request: httpx.Request) -> AbstractContextManager[None]:
+        """Declare the secrets of our network too."""
+        request.extensions[EXTENSION] = self._network.secrets.union(request.extensions.get(EXTENSION, ()))
+        return masked_logs(request)
 
 
 class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -197,26 +210,32 @@ def _response(heard: Mapping[str, Any]) -> httpx.Response:
     return httpx.Response(heard["status"], headers=heard["headers"], stream=_Pieces(pieces))
 
 
-def _asked(request: httpx.Request, secrets: list[str]) -> dict[str, Any]:
+def _carried(request: httpx.Request) -> list[str]:
+    """The secrets that a request carries, as far as its sender or its names tell."""
+    declared = request.extensions.get(EXTENSION, ())
+    return [*declared, *secrets_in_headers(request.headers.multi_items()), *secrets_in_url(str(request.url))]
+
+
+def _asked(request: httpx.Request, secrets: Secrets) -> dict[str, Any]:
     """What is kept of a request, and compared."""
-    asked: dict[str, Any] = {"method": request.method, "url": scrubbed_url(request.url, secrets)}
+    asked: dict[str, Any] = {"method": request.method, "url": secrets.mask(shown_url(str(request.url)))}
     content = request.content
     return asked | _body(content, request.headers.get("content-type", ""), secrets) if content else asked
 
 
-def _body(body: bytes, content_type: str, secrets: list[str]) -> dict[str, Any]:
+def _body(body: bytes, content_type: str, secrets: Secrets) -> dict[str, Any]:
     """A body under the name of its kind: ``json``, ``sse`` (its events) or ``text``."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise CassetteError(f"a body of type {content_type!r} is no UTF-8 text: a cassette cannot keep it") from error
     if content_type.partition(";")[0].strip().lower() == "text/event-stream":
-        return {"sse": [event for event in _AFTER_EVENT.split(scrubbed(text, secrets)) if event]}
+        return {"sse": [event for event in _AFTER_EVENT.split(secrets.mask(text)) if event]}
     try:
-        # Written anew before it is scrubbed: what is escaped shows itself.
-        return {"json": json.loads(scrubbed(json.dumps(json.loads(text), ensure_ascii=False), secrets))}
+        # Written anew before it is masked: what is escaped shows itself.
+        return {"json": json.loads(secrets.mask_json(json.dumps(json.loads(text), ensure_ascii=False)))}
     except (ValueError, RecursionError):
-        return {"text": scrubbed(text, secrets)}
+        return {"text": secrets.mask(text)}
 
 
 def _identity(asked: Mapping[str, Any]) -> str:
@@ -282,14 +301,5 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _store(path: Path, exchanges: list[Mapping[str, Any]]) -> None:
-    """Replace the file at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_document(exchanges))
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_private(path, _document(exchanges))

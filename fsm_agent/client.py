@@ -16,9 +16,10 @@ from fsm_agent.answer import Answer
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
 from fsm_agent.endpoint import Access, Endpoint
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.events import Delta
 from fsm_agent.exchange import Deadline, Exchange
+from fsm_agent.mistakes import check
 from fsm_agent.pools import Network, Pools
 from fsm_agent.providers.provider import Provider
 from fsm_agent.replies import Reply
@@ -104,9 +105,15 @@ class HttpClient:
             from fsm_agent.providers import catalog  # with all codecs
 
             provider = catalog.provider(provider)
+        check(
+            "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
+        )
+        check("model", model, isinstance(model, str), "the name that the provider gives it", ConfigError)
+        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of texts", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
+        check("network", network, isinstance(network, Network | None), "Network(read_s=60), say,", ConfigError)
         self._network = network or Network()
         self._pools = Pools(self._network)
         self._is_closed = False
@@ -118,6 +125,21 @@ class HttpClient:
 
     def __repr__(self) -> str:
         return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the configuration; connections and the key of the environment are found anew.
+
+        Raises:
+            UsageError: An argument holds a secret, which a pickle would carry in the clear.
+        """
+        access = self._access
+        if secret := access.secret_argument or ("network.proxy" if self._network.secrets else None):
+            variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
+            raise UsageError(
+                f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"
+                " looked up when a request is made, and is in no pickle"
+            )
+        return _unpickled, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """The reply to ``request``.
@@ -179,6 +201,8 @@ class HttpClient:
                 with closing(_pieces(response)) as pieces:
                     for data in pieces:
                         yield from answer.feed(data)
+                        if answer.has_failed:
+                            break
                         if answer.is_done and hang_up is None:
                             hang_up = _hang_up_soon(response, self._network.linger_s)
             except httpx.TransportError as error:
@@ -188,6 +212,7 @@ class HttpClient:
                 if hang_up is not None:
                     hang_up.cancel()
         try:
+            yield from answer.end()
             yield answer.finish(failure)
         finally:
             del failure
@@ -206,6 +231,8 @@ class HttpClient:
             while data := await _in_time(deadline, body.read()):
                 for delta in answer.feed(data):
                     yield delta
+                if answer.has_failed:
+                    break
                 if answer.is_done and not lingers:
                     lingers, deadline = True, Deadline(deadline.within(self._network.linger_s))
         except (httpx.TransportError, TimeoutError) as error:
@@ -214,6 +241,8 @@ class HttpClient:
         finally:
             await body.aclose()
         try:
+            for delta in answer.end():
+                yield delta
             yield answer.finish(failure)
         finally:
             del failure
@@ -292,8 +321,15 @@ def client_for(
     """
     from fsm_agent.providers.catalog import split_model
 
+    check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
+
+
+def _unpickled(
+    provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
+) -> HttpClient:
+    return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
 
 
 def _last(items: Sequence[Delta | Reply]) -> Reply:

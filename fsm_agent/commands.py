@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stdout
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -25,15 +24,17 @@ from fsm_agent.demo_items import Finding
 from fsm_agent.demo_screen import DemoScreen, report, table
 from fsm_agent.diagrams import lifecycle, render, write
 from fsm_agent.effects import Settings
-from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, UsageError
+from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.limits import Limits
 from fsm_agent.local import local_server
+from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Approved, Denied
+from fsm_agent.plain_text import plain
 from fsm_agent.prompts import Prompt
 from fsm_agent.providers.catalog import split_model
 from fsm_agent.snapshot_files import read_snapshot
-from fsm_agent.terminal import Screen, discard_output, error_line, plain
+from fsm_agent.terminal import Screen, discard_output, error_line
 
 T = TypeVar("T")
 
@@ -152,6 +153,9 @@ def resume(
     approve: Annotated[
         bool | None, typer.Option("--approve/--deny", help="Whether the functions that wait for it may be called.")
     ] = None,
+    only: Annotated[
+        Many, typer.Option(help="The id of a call that --approve or --deny settles; by default all. Repeatable.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
@@ -170,15 +174,19 @@ def resume(
             raise typer.BadParameter("the limits of a call stay as they were", param_hint="--set")
         if reason and approve is not False:
             raise typer.BadParameter("there is a reason only to --deny", param_hint="--reason")
+        if only and approve is None:
+            raise typer.BadParameter("it goes with --approve or --deny", param_hint="--only")
         document = read_snapshot(snapshot)
         given = None if approve is None else Approved(at_s=time.time()) if approve else Denied(reason, at_s=time.time())
         with _connected(model, base_url, screen) as (client, name):
-            asked = Agent(client, functions=functions, name="ask", settings=settings)
-            call = asked.restore(document, chosen)
+            approver = Approver(screen)
+            agent = Agent(client, functions=functions, name="ask", settings=settings, approve=approver)
+            call = agent.restore(document, chosen)
             waiting = waiting_calls(call)
             if given and not waiting:
                 screen.tell(f"nothing waits for approval: the call is in {call.state}")
-            agent = replace(asked, approve=Approver(screen, given, [f.id for f in waiting]))
+            if given:
+                approver.settle(_only(waiting, only), given)
             answer(agent, call, screen, json_of=name if as_json else None, kept_in=snapshot)
 
 
@@ -257,14 +265,18 @@ def reporting(debug: bool) -> Iterator[None]:
 
 
 def _explained(error: Exception) -> str:
-    cause = error.__cause__
-    if isinstance(cause, ProviderError):
-        return f"{error}{str(cause).removeprefix(cause.message)}"
+    if isinstance(error, ConfigError):
+        return _in_options(str(error))
     if isinstance(error, FsmAgentError):
         return str(error)
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
     return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
+
+
+def _in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line, which has no option for a key."""
+    return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
 
 
 def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
@@ -283,16 +295,38 @@ def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
 
 
 def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
-    """What the options name that is code."""
-    return (
-        [_taken("--function", load_function, named) for named in functions or ()],
-        None if prompt is None else _taken("--prompt", load_named_prompt, prompt),
-    )
+    """Return what the options name that is code.
+
+    Whoever names a function in a command has chosen it: only one that requires approval is asked about.
+    """
+    named = [_taken("--function", load_function, function) for function in functions or ()]
+    chosen = None if prompt is None else _taken("--prompt", load_named_prompt, prompt)
+    if chosen is not None and chosen.offers:
+        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
+    return [_chosen(function) for function in named], chosen
+
+
+def _chosen(function: Function) -> Function:
+    return Function.of(function, needs_approval=False) if function.needs_approval is None else function
+
+
+def _only(waiting: list[FunctionCall], ids: Many) -> list[FunctionCall]:
+    """Return the calls with these ids; without ids, all of them.
+
+    Raises:
+        typer.BadParameter: No call with such an id is waiting.
+    """
+    known = [f.id for f in waiting]
+    if unknown := [id for id in ids or () if id not in known]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} does not wait; {', '.join(known) or 'none'} would be right", param_hint="--only"
+        )
+    return [f for f in waiting if not ids or f.id in ids]
 
 
 def _settings(model: str, base_url: str | None, said: Many) -> tuple[Settings, Limits]:
-    """What ``--set`` says, over what the embedded model needs."""
-    defaults = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+    """What ``--set`` says, over what the embedded model needs; a person is shown what there is of a cut answer."""
+    defaults = {"on_cut": "accept", **(EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {})}
     return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
 
 

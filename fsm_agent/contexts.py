@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall
 from fsm_agent.values import frozen
 
@@ -57,3 +59,32 @@ class Context(Generic[Deps]):
     def idempotency_key(self) -> str:
         """The same in every attempt at this call, also after a resume: a payment made under it is made once."""
         return f"{self.agent_call_id}/{self.call.id}"
+
+
+def accepts_context(decide: Callable[..., Any], owner: str) -> bool:
+    """Return whether ``decide`` is to be called with a function call and its `Context`, or with the call alone.
+
+    A second parameter is the context unless it has a default; with one, when it is called or annotated so.
+
+    Args:
+        decide: An approver, or a predicate of function calls.
+        owner: Its name in an error.
+
+    Raises:
+        UsageError: It takes neither.
+    """
+    try:
+        parameters = inspect.signature(decide).parameters.values()
+    except (TypeError, ValueError):  # it cannot be called, or is written in C and does not tell
+        raise _unfit(decide, owner) from None
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not (by_position or is_open) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise _unfit(decide, owner)
+    second = by_position[1] if len(by_position) > 1 else None
+    return second is not None and (second in needed or second.name == "context" or "Context" in str(second.annotation))
+
+
+def _unfit(decide: object, owner: str) -> UsageError:
+    return UsageError(f"{owner} is {decide!r}: a callable of (call) or (call, context) would be right")

@@ -212,6 +212,7 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
     configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
+    configs["classifier"]["limits"] = {"on_cut": "accept"}  # a token is all that is asked for
     config = {"agent_type": Demo.agent_type, "agent_configs": configs}
     demo = build_agent(config, client=client, reach=reach)
     assert isinstance(demo, Demo)

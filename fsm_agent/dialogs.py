@@ -11,6 +11,7 @@ from fsm_agent.deferred import pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import PromptError, SnapshotError
 from fsm_agent.functions import described_errors
 from fsm_agent.messages import Message, Part
+from fsm_agent.mistakes import check
 from fsm_agent.prompts import Prompt
 from fsm_agent.vector import Vector
 
@@ -19,19 +20,43 @@ from fsm_agent.vector import Vector
 def _document() -> pydantic.TypeAdapter[Any]:
     class Document(typing_extensions.TypedDict):
         messages: Vector[Message]
-        top_prompt: str | None
+        top_prompt: typing_extensions.NotRequired[str | None]
 
     config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
     return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
 
 
 def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
-    """The document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD."""
+    """Return the document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD.
+
+    Raises:
+        SnapshotError: It holds a value that is not of the declared type, and could not be read again.
+    """
     try:
-        return adapter.dump_json(document).decode()
+        return adapter.dump_json(document, warnings="error").decode()
     except pydantic_core.PydanticSerializationError:
-        text = json.dumps(adapter.dump_python(document, mode="json"), ensure_ascii=False, separators=(",", ":"))
+        try:
+            data = adapter.dump_python(document, mode="json", warnings="error")
+        except pydantic_core.PydanticSerializationError as error:
+            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _messages(items: Iterable[Message]) -> Iterator[Message]:
+    for item in items:
+        check("a message of a dialog", item, isinstance(item, Message), "Message.of('user', '…')")
+        yield item
+
+
+def task_message(text: str, *parts: Part) -> Message:
+    """Return a user's message.
+
+    Raises:
+        UsageError: There is nothing in it.
+    """
+    check("the task", text, bool(parts or text.strip()), "a text that asks for something")
+    return Message.of("user", text, *parts)
 
 
 class Dialog(Sequence[Message]):
@@ -52,12 +77,16 @@ class Dialog(Sequence[Message]):
     top_prompt: Prompt | None
 
     def __init__(self, messages: Iterable[Message] = (), *, top_prompt: Prompt | None = None) -> None:
-        self.messages = messages if isinstance(messages, Vector) else Vector(messages)
+        if not isinstance(messages, Vector):
+            check("messages", messages, isinstance(messages, Iterable), "a list of messages")
+            messages = Vector(_messages(messages))
+        check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
+        self.messages = messages
         self.top_prompt = top_prompt
 
     def append(self, *messages: Message) -> Dialog:
         """This dialog with ``messages`` at its end."""
-        return Dialog(self.messages.append(*messages), top_prompt=self.top_prompt)
+        return Dialog(self.messages.append(*_messages(messages)), top_prompt=self.top_prompt)
 
     def put(self, said: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
         """This dialog with a user's turn.
@@ -68,14 +97,15 @@ class Dialog(Sequence[Message]):
             values: The prompt's variables.
 
         Raises:
-            PromptError: A variable of the prompt is missing, or one is given for a text.
+            PromptError: A variable of the prompt is missing or not used, or one is given for a text.
+            UsageError: There is nothing in it.
         """
         if isinstance(said, str):
             if values:
                 raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {said[:60]!r}")
-            return Dialog(self.messages.append(Message.of("user", said, *parts)))
-        message = said.render(**values)
-        asked = Message.of("user", *message.parts, *parts)
+            return Dialog(self.messages.append(task_message(said, *parts)))
+        check("what is put into a dialog", said, isinstance(said, Prompt), "a text or a Prompt")
+        asked = task_message(said.render(**values).text, *parts)
         return Dialog(self.messages.append(asked), top_prompt=said)
 
     def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
@@ -108,30 +138,32 @@ class Dialog(Sequence[Message]):
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def to_json(self) -> str:
-        """The dialog as JSON; of `top_prompt` its path."""
+        """Return the dialog as JSON; of `top_prompt` its path.
+
+        Raises:
+            SnapshotError: A message holds a value that could not be read again.
+        """
         path = self.top_prompt.path if self.top_prompt else None
         return json_text(_document(), {"messages": self.messages, "top_prompt": path})
 
     @classmethod
     def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:
-        """The dialog that `to_json` wrote.
+        """Return the dialog that `to_json` wrote.
 
         Args:
             document: The JSON.
-            prompts: Where `top_prompt` is looked up by its path.
+            prompts: Where `top_prompt` is looked up by its path.  If it is not among them, the dialog has none, and
+                the prompt of the agent that is called governs the next answer.
 
         Raises:
-            SnapshotError: The document is damaged, or names a prompt that is not given.
+            SnapshotError: The document is damaged.
         """
         try:
             data = _document().validate_json(document)
         except pydantic.ValidationError as error:
             raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
-        path, known = data["top_prompt"], {prompt.path: prompt for prompt in prompts}
-        if path is not None and path not in known:
-            given = ", ".join(map(repr, known)) or "none"
-            raise SnapshotError(f"the dialog's prompt is {path!r}, and that is not given; given: {given}")
-        return cls(data["messages"], top_prompt=None if path is None else known[path])
+        known = {prompt.path: prompt for prompt in prompts}
+        return cls(data["messages"], top_prompt=known.get(data.get("top_prompt")))
 
     def __len__(self) -> int:
         return len(self.messages)

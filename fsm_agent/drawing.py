@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.mistakes import check
 
 Format = Literal["mermaid", "dot", "svg", "png"]
 Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]
@@ -118,6 +119,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         UsageError: There is no such format.
         ConfigError: `dot` is not installed, or does not work.
     """
+    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or lifecycle(),")
     if format == "mermaid":
         return _mermaid(diagram)
     if format == "dot":

@@ -1,36 +1,46 @@
-"""What moves an agent call: who performs its effects, and in which order?
+"""What moves an agent call: two drivers, sync and asyncio, over one loop (`fsm_agent.reconciler`).
 
-Two loops, sync and asyncio, over the same machine; each is a generator of events, so `run` is `drive` with
-nobody listening.  A driver holds nothing: stopped at any moment (Ctrl-C, a cancelled task, a generator that is
-closed) it ends its children and leaves a call at rest that any driver goes on with.
+`run` is `drive` with nobody listening, and `arun` is `adrive` with nobody listening: who listens changes nothing.  A
+driver holds nothing: stopped at any moment (Ctrl-C, a cancelled task, a generator that is closed) it ends its children
+and leaves a call at rest that any driver goes on with.
+
+What is waited for (a request, a stream, a moment, an approval, functions) ends at once when the call is cancelled or
+its deadline passes.  A plain function cannot be ended: it is left behind in its thread; one that runs in the driver's
+own thread (alone in its round under the sync driver, without a timeout, a deadline or a `Context`; or with
+``blocking=False`` under asyncio) is waited for.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent.call import AgentCall
 from fsm_agent.deferred import deferred
-from fsm_agent.effects import AskApproval, Begin, CallModel, Effect, RunFunction, Sleep
-from fsm_agent.errors import ProviderError
-from fsm_agent.events import Done, Event, LoopDetected, ReplyCompleted, RequestStarted, Suspended
-from fsm_agent.outcomes import Cancelled, Expired, Outcome, Replied, Slept
-from fsm_agent.perform import World, begin, decided, model_failed
-from fsm_agent.progress import AsyncEvents, Events, advance, expire, is_late, overtaken, time_left
-from fsm_agent.replies import Reply
+from fsm_agent.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
+from fsm_agent.events import Done, Event, Suspended
+from fsm_agent.outcomes import ModelFailed, Outcome, Replied, Slept
+from fsm_agent.perform import World, ask_model, ask_model_async, consulted, decided, stream_model, stream_model_async
+from fsm_agent.progress import AsyncEvents, Events, time_left
+from fsm_agent.reconciler import MAX_BACKLOG, Activity, Reconciler
 from fsm_agent.results import CallResult
-from fsm_agent.rounds import arun_functions, arun_unheard, run_functions
-from fsm_agent.values import maker
+from fsm_agent.running import Run, arun_function, run_function
+from fsm_agent.threads import Child, on_abandon
 
 if TYPE_CHECKING:
     import asyncio
 else:
     asyncio = deferred("asyncio")
 
-_make_replied = maker(Replied)
+GRACE_S = 0.05  # how long what was cancelled may take to end before it is left behind
+
+_left: set[asyncio.Task[Any]] = set()  # cancelled, and not ended yet: the loop holds its tasks weakly
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
@@ -40,134 +50,52 @@ def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = Non
         call: The call.
         world: Performs its effects.
         sink: Is given every event; the model's reply is streamed then.
+
+    Raises:
+        UsageError: The call is being driven already.
     """
-    with closing(drive(call, world, streaming=sink is not None)) as events:
-        for event in events:
-            if sink is not None:
+    with Threads(call, world, is_heard=sink is not None) as threads:
+        for event in threads.events():
+            if event is None:
+                threads.wait()
+            elif sink is not None:
                 sink(event)
+    if sink is not None:
+        sink(_last(call))
     return call
 
 
 async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
     """`run` for asyncio."""
-    if sink is None:
-        await _arun_unheard(call, world)
-        return call
-    async with aclosing(adrive(call, world)) as events:
-        async for event in events:
-            sink(event)
+    async with Tasks(call, world, is_heard=sink is not None) as tasks:
+        for event in tasks.events():
+            known = event or await tasks.wait()
+            if known is not None and sink is not None:
+                sink(known)
+    if sink is not None:
+        sink(_last(call))
     return call
-
-
-async def _arun_unheard(call: AgentCall, world: World) -> None:
-    """`adrive` for nobody: an asynchronous generator costs more than a step."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task(loop)
-
-    def interrupt() -> None:
-        if task is not None:
-            task.cancel()
-
-    def wake(_: Cancelled) -> None:
-        loop.call_soon_threadsafe(interrupt)
-
-    call.wake = wake
-    try:
-        await _asteps(call, world)
-    except asyncio.CancelledError:
-        if call.cancellation is None or (task is not None and task.uncancel()):
-            raise
-        overtaken(call, world)
-    finally:
-        call.wake = task = None
-
-
-async def _asteps(call: AgentCall, world: World) -> None:
-    while effects := call.effects:
-        before, first = call.record, effects[0]
-        if overtaken(call, world):
-            continue
-        if type(first) is CallModel:
-            outcome = await _areply(call, first, world)
-            if call.record.ending is None:  # nobody has ended it meanwhile
-                call.advance("" if type(outcome) is Expired else first.key, outcome)
-        elif type(first) is RunFunction:
-            await arun_unheard(call, first, world)
-        else:
-            await _astep(call, first, world)
-            if _is_undecided(call, first):
-                break
-        if call.record is before:
-            break
 
 
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
     """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
-    while effects := call.effects:
-        before, first = call.record, effects[0]
-        if events := overtaken(call, world):
-            yield from events
-            continue
-        match first:
-            case CallModel():
-                yield from _model(call, first, world, streaming=streaming)
-            case RunFunction():
-                yield from run_functions(call, world)
-            case Begin():
-                yield from advance(call, first.key, begin(world))
-            case Sleep():
-                world.clock.sleep(_nap_s(call, first, world))
-                yield from _wake(call, first, world)
-            case AskApproval():
-                yield from _ask_approval(call, world)
-        if call.record is before or _is_undecided(call, first):
-            break  # nobody here can perform what is left
+    with Threads(call, world, is_streamed=streaming) as threads:
+        for event in threads.events():
+            if event is None:
+                threads.wait()
+            else:
+                yield event
     yield _last(call)
 
 
 async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> AsyncEvents:
     """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
-    while effects := call.effects:
-        before, first = call.record, effects[0]
-        for event in _asking(call, first, world):
-            yield event
-        if call.record is not before:  # a listener had something to say to that
-            continue
-        if (events := _told_meanwhile(call, first, world, streaming=streaming)) is None:
-            for event in overtaken(call, world) or await _astep(call, first, world):
-                yield event
-        else:
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-        if call.record is before or _is_undecided(call, first):
-            break
+    async with Tasks(call, world, is_streamed=streaming) as tasks:
+        for event in tasks.events():
+            known = event or await tasks.wait()
+            if known is not None:
+                yield known
     yield _last(call)
-
-
-def _told_meanwhile(call: AgentCall, first: Effect, world: World, *, streaming: bool) -> AsyncEvents | None:
-    """What happens while an effect is performed; None when all is told afterwards."""
-    if call.cancellation is not None or is_late(call, world):
-        return None
-    if isinstance(first, CallModel):
-        return _astream_model(call, first, world) if streaming else None
-    return arun_functions(call, world) if isinstance(first, RunFunction) else None
-
-
-async def _astep(call: AgentCall, first: Effect, world: World) -> tuple[Event, ...]:
-    """Perform an effect that nobody hears of meanwhile; what happened, afterwards."""
-    match first:
-        case CallModel():
-            return _answered(call, first, await _areply(call, first, world))
-        case Begin():
-            return advance(call, first.key, begin(world))
-        case Sleep():
-            await world.clock.asleep(_nap_s(call, first, world))
-            return _wake(call, first, world)
-        case AskApproval():
-            return await _aask_approval(call, world)
-        case RunFunction():
-            raise AssertionError(f"{first.key}: functions are heard of while they run")
 
 
 def _last(call: AgentCall) -> Event:
@@ -176,143 +104,326 @@ def _last(call: AgentCall) -> Event:
     return Done(CallResult(call))
 
 
-def _nap_s(call: AgentCall, effect: Sleep, world: World) -> float:
+def _nap_s(effect: Sleep, call: AgentCall, world: World) -> float:
     delay_s, left_s = max(0.0, effect.until_s - world.clock.now()), time_left(call, world)
     return delay_s if left_s is None else min(delay_s, left_s)
 
 
-def _wake(call: AgentCall, effect: Sleep, world: World) -> tuple[Event, ...]:
-    return expire(call, world) if is_late(call, world) else advance(call, effect.key, Slept(at_s=world.clock.now()))
+class Threads(Reconciler):
+    """The sync driver: what waits runs in threads, a function that is alone in the driver's own."""
 
+    def __init__(self, call: AgentCall, world: World, **options: bool) -> None:
+        super().__init__(call, world, **options)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(MAX_BACKLOG)
+        self._left_behind: list[Child[Any]] = []
+        self._around = on_abandon(partial(call.cancel, "the function that made this agent call was left behind"))
 
-# The model
+    def __enter__(self) -> Self:
+        self.claim()
+        self._around.__enter__()
+        return self
 
-
-def _asking(call: AgentCall, effect: Effect, world: World) -> tuple[Event, ...]:
-    """That the model is asked, and what the request does not show any more."""
-    if type(effect) is not CallModel or call.cancellation is not None or is_late(call, world):
-        return ()
-    started = RequestStarted(call.record.turn + 1, len(effect.request.messages))
-    masked = call.view.news() if call.view else None
-    return (masked, started) if masked else (started,)
-
-
-def _model(call: AgentCall, effect: CallModel, world: World, *, streaming: bool) -> Events:
-    before = call.record
-    yield from _asking(call, effect, world)
-    if call.record is not before:  # a listener had something to say to that
-        return
-    if streaming:
-        yield from _stream_model(call, effect, world)
-    else:
-        yield from _answered(call, effect, _reply(call, effect, world))
-
-
-def _reply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
-    try:
-        reply = world.client.complete(effect.request, timeout_s=time_left(call, world))
-    except ProviderError as error:
-        return _failed(call, effect, error, world)
-    return _make_replied(reply=reply, at_s=world.clock.now())
-
-
-async def _areply(call: AgentCall, effect: CallModel, world: World) -> Outcome:
-    try:
-        reply = await world.client.acomplete(effect.request, timeout_s=time_left(call, world))
-    except ProviderError as error:
-        return _failed(call, effect, error, world)
-    return _make_replied(reply=reply, at_s=world.clock.now())
-
-
-def _stream_model(call: AgentCall, effect: CallModel, world: World) -> Events:
-    try:
-        with closing(world.client.stream(effect.request, timeout_s=time_left(call, world))) as items:
-            for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-                else:
-                    yield item
-                if call.record.ending is not None:  # a listener has ended the call
-                    return
-        outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
-    except ProviderError as error:
-        outcome = _failed(call, effect, error, world)
-    yield from _answered(call, effect, outcome)
-
-
-async def _astream_model(call: AgentCall, effect: CallModel, world: World) -> AsyncEvents:
-    try:
-        async with aclosing(world.client.astream(effect.request, timeout_s=time_left(call, world))) as items:
-            async for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-                else:
-                    yield item
-                if call.record.ending is not None:
-                    return
-        outcome: Outcome = _make_replied(reply=reply, at_s=world.clock.now())
-    except ProviderError as error:
-        outcome = _failed(call, effect, error, world)
-    for event in _answered(call, effect, outcome):
-        yield event
-
-
-def _failed(call: AgentCall, effect: CallModel, error: ProviderError, world: World) -> Outcome:
-    return Expired(at_s=world.clock.now()) if is_late(call, world) else model_failed(effect, error, world)
-
-
-def _answered(call: AgentCall, effect: CallModel, outcome: Outcome) -> tuple[Event, ...]:
-    """The step that a request ends with, and what there is to say of it."""
-    so_far = call.record.identical_rounds
-    stepped = advance(call, "" if type(outcome) is Expired else effect.key, outcome)
-    if type(outcome) is not Replied:
-        return stepped
-    looped = () if call.record.limits.identical_rounds is None else _looped(call, so_far)
-    return (ReplyCompleted(outcome.reply), *stepped, *looped)
-
-
-def _looped(call: AgentCall, so_far: int) -> tuple[Event, ...]:
-    r = call.record
-    if r.identical_rounds == so_far or not r.is_looping:
-        return ()
-    asked = r.reply.message.function_calls if r.reply else ()
-    return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)
-
-
-# Approvals, all of them before any function runs
-
-
-def _is_undecided(call: AgentCall, first: object) -> bool:
-    """Whether some of the calls that everybody was asked about wait for somebody else's word."""
-    return type(first) is AskApproval and call.record.waits_for_approval
-
-
-def _asks(call: AgentCall) -> Iterator[AskApproval]:
-    """One after another, as long as it is wanted: a denial may settle what depends on it."""
-    for ask in call.effects:
-        if isinstance(ask, AskApproval) and any(effect.key == ask.key for effect in call.effects):
-            yield ask
-
-
-def _ask_approval(call: AgentCall, world: World) -> Events:
-    for ask in _asks(call) if world.approve else ():
-        assert world.approve is not None
-        if verdict := decided(world.approve(ask.call), ask.call, world):
-            yield from advance(call, ask.key, verdict)
-
-
-async def _aask_approval(call: AgentCall, world: World) -> tuple[Event, ...]:
-    events: list[Event] = []
-    for ask in _asks(call) if world.approve else ():
-        assert world.approve is not None
-        said = world.approve(ask.call)
+    def __exit__(self, *exc: object) -> None:
         try:
-            async with asyncio.timeout(time_left(call, world)):
-                said = await said if inspect.isawaitable(said) else said
+            self._around.__exit__(None, None, None)
+            for activity in self.active.values():
+                self._leave(activity)
+            until_s = time.monotonic() + GRACE_S
+            for child in self._left_behind:
+                child.join(max(0.0, until_s - time.monotonic()))
+            self.keep()
+        finally:
+            self._left_behind.clear()
+            self.release()
+
+    def wait(self) -> None:
+        """Wait until something happens, or for as long as there is patience."""
+        try:
+            self._bell.get(timeout=self.patience_s())
+        except queue.Empty:
+            self.is_overdue = True
+
+    def wake(self) -> None:
+        self._bell.put(None)
+
+    def has_room(self, effect: RunFunction) -> bool:
+        return len(self.active) < max(1, self.world.threads)
+
+    def reported(self, activity: Activity) -> None:
+        if type(activity.effect) is CallModel:
+            self._room.release()
+
+    def start(self, effect: Effect) -> None:
+        if type(effect) is not RunFunction:
+            activity = Activity(effect)
+            self._start_thread(activity, partial(self._perform, activity))
+        elif not self.active and self._is_brief and (self.world.threads == 0 or not self.waiting):
+            activity = Activity(effect, Run(effect, self.call, self.world))
+            assert activity.run is not None
+            self._put(activity, None, run_function(activity.run))
+            self.active[effect.key] = activity
+        else:
+            activity = Activity(effect, Run(effect, self.call, self.world, partial(self._report, effect.key)))
+            assert activity.run is not None
+            self._start_thread(activity, partial(run_function, activity.run))
+
+    def drop(self, key: str) -> None:
+        self._leave(self.active.pop(key))
+
+    def _leave(self, activity: Activity) -> None:
+        activity.let_go()
+        if type(activity.effect) is not RunFunction and activity.handle is not None:
+            self._left_behind.append(activity.handle)
+            self._room.release()  # it may wait for some
+
+    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        self.inbox.append((activity, event, ended))
+        self._bell.put(None)
+
+    def _report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            self._put(activity, event)
+
+    def _start_thread(self, activity: Activity, function: Callable[[Child[Any]], Any]) -> None:
+        self.active[activity.effect.key] = activity
+        activity.handle = Child[Any](function)
+        activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
+        activity.handle.start()
+
+    def _perform(self, activity: Activity, child: Child[Any]) -> Outcome | None:
+        effect, world, call = activity.effect, self.world, self.call
+        match effect:
+            case CallModel():
+                return self._ask(activity, child)
+            case Sleep():
+                world.clock.sleep(_nap_s(effect, call, world))
+                return Slept(at_s=world.clock.now())
+            case AskApproval():
+                verdict = consulted(call, effect, world)
+                if inspect.isawaitable(verdict):
+                    verdict = child.run_coroutine(_awaiting(verdict))
+                return decided(verdict, effect.call, world)
+        raise AssertionError(f"{effect.key}: nobody performs {type(effect).__name__}")
+
+    def _ask(self, activity: Activity, child: Child[Any]) -> Replied | ModelFailed | None:
+        effect, left_s = activity.effect, time_left(self.call, self.world)
+        assert isinstance(effect, CallModel)
+        if not self.is_streamed:
+            return ask_model(effect, self.world, left_s)
+        deltas = stream_model(effect, self.world, left_s)
+        try:
+            while not child.future.cancelled():
+                self._put(activity, next(deltas))
+                self._room.acquire()
+        except StopIteration as end:
+            outcome: Replied | ModelFailed = end.value
+            return outcome
+        finally:
+            deltas.close()
+        return None
+
+
+async def _awaiting(awaitable: Any) -> Any:
+    return await awaitable
+
+
+class Tasks(Reconciler):
+    """The asyncio driver: what waits runs in tasks; what is alone, in the driver's own."""
+
+    def __init__(self, call: AgentCall, world: World, **options: bool) -> None:
+        super().__init__(call, world, **options)
+        self._loop = asyncio.get_running_loop()
+        self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
+        self._room: asyncio.Future[None] | None = None  # ends that of a stream which is too far ahead
+        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs what is alone
+        self._is_interrupted = False
+        self._alone: Activity | None = None  # what is performed in the driver's own task
+        self._left_behind: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        self.claim()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            if self._alone is not None:
+                await self._close_alone()
+            if self.active:
+                for activity in self.active.values():
+                    self._leave(activity)
+            if self._left_behind:
+                await asyncio.wait(self._left_behind, timeout=GRACE_S)
+            if self.active:
+                self.keep()
+        finally:
+            for task in self._left_behind:
+                _forget(task)
+            self._left_behind.clear()
+            self.release()
+
+    async def wait(self) -> Event | None:
+        """Wait until something happens, or for as long as there is patience; return an event that needs no step."""
+        patience_s = self.patience_s() if self._has_deadline or self._is_timed else None
+        if (alone := self._alone) is not None:
+            if not alone.is_dropped:
+                return await self._wait_alone(alone, patience_s)
+            await self._close_alone()
+        if self.inbox:
+            return None
+        self._bell = self._loop.create_future()
+        try:
+            async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
+                await self._bell
         except TimeoutError:
-            if not is_late(call, world):
+            self.is_overdue = True
+        finally:
+            self._bell = None
+        return None
+
+    async def _wait_alone(self, alone: Activity, patience_s: float | None) -> Event | None:
+        task = self._waiting_task = asyncio.current_task()
+        limit: asyncio.Timeout | None = None
+        try:
+            if patience_s is None:
+                came = await alone.step()
+            else:
+                async with asyncio.timeout(patience_s) as limit:
+                    came = await alone.step()
+            kind = type(came)
+            if alone.close is not None and kind is not Replied and kind is not ModelFailed:
+                delta: Event = came
+                return delta if self.call.cancellation is None else None
+            self.inbox.append((alone, None, came))
+        except asyncio.CancelledError:
+            if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise
-            return (*events, *expire(call, world))
-        if verdict := decided(said, ask.call, world):
-            events += advance(call, ask.key, verdict)
-    return tuple(events)
+        except TimeoutError:
+            if limit is None or not limit.expired():
+                raise
+            self.is_overdue = True
+        finally:
+            self._waiting_task, self._is_interrupted = None, False
+        await self._close_alone()
+        return None
+
+    async def _close_alone(self) -> None:
+        alone, self._alone = self._alone, None
+        if alone is not None and alone.close is not None:
+            await alone.close()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+            self._loop.call_soon_threadsafe(self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._waiting_task is not None:
+            self._is_interrupted = True
+            self._waiting_task.cancel()
+        _ring(self._bell)
+
+    def has_room(self, effect: RunFunction) -> bool:
+        if not effect.function.takes_thread:
+            return True
+        threads = [a for a in self.active.values() if a.run is not None and a.run.function.takes_thread]
+        return len(threads) < max(1, self.world.threads)
+
+    def reported(self, activity: Activity) -> None:
+        _ring(self._room)
+
+    def start(self, effect: Effect) -> None:
+        run: Run | None = None
+        if type(effect) is RunFunction:
+            run = Run(effect, self.call, self.world, partial(self._report_threadsafe, effect.key))
+            work: Any = partial(arun_function, run)
+        else:
+            work = self._work(effect)
+        activity = Activity(effect, run)
+        is_alone = (run is None or self._is_brief) and self._alone is None and not self.active and not self.waiting
+        self.active[effect.key] = activity
+        if is_alone:
+            self._alone = activity
+            activity.close = getattr(work, "aclose", None)
+            activity.step = work if activity.close is None else work.__anext__
+            return
+        coroutine = self._pump(activity, work) if isinstance(work, AsyncGenerator) else work()
+        activity.handle = self._loop.create_task(coroutine, name=effect.key)
+        activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
+
+    def _work(self, effect: Effect) -> Callable[[], Coroutine[Any, Any, Outcome | None]] | AsyncGenerator[Any]:
+        if type(effect) is CallModel:
+            left_s = time_left(self.call, self.world)
+            if self.is_streamed:
+                return stream_model_async(effect, self.world, left_s)
+            return partial(ask_model_async, effect, self.world, left_s)
+        if type(effect) is Sleep:
+            return partial(self._sleep, effect)
+        if type(effect) is AskApproval:
+            return partial(self._ask_approval, effect)
+        raise AssertionError(f"{effect.key}: nobody performs {type(effect).__name__}")
+
+    async def _sleep(self, effect: Sleep) -> Slept:
+        await self.world.clock.asleep(_nap_s(effect, self.call, self.world))
+        return Slept(at_s=self.world.clock.now())
+
+    async def _ask_approval(self, effect: AskApproval) -> Outcome | None:
+        consult = partial(consulted, self.call, effect, self.world)
+        if inspect.iscoroutinefunction(self.world.approve):
+            verdict = await consult()
+        else:
+            child = Child[Any](lambda _: consult())
+            try:
+                verdict = await asyncio.wrap_future(child.start().future)
+            finally:
+                child.cancel()
+            if inspect.isawaitable(verdict):
+                verdict = await verdict
+        return decided(verdict, effect.call, self.world)
+
+    async def _pump(self, activity: Activity, items: AsyncGenerator[Any]) -> Outcome:
+        """Pass on the events of a request that runs beside others; return what came of it."""
+        try:
+            async for item in items:
+                if isinstance(item, Replied | ModelFailed):
+                    return item
+                self._put(activity, item)
+                while len(self.inbox) >= MAX_BACKLOG:
+                    self._room = self._loop.create_future()
+                    await self._room
+        finally:
+            await items.aclose()
+        raise AssertionError(f"{activity.effect.key}: the request ended without an outcome")
+
+    def drop(self, key: str) -> None:
+        self._leave(self.active.pop(key))
+
+    def _leave(self, activity: Activity) -> None:
+        activity.let_go()
+        if activity.handle is not None:
+            self._left_behind.add(activity.handle)
+
+    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        self.inbox.append((activity, event, ended))
+        _ring(self._bell)
+
+    def _report_threadsafe(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            with suppress(RuntimeError):  # the loop has ended, and nobody listens
+                self._loop.call_soon_threadsafe(self._put, activity, event)
+
+
+def _ring(bell: asyncio.Future[None] | None) -> None:
+    if bell is not None and not bell.done():
+        bell.set_result(None)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Leave a cancelled task behind, and hear no more of it."""
+    _left.add(task)
+
+    def forget(task: asyncio.Task[Any]) -> None:
+        _left.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    task.add_done_callback(forget)

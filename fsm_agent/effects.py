@@ -7,18 +7,22 @@ a call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm_agent.errors import UsageError
+from fsm_agent.field_checks import is_amount, is_whole
 from fsm_agent.functions import Function
 from fsm_agent.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.mistakes import SETTINGS_WORDS, Rights, remedy, unknown_argument, wrong
 from fsm_agent.parsing import Output
 from fsm_agent.values import frozen
 
 TEXT = Output(str)
+_MOST_NAMED = 3  # effects in the message of an error
+_MOST_SHOWN = 200  # characters of a function call there
 
 
 @frozen(kw_only=True)
@@ -44,11 +48,17 @@ class Settings:
     hosted_tools: tuple[HostedTool, ...] = ()  # that the provider runs itself
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
 
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Settings", words, [item.name for item in fields(cls)], SETTINGS_WORDS)
+
     def __post_init__(self) -> None:
-        if self.cache not in (None, "5m", "1h"):
-            raise UsageError(f"settings.cache is {self.cache!r}: '5m', '1h' or None would be right")
         if isinstance(self.stop, str):
             raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
+        for name, is_right, right in _RIGHTS:
+            value = getattr(self, name)
+            if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
+                raise wrong(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None,")
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
@@ -60,9 +70,30 @@ class Settings:
         if not changes:
             return self
         known = [item.name for item in fields(self)]
-        if unknown := [name for name in changes if name not in known]:
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are: {', '.join(known)}")
+        for name in changes:
+            if name not in known:
+                raise UsageError(f"there is no setting {name!r}{remedy(name, known, SETTINGS_WORDS)}")
         return replace(self, **changes)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+
+
+_RIGHTS: Rights = (
+    ("temperature", is_amount, "a number from 0"),
+    ("top_p", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
+    ("max_tokens", lambda value: is_whole(value, 1), "a whole number from 1"),
+    ("stop", _are_texts, "a tuple of texts"),
+    ("seed", is_whole, "a whole number"),
+    ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
+    ("parallel_function_calls", lambda value: isinstance(value, bool), "True, False"),
+    ("reasoning_effort", lambda value: isinstance(value, str), "a text such as 'low'"),
+    ("top_logprobs", lambda value: is_whole(value, 0), "a whole number from 0"),
+    ("cache", lambda value: value in ("5m", "1h"), "'5m', '1h'"),
+    ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
+)
+_NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})
 
 
 @frozen(kw_only=True, is_quick=True)
@@ -118,3 +149,30 @@ class RunFunction:
 
 
 Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction
+
+
+def explained(effects: Sequence[Effect]) -> str:
+    """Return what is waited for and how to go on, in words of bounded length for whoever reads an error."""
+    named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
+    if len(effects) > _MOST_NAMED:
+        named.append(f"{len(effects) - _MOST_NAMED} more")
+    return f"{', '.join(named)}: {_next_step(effects[0])}" if effects else "nothing"
+
+
+def _about(effect: Effect) -> str:
+    if not isinstance(effect, AskApproval | RunFunction):
+        return ""
+    text = f"{effect.call.name}({effect.call.arguments_json})"
+    text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+    return f" ({'approval' if isinstance(effect, AskApproval) else 'the result'} of {text})"
+
+
+def _next_step(effect: Effect) -> str:
+    later = "or keep its snapshot() and restore() it later"
+    match effect:
+        case AskApproval():
+            verdicts = "Approved(), Denied(reason) or Modified(arguments_json)"
+            return f"advance the call with {verdicts}, give the agent an approver with approve=…, {later}"
+        case RunFunction() if effect.function.call is None:
+            return f"the function has no callable; advance the call with Returned(text=…), link() one to it, {later}"
+    return "agent.run(call) goes on with it"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.wire import Profile
+from fsm_agent.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent.sending import RequestHead
 from fsm_agent.values import frozen
 
@@ -23,9 +25,6 @@ else:
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
 _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
-SECRETS = "fsm_agent.secrets"  # the extension of a request that names what is secret in its body
-MIN_SECRET_CHARS = 8  # shorter ones are placeholders like "none", and words of any message
-_SECRETIVE = pattern(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 @frozen(kw_only=True)
@@ -33,7 +32,7 @@ class Endpoint:
     """Where and as whom to ask, at this moment."""
 
     provider: Provider
-    base_url: httpx.URL
+    base_url: httpx.URL = field(repr=False)  # may hold a token
     model: str
     headers: Mapping[str, str] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)  # what no message may show
@@ -79,20 +78,35 @@ class Access:
     provider: Provider
     model: str
     api_key: str | None = field(default=None, repr=False)
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        check("base_url", self.base_url, isinstance(self.base_url, str | None), "'https://host/v1', say,", ConfigError)
+        if not isinstance(self.api_key, str | None):
+            raise ConfigError(f"api_key is of type {type(self.api_key).__name__}: a text would be right")
         if self.base_url is not None:
             _base_url(self.base_url, "base_url", self.provider)
         if self.api_key is not None:
             _check_key(self.api_key, "api_key")
         for name, value in self.headers.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
             if not (name and name.isascii() and name.isprintable() and " " not in name and ":" not in name):
                 raise ConfigError(f"{name!r} is no name for a header")
             if not (value.isascii() and value.isprintable()):
                 raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+
+    @property
+    def secret_argument(self) -> str | None:
+        """The name of an argument that may hold a secret."""
+        if self.api_key is not None:
+            return "api_key"
+        if any(map(is_secret_name, (*self.headers, *self.provider.headers))):
+            return "headers"
+        url = self.base_url or ""
+        return "base_url" if "?" in url or any(path_tokens(url)) else None
 
     @property
     def starts_server(self) -> bool:
@@ -124,9 +138,9 @@ class Access:
         provider = self.provider
         headers = {**provider.headers, **self.headers}
         secrets = {key} if key else set()
-        for name, value in headers.items():
-            if _SECRETIVE.search(name):
-                secrets.update(value.split())
+        secrets.update(secrets_in_headers(headers.items()))
+        if str(base_url) != provider.base_url:
+            secrets.update(_secrets_in_base_url(str(base_url)))
         if provider.key_header is None or key is None:
             carrying = provider.codec.headers(key)
         else:
@@ -136,7 +150,7 @@ class Access:
             base_url=base_url,
             model=model,
             headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
-            secrets=frozenset([secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]),
+            secrets=frozenset(secrets - {model}),
         )
 
     def _find_base_url(self) -> tuple[str, str]:
@@ -178,9 +192,13 @@ def _check_key(key: str, source: str) -> None:
         raise ConfigError(f"the key in {source} {wrong}: was it copied whole?")
 
 
+def _secrets_in_base_url(text: str) -> list[str]:
+    return [*secrets_in_url(text), *path_tokens(text)]
+
+
 def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     url = _url(text.strip())
-    shown = re.sub(r"//[^/]*@", "//***@", text.partition("?")[0])
+    shown = Secrets(_secrets_in_base_url(text)).mask(re.sub(r"//[^/]*@", "//***@", text.partition("?")[0]))
     if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
         raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
     if url.userinfo:

@@ -27,7 +27,7 @@ from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import difflib
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 else:
     difflib = deferred("difflib")
 
@@ -97,6 +97,7 @@ class ErrorReport:
     request_id: str | None = None
     retryable: bool = False
     retry_after_s: float | None = None
+    model: str | None = None  # provider:model that was asked
 
     def exception(self) -> ProviderError:
         """The error that this reports, ready to be raised."""
@@ -107,6 +108,7 @@ class ErrorReport:
             request_id=self.request_id,
             retryable=self.retryable,
             retry_after_s=self.retry_after_s,
+            model=self.model,
         )
 
 
@@ -120,6 +122,7 @@ class ProviderError(FsmAgentError):
         request_id: What the provider wants to hear when asked about it.
         retryable: Whether asking again may help; by default what the class and the status say.
         retry_after_s: How long the provider asked to wait, in seconds.
+        model: Who was asked, as ``provider:model``.
     """
 
     retryable_by_nature: bool | None = None  # None: by the status
@@ -133,6 +136,7 @@ class ProviderError(FsmAgentError):
         request_id: str | None = None,
         retryable: bool | None = None,
         retry_after_s: float | None = None,
+        model: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -140,12 +144,13 @@ class ProviderError(FsmAgentError):
         self.code = code
         self.request_id = request_id
         self.retry_after_s = retry_after_s
+        self.model = model
         if retryable is None:
             retryable = self.retryable_by_nature
         self.retryable = status in RETRYABLE_STATUS if retryable is None else retryable
 
     def __str__(self) -> str:
-        known = {"status": self.status, "code": self.code, "request_id": self.request_id}
+        known = {"model": self.model, "status": self.status, "code": self.code, "request_id": self.request_id}
         facts = ", ".join(f"{name}={value}" for name, value in known.items() if value is not None)
         return f"{self.message} [{facts}]" if facts else self.message
 
@@ -162,6 +167,7 @@ class ProviderError(FsmAgentError):
             request_id=self.request_id,
             retryable=self.retryable,
             retry_after_s=self.retry_after_s,
+            model=self.model,
         )
 
 
@@ -229,7 +235,7 @@ class CallFailed(FsmAgentError):
         return self.call.record.trace  # type: ignore[no-any-return]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FsmAgentError, (str(self),)
+        return _reduced(self)
 
 
 class CallSuspended(FsmAgentError):
@@ -240,7 +246,25 @@ class CallSuspended(FsmAgentError):
         self.call = call
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FsmAgentError, (str(self),)
+        return _reduced(self)
+
+
+def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
+    """Return what pickle needs to make the error again; see `AgentCall.portable`."""
+    cause = error.__cause__ if isinstance(error.__cause__, ProviderError | ParseError) else None
+    return _unpickled, (type(error), str(error), cause, *error.call.portable())
+
+
+def _unpickled(
+    kind: type[CallFailed | CallSuspended],
+    message: str,
+    cause: ProviderError | ParseError | None,
+    make_call: Callable[..., Any],
+    parts: tuple[Any, ...],
+) -> CallFailed | CallSuspended:
+    error = kind(message, call=make_call(*parts))
+    error.__cause__ = cause
+    return error
 
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {

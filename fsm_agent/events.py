@@ -44,7 +44,29 @@ class ArgumentsDelta:
     text: str
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta
+@frozen(is_quick=True)
+class FunctionCallCompleted:
+    """No more arguments are to come of the call number ``index`` of this reply.
+
+    It comes once more when a service goes on with a call that it had left.
+    """
+
+    index: int
+
+
+@frozen(is_quick=True)
+class UsageReported:
+    """What the reply has cost so far, each time that the provider says something new of it.
+
+    The last one of a reply is what `ReplyCompleted` says too.
+    """
+
+    usage: Usage
+
+
+Delta: TypeAlias = (
+    TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta | FunctionCallCompleted | UsageReported
+)
 
 
 @frozen()

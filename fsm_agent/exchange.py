@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent.deferred import deferred
 from fsm_agent.effects import Request
-from fsm_agent.endpoint import MIN_SECRET_CHARS, SECRETS, Endpoint
+from fsm_agent.endpoint import Endpoint
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.hosted_tools import secrets_of
 from fsm_agent.messages import Opaque
 from fsm_agent.pools import Network
 from fsm_agent.providers.encoding import Once, as_json
+from fsm_agent.redaction import EXTENSION, Secrets
 from fsm_agent.replies import Reply
 from fsm_agent.sending import RequestHead
 from fsm_agent.values import changed
@@ -127,14 +128,13 @@ class Exchange:
     @property
     def place(self) -> str:
         """Where the request goes, as messages show it."""
-        return str(self.head.url.copy_with(query=None))
+        return self.mask(str(self.head.url.copy_with(query=None)))
 
     @property
     def secrets(self) -> frozenset[str]:
         """What no message may show."""
-        named = secrets_of(self._request.settings.hosted_tools)
-        hidden = [secret for secret in named if len(secret) >= MIN_SECRET_CHARS]
-        return self._endpoint.secrets.union(self.network.secrets, hidden)
+        hosted = secrets_of(self._request.settings.hosted_tools)
+        return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def attempt(self) -> Self:
         """The same, about to be sent once: its timeouts are in force from now on."""
@@ -155,7 +155,7 @@ class Exchange:
         extensions = {
             "timeout": self.timeouts,
             "trace": self._atrace if is_async else self._trace,
-            SECRETS: self.secrets,
+            EXTENSION: self.secrets,
         }
         head = self.head
         return httpx.Request("POST", head.url, headers=head.headers, content=self.content, extensions=extensions)
@@ -199,6 +199,7 @@ class Exchange:
 
     def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
         """What it means that the transport failed before or after the reply had begun."""
+        self._mask_behind(error)
         if self.deadline.is_over:
             return self.late()
         match error:
@@ -211,7 +212,7 @@ class Exchange:
             case httpx.TimeoutException() | TimeoutError():
                 what = "sent no more of its reply" if has_begun else "did not reply"
                 return TimedOut(f"{self.place!r} {what} for {self.timeouts['read']:g} s")
-        reason = self.mask(str(error))[:MAX_SHOWN_CHARS] or type(error).__name__
+        reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
                 # A certificate that is wrong now will be wrong in a minute.
@@ -230,7 +231,7 @@ class Exchange:
         if any(isinstance(part, Opaque) for part in message.parts):
             owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
             reply = changed(reply, message=changed(message, parts=tuple(owned)))
-        return changed(reply, adapted=self.adapted) if self.adapted else reply
+        return changed(reply, adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
 
     def late(self) -> TimedOut:
         """That the time is up."""
@@ -238,9 +239,13 @@ class Exchange:
 
     def mask(self, text: str) -> str:
         """``text`` without secrets."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return Secrets(self.secrets).mask(text)
+
+    def _mask_behind(self, error: BaseException | None) -> None:
+        """Leave no secret in what a traceback shows behind our error: h11 quotes the lines that it cannot read."""
+        while error is not None:
+            error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
+            error = error.__cause__ or error.__context__
 
     def mask_in(self, error: ProviderError) -> None:
         """Leave no secret in an error: some servers quote the key that they refuse."""

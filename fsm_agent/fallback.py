@@ -15,7 +15,7 @@ from typing import Any, Self
 from fsm_agent.client import Client, client_for
 from fsm_agent.effects import Request
 from fsm_agent.errors import ConfigError, ProviderError
-from fsm_agent.events import Delta
+from fsm_agent.events import Delta, UsageReported
 from fsm_agent.providers.error_codes import status_of
 from fsm_agent.replies import Reply
 
@@ -207,8 +207,8 @@ class _Tries:
         return replace(reply, served_by=reply.served_by or self._clients[len(self._errors)].name)
 
     def given(self, item: Delta | Reply) -> Delta | Reply:
-        """What is given out for ``item``; from now on the present client's word counts."""
-        self._has_begun = True
+        """Return what is given out for ``item``; once it says something the present client's word counts."""
+        self._has_begun = self._has_begun or not isinstance(item, UsageReported)
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: ProviderError) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from copy import deepcopy
+from dataclasses import field, fields, replace
 from functools import partial
+from importlib import import_module
 from reprlib import Repr
 from typing import Any, cast, overload
 
-from fsm_agent.contexts import Context
+from fsm_agent.contexts import Context, accepts_context
 from fsm_agent.deferred import pydantic, pydantic_core
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.json_schemas import schema_validator
+from fsm_agent.json_schemas import ArgumentsValidator
 from fsm_agent.messages import FunctionCall
 from fsm_agent.policies import Policy, check_names, check_policy
 from fsm_agent.signatures import described, passing
@@ -42,11 +44,14 @@ class Function(Policy):
     call: Callable[..., Any] | None = field(default=None, repr=False)
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
+    deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
     is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
     takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
+    asks_with_context: bool = field(init=False, repr=False)  # its `needs_approval` is a predicate that takes one
     _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,10 +68,13 @@ class Function(Policy):
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
-        validator = self.validator or schema_validator(self.parameters)
+        validator = self.validator or ArgumentsValidator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
+        needs = self.needs_approval
+        asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
+        object.__setattr__(self, "asks_with_context", asks_with)
         object.__setattr__(self, "is_plain", not governed)
         object.__setattr__(self, "is_awaited", awaited)
         object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
@@ -108,8 +116,10 @@ class Function(Policy):
             call=call,
             is_async=said.passing.is_async,
             takes_context=said.passing.takes_context,
+            deps_type=said.passing.deps_type,
             positional=said.passing.positional,
             validator=said.validator,
+            source=call,
             **policy,
         )
 
@@ -141,8 +151,40 @@ class Function(Policy):
             acall=acall,
             is_async=taken.is_async,
             takes_context=taken.takes_context,
+            deps_type=taken.deps_type,
             positional=taken.positional,
         )
+
+    def __copy__(self) -> Function:
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        memo[id(self.validator)] = self.validator  # never changes, and is large
+        return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by reference what a module holds, and anything else by its fields.
+
+        Raises:
+            UsageError: It is made of a function that no module holds, so no other process could find it.
+        """
+        if _held(self.call) is self:
+            return _attribute, _home(self.call)
+        state = self._given_fields()
+        del state["validator"]
+        for name in ("call", "acall", "source"):
+            held = _held(state[name])
+            if isinstance(held, Function):  # which has taken the place of what it is made of
+                state[name] = held
+            elif inspect.isfunction(state[name]) and held is not state[name]:
+                raise UsageError(
+                    f"function {self.name!r} cannot be pickled: {name} is {state[name]!r}, which no other process can"
+                    " find; a function that is defined at the top of a module would be right"
+                )
+        return _unpickled, (state,)
+
+    def _given_fields(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the Python callable, as if it had not been decorated."""
@@ -215,6 +257,41 @@ class Function(Policy):
         if not isinstance(text, str):
             raise UsageError(f"format of function {self.name!r} returned {text!r}: a text would be right")
         return result_text(text)
+
+
+def _home(call: Any) -> tuple[str, str]:
+    """Return the module and the path in it by which a callable calls itself."""
+    return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
+
+
+def _held(call: Any) -> Any:
+    """Return what stands where a callable says it does, if that is the callable or a `Function` made of it."""
+    module, path = _home(call)
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return (
+        found if call is not None and (found is call or (isinstance(found, Function) and found.call is call)) else None
+    )
+
+
+def _attribute(module: str, path: str) -> Any:
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _unpickled(state: dict[str, Any]) -> Function:
+    source, validator = state["source"], None
+    if isinstance(source, Function):
+        validator = source.validator
+    elif source is not None:
+        validator = described(source, state["name"], {}).validator
+    plain: dict[str, Any] = {
+        name: value.call if isinstance(value, Function) else value for name, value in state.items()
+    }
+    return Function(**plain, validator=validator)
 
 
 def described_errors(error: pydantic.ValidationError) -> str:

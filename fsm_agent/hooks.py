@@ -8,11 +8,12 @@ of the driver: one that is slow holds up the call, and what it raises ends the d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.events import Event
+from fsm_agent.mistakes import check
 
 
 def _method(event: type) -> str:
@@ -29,7 +30,10 @@ def check_hooks(hooks: Iterable[Any]) -> None:
         UsageError: An object has no such method, or one that no event is called like.
     """
     known = ["on_event", *_METHODS.values()]
+    check("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:
+        if isinstance(hook, type):
+            raise UsageError(f"the hook {hook!r:.80} is a class: an object of it, {hook.__name__}(), would be right")
         methods = [name for name in dir(hook) if name.startswith("on_") and callable(getattr(hook, name))]
         if not methods:
             raise UsageError(f"the hook {hook!r:.80} has no method of an event, such as {known[1]!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 from fsm_agent.deferred import deferred, pattern
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
+from fsm_agent.redaction import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -99,6 +100,18 @@ class HostedMCP:
     require_approval: Approval = "never"
     kind: Literal["mcp"] = field(default="mcp", repr=False)
 
+    def __copy__(self) -> HostedMCP:
+        return self
+
+    def __deepcopy__(self, _: object) -> HostedMCP:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError(
+            f"the MCP server {self.label!r} cannot be pickled: its url, authorization and headers may hold a secret;"
+            " the other process has to make its own"
+        )
+
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
             raise _wrong(self, "label", self.label, "up to 64 letters, digits, '-' and '_'")
@@ -117,9 +130,8 @@ class HostedMCP:
         """What of it nobody may see."""
         if self.authorization:
             yield self.authorization
-        for value in self.headers.values():
-            yield from (value, *value.split())
-        yield from (self.url, *[value for _, value in urllib_parse.parse_qsl(urllib_parse.urlsplit(self.url).query)])
+        yield from secrets_in_headers(self.headers.items(), all_names=True)
+        yield from (self.url, *secrets_in_url(self.url), *path_tokens(self.url))
 
 
 HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]

@@ -7,6 +7,7 @@ from typing import cast
 
 import httpx
 
+from fsm_agent.log_masking import masked_logs
 from fsm_agent.sending import Sending
 
 
@@ -49,7 +50,9 @@ class HttpxPool:
 
     async def send(self, sending: Sending) -> Body:
         """Send a request; the response must be closed."""
-        return Body(await self._client.send(sending.request(is_async=True), stream=True))
+        request = sending.request(is_async=True)
+        with masked_logs(request):
+            return Body(await self._client.send(request, stream=True))
 
     async def aclose(self) -> None:
         """Hang up on everybody."""

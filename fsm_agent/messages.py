@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.kinds import ByKind
+from fsm_agent.mistakes import remedy, wrong
 from fsm_agent.values import Memo, frozen, maker
 
 if TYPE_CHECKING:
@@ -294,10 +295,21 @@ class Message(Memo):
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
-        """A message of texts and other parts, in this order."""
+        """Return a message of texts and other parts, in this order.
+
+        Raises:
+            UsageError: There is no such role, or a part is none.
+        """
+        if role not in _ROLES:
+            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, _OUR_ROLES)}")
         parts: list[Part] = []
         for part in content:
-            parts.append(_make_text(part) if isinstance(part, str) else part)
+            if isinstance(part, str):
+                parts.append(_make_text(part))
+            elif isinstance(part, _PARTS):
+                parts.append(part)
+            else:
+                raise wrong("a part of a message", part, "a text, or a part such as Image.of(…),")
         return _make_message(role=role, parts=tuple(parts))
 
     @property
@@ -317,4 +329,12 @@ class Message(Memo):
 
 
 _WORDED = (Text, FunctionResult)
+_PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
+_ROLES = get_args(Role)
+_OUR_ROLES = {
+    **dict.fromkeys(("human", "customer"), "'user'"),
+    **dict.fromkeys(("ai", "model", "bot", "agent"), "'assistant'"),
+    **dict.fromkeys(("developer", "instructions"), "'system'"),
+    **dict.fromkeys(("function", "tool_result"), "'tool'"),
+}
 _make_text, _make_message = maker(Text), maker(Message)

@@ -5,18 +5,69 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable
+from dataclasses import KW_ONLY, fields
+from functools import partial
+from operator import eq
+from typing import Annotated, Any, Literal, TypeAlias
 
-from fsm_agent.errors import ErrorReport
+from fsm_agent.errors import ErrorReport, OutcomeError
+from fsm_agent.field_checks import is_finite, is_whole
 from fsm_agent.kinds import ByKind
-from fsm_agent.messages import Attachment, Message
+from fsm_agent.messages import Attachment, Document, Image, Message
+from fsm_agent.mistakes import shown
 from fsm_agent.replies import Reply
 from fsm_agent.values import frozen
 
 
+def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(is_right, value))
+
+
+# By annotation: what is right, and how it is called.  Of others, which are literals, only the default is.
+_RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "float": (is_finite, "a finite number"),
+    "Reply": (lambda value: isinstance(value, Reply), "a Reply"),
+    "ErrorReport": (lambda value: isinstance(value, ErrorReport), "an ErrorReport"),
+    "tuple[Attachment, ...]": (
+        _each(lambda item: isinstance(item, Image | Document)),
+        "a tuple of Images and Documents",
+    ),
+    "tuple[Message, ...]": (_each(lambda item: isinstance(item, Message)), "a tuple of Messages"),
+    "tuple[int, ...]": (_each(lambda item: is_whole(item) and item >= 1), "a tuple of rounds, from 1,"),
+}
+
+
+class _Rules(dict[type, tuple[tuple[str, Any, Callable[[Any], bool], str], ...]]):
+    """Of each class, field by field: its name, its default, and what is right."""
+
+    def __missing__(self, cls: Any) -> Any:
+        rules = []
+        for name, default, annotation in [(item.name, item.default, str(item.type)) for item in fields(cls)]:
+            rules.append((name, default, *(_RIGHT.get(annotation) or (partial(eq, default), repr(default)))))
+        self[cls] = tuple(rules)
+        return self[cls]
+
+
+_RULES = _Rules()
+
+
+class _Checked:
+    """An outcome whose fields hold what they declare, so that a record which they enter can be read again."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for name, default, is_right, right in _RULES[type(self)]:
+            value = getattr(self, name)
+            if value is not default and not is_right(value):
+                raise OutcomeError(f"{type(self).__name__}.{name} is {shown(value)}: {right} would be right")
+
+
 @frozen(kw_only=True, is_quick=True)
-class Begun:
+class Begun(_Checked):
     """The start of a call."""
 
     at_s: float
@@ -25,7 +76,7 @@ class Begun:
 
 
 @frozen(kw_only=True, is_quick=True)
-class Replied:
+class Replied(_Checked):
     """The model replied; whether with an answer, a request for functions or nonsense is read later."""
 
     reply: Reply
@@ -34,7 +85,7 @@ class Replied:
 
 
 @frozen(kw_only=True, is_quick=True)
-class ModelFailed:
+class ModelFailed(_Checked):
     """The model did not reply."""
 
     error: ErrorReport
@@ -44,7 +95,7 @@ class ModelFailed:
 
 
 @frozen(kw_only=True, is_quick=True)
-class Slept:
+class Slept(_Checked):
     """The moment has come."""
 
     at_s: float = 0.0
@@ -52,7 +103,7 @@ class Slept:
 
 
 @frozen(kw_only=True)
-class Approved:
+class Approved(_Checked):
     """The function may be called."""
 
     at_s: float = 0.0
@@ -60,7 +111,7 @@ class Approved:
 
 
 @frozen()
-class Modified:
+class Modified(_Checked):
     """The function may be called with these arguments instead of the model's; they are checked like those."""
 
     arguments_json: str
@@ -70,7 +121,7 @@ class Modified:
 
 
 @frozen()
-class Denied:
+class Denied(_Checked):
     """The function may not be called; the model is told why."""
 
     reason: str = ""
@@ -80,7 +131,7 @@ class Denied:
 
 
 @frozen(kw_only=True, is_quick=True)
-class Returned:
+class Returned(_Checked):
     """The function returned or raised; ``text`` is what it said."""
 
     text: str
@@ -93,7 +144,7 @@ class Returned:
 
 
 @frozen(kw_only=True)
-class FunctionFailed:
+class FunctionFailed(_Checked):
     """The function raised, and its `Function.on_error` says that the call fails with it."""
 
     text: str
@@ -102,7 +153,7 @@ class FunctionFailed:
 
 
 @frozen()
-class Injected:
+class Injected(_Checked):
     """Somebody has something to say before the model is asked again.  Answers no effect: give it under ``""``."""
 
     messages: tuple[Message, ...]
@@ -112,7 +163,7 @@ class Injected:
 
 
 @frozen(kw_only=True)
-class Expired:
+class Expired(_Checked):
     """The deadline has passed.  Answers no effect: give it under the key ``""``."""
 
     at_s: float = 0.0
@@ -120,7 +171,7 @@ class Expired:
 
 
 @frozen(kw_only=True)
-class Cancelled:
+class Cancelled(_Checked):
     """Somebody called it off.  Answers no effect: give it under the key ``""``."""
 
     reason: str = ""

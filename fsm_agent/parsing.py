@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
 from fsm_agent.deferred import deferred, pattern, pydantic, pydantic_core, typing_extensions
-from fsm_agent.errors import ParseError, PromptError
+from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions import described_errors
 from fsm_agent.signatures import undescribable
 from fsm_agent.values import Memo
@@ -21,11 +20,13 @@ if TYPE_CHECKING:
 else:
     json_repair = deferred("json_repair")
 
+CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
 MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
 _LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
 _MAX_LOOKS = 200_000  # a second or two of hostile text
 _MAX_PIECES = 1000  # of one answer are tried
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
+_MAX_SHOWN = 5  # of the documents that are not what was expected
 _RESTARTS = 8  # how many openers that never close are passed over: keeps the scan linear
 _FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
@@ -78,12 +79,15 @@ class Output(Memo):
         Args:
             text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of
                 an `Enum` or a `Literal` also just the word.
-            is_cut: The answer ended at the token limit, so nothing in it is mended.
+            is_cut: The answer ended at the token limit: plain text is refused, and nothing in JSON is mended.
 
         Raises:
             ParseError: It is not; the error says what is wrong with each field, in words for the model.
+            Exception: What a validator of the type raised that pydantic lets through.
         """
         if self._adapter is None:
+            if is_cut:
+                raise ParseError(CUT_OFF)
             if not text.strip():
                 raise ParseError("the answer is empty")
             return text
@@ -105,7 +109,7 @@ class Output(Memo):
         if choices := _said(self.type, text):
             return choices[0]
         if is_cut:
-            raise ParseError("the answer was cut off at the token limit: give a shorter one")
+            raise ParseError(CUT_OFF)
         for document in _mended(text):
             try:
                 return self._validated(document)
@@ -168,16 +172,36 @@ def _said(type: Any, text: str) -> list[Any]:
     return exact or [choice for name, choice in named if name.casefold() == bare.casefold()]
 
 
-def extract_json(text: str) -> Any:
-    """The first JSON document in ``text``: all of it, in a code fence, or somewhere in prose.
+def extract_json(text: str, expect: Any = Any) -> Any:
+    """Return the first JSON document in ``text`` that fits: all of it, in a code fence, or somewhere in prose.
+
+    Nothing is mended, and what stands inside a document is not tried alone.
+
+    Args:
+        text: What a model said.
+        expect: The type that the document must have: ``dict``, ``list``, or any other that pydantic validates, of which
+            an instance is returned.
 
     Raises:
-        ParseError: There is none.
+        ParseError: There is none; the error lists those that do not fit.
+        UsageError: ``expect`` is no type that pydantic can validate.
     """
+    try:
+        adapter = pydantic.TypeAdapter(expect)
+    except undescribable() as error:
+        raise UsageError(f"extract_json(expect={expect!r}): dict, list or a type for pydantic is right") from error
+    found: list[str] = []
     for document in (text, *_documents(text)):
-        with suppress(*_NO_JSON):
-            return pydantic_core.from_json(document)
-    raise ParseError("there is no JSON in the answer")
+        if _is_json(document):
+            try:
+                return adapter.validate_json(document)
+            except pydantic.ValidationError as error:
+                found.append(described_errors(error))
+    if not found:
+        raise ParseError("there is no JSON in the answer")
+    others = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    name = getattr(expect, "__name__", str(expect))
+    raise ParseError("\n".join([f"there is no {name} among the JSON in the answer:", *found[:_MAX_SHOWN], *others]))
 
 
 def _documents(text: str) -> Iterator[str]:

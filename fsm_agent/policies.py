@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import field, fields
 from typing import Any, Literal, TypeAlias
 
 from fsm_agent.deferred import pattern
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.field_checks import is_amount, is_whole
 from fsm_agent.messages import FunctionCall
+from fsm_agent.mistakes import check_fields
 from fsm_agent.values import Memo, frozen
 
 # What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
@@ -39,7 +40,7 @@ class Retries:
     retry_if: Callable[[Exception], bool] | None = None  # None: whatever was raised
 
     def __post_init__(self) -> None:
-        _check(self, "Retries", _RETRIES)
+        check_fields(self, "Retries", _RETRIES)
         if self.delay_s > self.max_delay_s:
             raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
 
@@ -50,7 +51,9 @@ class Policy(Memo):
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
-    needs_approval: bool | Callable[[FunctionCall], bool] = False  # always, or when a pure predicate says so
+    # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
+    # `Context`, that returns True or False.
+    needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: told to the model, and to who picks it from a `Toolset`
@@ -73,7 +76,7 @@ def check_policy(policy: Policy, owner: str) -> None:
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
             object.__setattr__(policy, name, tuple(value))
-    _check(policy, owner, _POLICY)
+    check_fields(policy, owner, _POLICY)
 
 
 def check_names(policy: Iterable[str]) -> None:
@@ -88,13 +91,6 @@ def check_names(policy: Iterable[str]) -> None:
             raise UsageError(f"there is no policy {name!r} of functions{hint(name, known)}")
 
 
-def _check(given: Any, owner: str, rights: tuple[tuple[str, Callable[[Any], bool], str], ...]) -> None:
-    for name, is_right, right in rights:
-        value = getattr(given, name)
-        if not is_right(value):
-            raise UsageError(f"{name} of {owner} is {value!r}: {right} would be right")
-
-
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -105,11 +101,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return is_whole(value, 1)
 
 
 def _are_names(value: Any) -> bool:
@@ -122,15 +114,19 @@ def _are_callables(value: Any) -> bool:
 
 _RETRIES = (
     ("attempts", _is_count, "a whole number from 1, the first attempt included,"),
-    ("delay_s", _is_duration, "a number of seconds from 0"),
-    ("max_delay_s", _is_duration, "a number of seconds from 0"),
-    ("jitter", lambda value: _is_duration(value) and value <= 1, "a number from 0 to 1"),
+    ("delay_s", is_amount, "a number of seconds from 0"),
+    ("max_delay_s", is_amount, "a number of seconds from 0"),
+    ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
     ("retry_if", lambda value: value is None or _is_plain(value), "None or a plain predicate of the exception"),
 )
 _POLICY = (
     ("acall", lambda value: value is None or callable(value), "None or a callable"),
     ("blocking", _is_bool, "True or False"),
-    ("needs_approval", lambda value: _is_bool(value) or _is_plain(value), "a bool or a plain predicate of the call"),
+    (
+        "needs_approval",
+        lambda value: value is None or _is_bool(value) or _is_plain(value),
+        "None, a bool or a plain predicate of the call",
+    ),
     ("repeatable", _is_bool, "True or False"),
     (
         "version",
@@ -143,7 +139,7 @@ _POLICY = (
     ("depends_on", _are_names, "a tuple of names of functions, ('login',) say,"),
     (
         "timeout_s",
-        lambda value: value is None or (_is_duration(value) and value > 0),
+        lambda value: value is None or (is_amount(value) and value > 0),
         "None or a number of seconds above 0",
     ),
     ("retries", lambda value: value is None or isinstance(value, Retries), "None or Retries(attempts=3)"),

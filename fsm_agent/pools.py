@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from fsm_agent.deferred import deferred
 from fsm_agent.errors import ConfigError
+from fsm_agent.field_checks import is_amount, is_whole
+from fsm_agent.mistakes import check
+from fsm_agent.redaction import secrets_in_url
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -86,8 +89,10 @@ class Network:
     async_transport: httpx.AsyncBaseTransport | Transport | None = None
 
     def __post_init__(self) -> None:
-        if self.max_connections < 1:
-            raise ConfigError(f"max_connections is {self.max_connections!r}: 1 or more would be right")
+        for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):
+            check(name, value := getattr(self, name), is_amount(value), "a number of seconds from 0", ConfigError)
+        for name in ("max_reply_bytes", "max_connections"):
+            check(name, value := getattr(self, name), is_whole(value, 1), "1 or more", ConfigError)
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
         if isinstance(self.async_transport, str):
@@ -104,8 +109,7 @@ class Network:
     @property
     def secrets(self) -> frozenset[str]:
         """What no message may show."""
-        userinfo = "" if self.proxy is None else self.proxy.partition("://")[2].rpartition("@")[0]
-        return frozenset(filter(None, [userinfo, userinfo.partition(":")[2]]))
+        return frozenset(() if self.proxy is None else secrets_in_url(self.proxy))
 
 
 def _has(module: str) -> bool:
@@ -148,6 +152,20 @@ def _context(network: Network, scheme: str) -> ssl.SSLContext:
     return network.verify if isinstance(network.verify, ssl.SSLContext) else _trusted(network.verify)
 
 
+def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
+    """Return what an httpx client takes for requests to ``url`` over this network."""
+    limits = httpx.Limits(
+        max_connections=network.max_connections, max_keepalive_connections=100, keepalive_expiry=KEPT_S
+    )
+    return {
+        "verify": _context(network, url.scheme),
+        "limits": limits,
+        "http2": network.http2,
+        "proxy": network.proxy,
+        "trust_env": not is_loopback(url),
+    }
+
+
 class Pools:
     """The connections of one client; thread-safe."""
 
@@ -176,10 +194,12 @@ class Pools:
                 self._sync = self._sync_pool(url)
                 weakref.finalize(self, self._sync.close)
             pool = self._sync
-        return partial(pool.send, stream=True) if isinstance(pool, httpx.Client) else pool.handle_request
+        return partial(
+            _sent, partial(pool.send, stream=True) if isinstance(pool, httpx.Client) else pool.handle_request
+        )
 
     def _sync_pool(self, url: httpx.URL) -> httpx.Client | ThreadPool:
-        network, options = self._network, self._options(url)
+        network, options = self._network, httpx_options(self._network, url)
         if network.transport is not None or network.http2 or self._has_proxy(url):
             return httpx.Client(transport=network.transport, **options)
         from fsm_agent.thread_pool import ThreadPool
@@ -210,7 +230,7 @@ class Pools:
         return pool
 
     def _async_pool(self, url: httpx.URL) -> Pool:
-        network, options = self._network, self._options(url)
+        network, options = self._network, httpx_options(self._network, url)
         kind = network.async_transport or ("fast" if _has("httptools") else "stock")
         if kind not in ("fast", "stock"):
             given = None if kind == "httpx" else network.async_transport
@@ -226,19 +246,6 @@ class Pools:
             max_connections=network.max_connections,
             idle_s=KEPT_S,
         )
-
-    def _options(self, url: httpx.URL) -> dict[str, Any]:
-        network = self._network
-        limits = httpx.Limits(
-            max_connections=network.max_connections, max_keepalive_connections=100, keepalive_expiry=KEPT_S
-        )
-        return {
-            "verify": _context(network, url.scheme),
-            "limits": limits,
-            "http2": network.http2,
-            "proxy": network.proxy,
-            "trust_env": not is_loopback(url),
-        }
 
     def close(self) -> None:
         """Close what belongs to threads; loops close theirs, soon."""
@@ -259,6 +266,13 @@ class Pools:
         self.close()
         if mine is not None:
             await _end(mine[1])
+
+
+def _sent(send: Callable[[httpx.Request], httpx.Response], request: httpx.Request) -> httpx.Response:
+    from fsm_agent.log_masking import masked_logs
+
+    with masked_logs(request):
+        return send(request)
 
 
 def _over_httpx(**options: Any) -> HttpxPool:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fsm_agent.call import AgentCall
+from fsm_agent.deferred import deferred
 from fsm_agent.events import Event
-from fsm_agent.outcomes import Cancelled, Expired, Outcome
+from fsm_agent.outcomes import Expired, Outcome
 from fsm_agent.perform import World
+
+if TYPE_CHECKING:
+    import logging
+else:
+    logging = deferred("logging")
 
 Events: TypeAlias = Generator[Event, None, None]
 AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
@@ -19,7 +25,30 @@ def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
     if call.record.ending is not None:
         return ()
     call.advance(key, outcome)
+    if call.step.trigger == "parse_failed":
+        log_problem(call)
     return (call.step,)
+
+
+def log_problem(call: AgentCall) -> None:
+    """Log what the parser raised at the latest reply, and drop its traceback.
+
+    A `ValueError` is how a parser refuses an answer (DEBUG); any other exception is a failure of its own (WARNING).
+    """
+    problem = call.problem
+    if problem is None:
+        return
+    level = logging.DEBUG if isinstance(problem, ValueError) else logging.WARNING
+    words = "call %s: the parser of prompt %r raised %s"
+    logging.getLogger("fsm_agent").log(
+        level, words, call.record.id, call.prompt.path, type(problem).__name__, exc_info=problem
+    )
+    left, seen = list[BaseException | None]([problem]), set[int]()
+    while left:
+        if (error := left.pop()) is not None and id(error) not in seen:
+            seen.add(id(error))
+            error.__traceback__ = None
+            left += [error.__cause__, error.__context__]
 
 
 def time_left(call: AgentCall, world: World) -> float | None:
@@ -31,13 +60,6 @@ def time_left(call: AgentCall, world: World) -> float | None:
 
 def is_late(call: AgentCall, world: World) -> bool:
     return call.record.limits.deadline_s is not None and time_left(call, world) == 0.0
-
-
-def overtaken(call: AgentCall, world: World) -> tuple[Event, ...]:
-    """The call's end, when it was called off or its time is up; nothing while it may go on."""
-    if call.cancellation is not None:
-        return advance(call, "", Cancelled(reason=call.cancellation.reason, at_s=world.clock.now()))
-    return expire(call, world) if call.record.limits.deadline_s is not None and is_late(call, world) else ()
 
 
 def expire(call: AgentCall, world: World) -> tuple[Event, ...]:

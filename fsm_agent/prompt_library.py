@@ -115,7 +115,12 @@ class Prompts:
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             listed = ", ".join(known[:MAX_LISTED]) + (", …" if len(known) > MAX_LISTED else "")
-            place = f"registered or in {str(self.directory)!r}"
+            places = (
+                [self.directory]
+                if self._directory
+                else dict.fromkeys([Path("prompts").absolute(), self.directory.absolute()])
+            )
+            place = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
             raise PromptError(f"no prompt {self._path(name)!r} is {place}{hint} (there are: {listed or 'none'})")
         return prompt
 
@@ -156,7 +161,8 @@ def load_prompt(
     """The prompt in a file, with its handlers' files beside it.
 
     Args:
-        file: The template, UTF-8; its name ends in ``.jinja``.
+        file: The template, UTF-8; its name ends in ``.jinja``.  The end of its last line is not part of the prompt;
+            blank lines before and behind are.
         path: What the prompt is called; by default the file's name.
         within: A directory that the files must not lie outside of, symbolic links included.
         overrides: Over what the files say; see `Prompt`.
@@ -199,6 +205,4 @@ def _template(file: Path, within: str | Path | None) -> str:
         variables(text)
     except PromptError as error:
         raise PromptError(f"in the prompt file {str(file)!r}: {error}") from error
-    except RecursionError:
-        raise PromptError(f"in the prompt file {str(file)!r}: the template is nested too deeply") from None
     return text.removesuffix("\n")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message
+from fsm_agent.mistakes import PROMPT_WORDS, check, unknown_argument
 from fsm_agent.parsing import Output
-from fsm_agent.templates import render, variables
+from fsm_agent.templates import check_used, render, variables
 from fsm_agent.toolsets import Functions, check_dependencies, functions_of
 from fsm_agent.values import frozen, unshare
 
@@ -41,7 +42,7 @@ class Prompt:
     it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
     pure function that is called with the same variables by keyword and returns the text.  Templates and functions
     inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
-    its own output.
+    its own output or parser.  The answer is parsed by the prompt that asked for it; see `governing`.
     They are derived once, from the task's prompt, and a handler's handler is itself.
 
     Args:
@@ -49,8 +50,9 @@ class Prompt:
         path: Its name in a `Prompts` collection and in snapshots.
         functions: `Function`s, plain callables, toolsets and other sources of functions.
         output: The type of the answer; see `Output`.
-        parser: Makes the output of the answer's text instead; pure; raises `ParseError` or any `ValueError`
-            to have the model try again.  The output's schema is still sent where the wire can.
+        parser: Makes the output of the answer's text instead; pure.  Whatever it raises has the model try again: of
+            a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type, too.
+            It decides itself about an answer that was cut off.  The output's schema is still sent where the wire can.
         on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
         on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
@@ -76,8 +78,22 @@ class Prompt:
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Prompt", words, [item.name for item in fields(cls) if item.init], PROMPT_WORDS)
 
     def __post_init__(self) -> None:
+        check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
+        check("the path of a prompt", self.path, isinstance(self.path, str), "a text such as 'root/name'")
+        check(
+            "the parser of a prompt",
+            self.parser,
+            self.parser is None or callable(self.parser),
+            "a function of the text",
+        )
+        check("two_stage of a prompt", self.two_stage, isinstance(self.two_stage, bool), "True or False")
         functions = functions_of(self.functions)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
@@ -114,13 +130,20 @@ class Prompt:
         """The user's message that asks for the task.
 
         Raises:
-            PromptError: A variable is missing.
+            PromptError: A variable is missing, or the template has no use for one.
         """
+        check_used(self.template, values)
         return Message.of("user", render(self.template, values))
 
     def extend(self, **changes: Any) -> Prompt:
         """A prompt like this one with ``changes``."""
         return replace(self, **changes)
+
+    def lent(self, **changes: Any) -> Prompt:
+        """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
+        prompt = self.extend(**changes)
+        vars(prompt)["is_lent"] = True
+        return prompt
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -128,17 +151,34 @@ class Prompt:
         return variables(self.template)
 
     @cached_property
+    def needs_deps(self) -> Function | None:
+        """The first function that cannot do without the ``deps`` of a call."""
+        return next((function for function in self.offers if function.deps_type), None)
+
+    @cached_property
     def expected(self) -> Output:
         """The output's schema and parser."""
         return Output(self.output)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
-        """The output that ``text`` means.
+        """Return the output that ``text`` means.
 
         Raises:
-            ValueError: It means none; the model is told why and tries again.
+            Exception: It means none, or the parser failed; the model is told why and tries again.
         """
         return self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+
+    def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
+        """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
+
+        A refused answer to the final request is asked for again in the final handler's form, unless the exception
+        handler has a form of its own.
+        """
+        if in_branch:
+            handler = self.exception_handler
+            if not is_final or handler.output is not self.output or handler.parser is not self.parser:
+                return handler
+        return self.final_handler if is_final else self
 
     @cached_property
     def exception_handler(self) -> Prompt:
@@ -159,8 +199,10 @@ class Prompt:
         handler: Handler = getattr(self, f"on_{kind}")
         path = f"__{self.path}_{kind}_handler"
         if isinstance(handler, Prompt):
-            output = self.output if handler.output is str else handler.output
-            derived = handler.extend(path=handler.path or path, output=output, parser=self.parser)
+            is_typed = handler.output is not str
+            output = handler.output if is_typed else self.output
+            parser = handler.parser if is_typed else handler.parser or self.parser
+            derived = handler.extend(path=handler.path or path, output=output, parser=parser)
         else:
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":
@@ -185,3 +227,24 @@ class Prompt:
         if not isinstance(said, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
         return said
+
+
+class MissingPrompt:
+    """Stand in for the prompt of a call that was pickled without it: only the path is known.
+
+    Args:
+        path: Of the prompt.
+        problem: Why the prompt is missing.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle look for methods
+            raise AttributeError(name)
+        raise UsageError(
+            f"the agent call came from another process without its prompt {self.path!r} ({self.problem}):"
+            " agent.restore(snapshot(call)) makes one that can go on"
+        )

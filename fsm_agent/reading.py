@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fsm_agent.budgets import USED_UP, drafts, unblocked, used_up
+from fsm_agent.approval import UNATTENDED, Gate
+from fsm_agent.budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.deferred import deferred, pydantic_core
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
+from fsm_agent.parsing import CUT_OFF
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Tally
 from fsm_agent.replies import Reply, Usage
@@ -46,6 +48,7 @@ class Spoken:
     reply: Reply
     output: Any = None
     problem: str = ""
+    error: Exception | None = None  # what the parser raised
 
 
 @frozen(is_quick=True)
@@ -67,11 +70,12 @@ class Stop(NamedTuple):
 class StopContext(NamedTuple):
     """What `stop_when` can see."""
 
-    iteration: int  # replies and failures so far, this one included
+    iteration: int  # replies so far, this one included; requests that failed do not count
     reply: Reply
     usage: Usage  # of all replies, this one included
-    function_calls: int  # asked for before this reply
+    function_calls: int  # that were run before this reply
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
+    runnable: int = 0  # function calls of this reply that will be run, unless they are denied or the call ends here
 
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
@@ -123,7 +127,12 @@ def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
 
 
 def read_reply(
-    r: CallRecord, reply: Reply, prompt: Prompt, stop_when: StopWhen | None, seen: Container[str]
+    r: CallRecord,
+    reply: Reply,
+    prompt: Prompt,
+    stop_when: StopWhen | None,
+    seen: Container[str],
+    gate: Gate = UNATTENDED,
 ) -> tuple[str, Answer]:
     """The trigger that a model's reply is, and its answer for the table.
 
@@ -133,12 +142,17 @@ def read_reply(
         prompt: The task's.
         stop_when: Says whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
+        gate: Decides which calls wait for approval.
     """
-    if stop_when is not None and (stop := _verdict(stop_when, r, reply)) is not None:
-        return "stopped", Stopped(_asked(r, reply, prompt, seen), *stop)
+    asked: Asked | None = None
+    if stop_when is not None:
+        asked = _asked(r, reply, prompt, seen, gate)
+        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in asked.calls)
+        if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
+            return "stopped", Stopped(asked, *stop)
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
-            return "functions_asked", _asked(r, reply, prompt, seen)
+            return "functions_asked", asked or _asked(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
     if reply.finish == "pause":
@@ -148,37 +162,70 @@ def read_reply(
         return "model_failed", ModelFailed(error=report)
     if prompt.two_stage and drafts(r, prompt):
         return "drafted", Spoken(reply)
-    return _parsed(reply, prompt)
-
-
-def _parsed(reply: Reply, prompt: Prompt) -> tuple[str, Spoken]:
     try:
-        return "answered", _make_spoken(reply, prompt.parse(reply.message.text, is_cut=reply.finish == "length"))
-    except UsageError:
-        raise
-    except ValueError as error:
-        return "parse_failed", Spoken(reply, problem=str(error) or type(error).__name__)
-    except (LookupError, TypeError, AttributeError) as error:  # what the model said is not of the expected shape
-        return "parse_failed", Spoken(reply, problem=f"{type(error).__name__}: {error}")
+        return "answered", _make_spoken(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+    except Exception as error:  # a parser is the user's code, and the reply is paid for
+        return "parse_failed", Spoken(reply, problem=_problem(reply, error), error=error)
 
 
-def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply) -> Stop | None:
-    usage = r.usage + reply.usage
-    verdict = stop_when(StopContext(r.turn + 1, reply, usage, len(r.function_calls), r.newest_round))
-    if not (verdict is None or isinstance(verdict, bool | str | Stop)):
+def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
+    """Return the output that a reply means, by the parser of the prompt that asked for it.
+
+    Args:
+        r: Where the call stands.
+        reply: The reply.
+        prompt: The task's.
+        in_branch: The reply is one to the exception branch.
+
+    Raises:
+        Exception: What the parser raises.
+    """
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
+    return governing.parse(reply.message.text, is_cut=is_cut)
+
+
+def is_cut_off(reply: Reply) -> bool:
+    """Return whether the reply ended at the token limit, and not where the model would have ended it."""
+    return reply.finish == "length"
+
+
+def _problem(reply: Reply, error: Exception) -> str:
+    """Return what the model is told of an exception: a `ValueError` speaks for itself, others need their type."""
+    text = error_text(error)
+    if not isinstance(error, ValueError) or not text:
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
+
+
+def error_text(error: Exception) -> str:
+    """Return what an exception says; "" when it fails at that."""
+    try:
+        return str(error)
+    except Exception:  # its class is the user's code, too
+        return ""
+
+
+def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
+    verdict = stop_when(StopContext(r.replies + 1, reply, r.usage + reply.usage, r.runs, r.newest_round, runnable))
+    if isinstance(verdict, Stop):
+        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
+    else:
+        is_right = verdict is None or isinstance(verdict, bool | str)
+    if not is_right:
         raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
     if not verdict:
         return None
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
-def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) -> Asked:
+def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
     """The reply's calls with our ids; those that cannot or need not be run already answered."""
     said = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     place = len(r.dialog)
-    screen = _Screen(r, prompt, seen, reply.finish == "length")
+    screen = _Screen(r, prompt, seen, gate, is_cut_off(reply))
     for part in said.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{place}.{len(calls)}")
@@ -190,10 +237,10 @@ def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]) ->
 class _Screen:
     """Looks at the calls of one reply, in order."""
 
-    __slots__ = ("asked", "is_cut", "prompt", "r", "runs", "seen")
+    __slots__ = ("asked", "gate", "is_cut", "prompt", "r", "runs", "seen")
 
-    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], is_cut: bool) -> None:
-        self.r, self.prompt, self.seen, self.is_cut = r, prompt, seen, is_cut
+    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, is_cut: bool) -> None:
+        self.r, self.prompt, self.seen, self.gate, self.is_cut = r, prompt, seen, gate, is_cut
         self.asked: set[str] = set()  # fingerprints of what will be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
@@ -218,10 +265,9 @@ class _Screen:
             call = changed(call, id=id)
             return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
         self.asked.add(mark)
-        needs: Any = function.needs_approval
-        if needs is not False and needs is not True:
-            needs = bool(needs(call))
-        call = _to_be_run(call, id, mark, needs, function.version)
+        call = _to_be_run(call, id, mark, False, function.version)
+        if self.gate.is_closed(function, call, self.r):
+            call = changed(call, needs_approval=True)
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:

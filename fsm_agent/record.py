@@ -55,7 +55,7 @@ class Ending:
 
     reason: Reason
     detail: str = ""  # for people
-    error: ErrorReport | None = None  # the provider's, when it is its fault
+    error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
     function: str = ""  # the one that it is about: that was repeated, or failed
     count: int | None = None  # how many rounds that was
     output_json: str | None = None  # the output, when `stop_when` found one
@@ -91,7 +91,9 @@ class CallRecord:
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # asked for by the last reply
     function_calls: Vector[FunctionCall] = field(default_factory=Vector)  # settled, in all rounds so far
-    turn: int = 0  # replies and failures of the model so far
+    turn: int = 0  # replies and failures of the model, and injections, so far
+    replies: int = 0  # of the model, whether or not they could be used
+    runs: int = 0  # settled function calls that were run
     rounds: int = 0
     parse_errors: int = 0
     recalls: int = 0

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from fsm_agent.agents import Agent
 from fsm_agent.effects import Settings
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions import described_errors
 from fsm_agent.limits import Limits
+from fsm_agent.mistakes import wrong
 
 if TYPE_CHECKING:
     from fsm_agent.client import Client
 
+Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
+
+MAX_FILE_BYTES = 1_000_000
 _agents: dict[str, type[AgentBase]] = {}
 
 
@@ -47,18 +55,38 @@ class AgentConfig(BaseModel):
     agent_configs: dict[str, SubAgentConfig] = Field(default_factory=dict, description="by sub-agent")
 
     @classmethod
-    def of(cls, config: AgentConfig | Mapping[str, Any]) -> AgentConfig:
-        """The configuration, checked.
+    def of(cls, config: Config) -> AgentConfig:
+        """Return the configuration, checked.
+
+        Args:
+            config: A configuration, a mapping, or the path of a file that ends in ``.toml`` or ``.json``.
 
         Raises:
-            ConfigError: It is not valid; the error names each field, and what an unknown key may have meant.
+            ConfigError: It is not valid, or there is no such file; the error names the file, each field that is
+                wrong, and what an unknown key may have meant.
         """
         if isinstance(config, AgentConfig):
             return config
+        source = f" in {str(config)!r}" if isinstance(config, str | Path) else ""
+        values = _read(Path(config)) if isinstance(config, str | Path) else config
+        if not isinstance(values, Mapping):
+            raise wrong(f"the agent's configuration{source}", values, "a mapping, or the path of a file,", ConfigError)
         try:
-            return cls.model_validate(dict(config))
+            return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise ConfigError(f"the agent's configuration is not valid:\n{_explained(error)}") from error
+            raise ConfigError(f"the agent's configuration{source} is not valid:\n{_explained(error)}") from error
+
+
+def _check_call(cls: type[AgentBase]) -> None:
+    """Refuse a ``call`` that nobody would await, or that cannot be awaited."""
+    call = cls.__dict__.get("call")
+    is_async = any(map(inspect.iscoroutinefunction, (call, inspect.unwrap(call)))) if callable(call) else cls.is_async
+    if is_async and not cls.is_async:
+        raise ConfigError(
+            f"call of {_path(cls)} is a coroutine function: AsyncAgentBase would be right, or a plain def"
+        )
+    if cls.is_async and not is_async:
+        raise ConfigError(f"call of {_path(cls)} is a plain function: AgentBase would be right, or async def")
 
 
 class AgentBase(ABC):
@@ -69,7 +97,8 @@ class AgentBase(ABC):
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
-        client: Asks the model for all sub-agents, whatever models the configuration names.
+        client: Asks the model for all sub-agents, whatever models the configuration names; or one for each, by
+            the sub-agent's name.
     """
 
     agent_type: ClassVar[str | Enum] = ""
@@ -78,6 +107,7 @@ class AgentBase(ABC):
 
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        _check_call(cls)
         kind = cls.__dict__.get("agent_type")
         if not register or not kind:
             return
@@ -90,7 +120,7 @@ class AgentBase(ABC):
         cls.agent_type = kind
         _agents[kind] = cls
 
-    def __init__(self, config: AgentConfig | Mapping[str, Any], *, client: Client | None = None) -> None:
+    def __init__(self, config: Config, *, client: Client | Mapping[str, Client] | None = None) -> None:
         self.config = AgentConfig.of(config)
         self.name = self.config.name or str(self.agent_type) or type(self).__name__
         group = tuple(self.agent_group) or (self.name,)
@@ -99,7 +129,11 @@ class AgentBase(ABC):
                 f"agent_configs of {self.name!r} names {', '.join(map(repr, sorted(unknown)))}; "
                 f"its sub-agents are {', '.join(map(repr, group))}"
             )
-        self.agents: dict[str, Agent] = {name: self._agent(name, client) for name in group}
+        clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
+        if unknown := clients.keys() - set(group):
+            named = ", ".join(map(repr, sorted(unknown)))
+            raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
+        self.agents: dict[str, Agent] = {name: self._agent(name, clients.get(name)) for name in group}
 
     def _agent(self, name: str, client: Client | None) -> Agent:
         config = self.config.agent_configs.get(name, SubAgentConfig())
@@ -170,11 +204,11 @@ def scoped_registry() -> Iterator[None]:
         _agents.update(before)
 
 
-def build_agent(config: AgentConfig | Mapping[str, Any], agent_type: str | Enum | None = None, **options: Any) -> Any:
-    """An agent of a registered kind.
+def build_agent(config: Config, agent_type: str | Enum | None = None, **options: Any) -> Any:
+    """Return an agent of a registered kind.
 
     Args:
-        config: See `AgentConfig`.
+        config: See `AgentConfig.of`.
         agent_type: The kind, instead of ``config["agent_type"]``.
         options: For the class's constructor; ``client`` for all classes.
 
@@ -192,6 +226,28 @@ def build_agent(config: AgentConfig | Mapping[str, Any], agent_type: str | Enum 
         hint = _meant(kind, _agents)
         raise ConfigError(f"no agent_type {kind!r} is registered{hint}; registered: {_listed(_agents)}")
     return _agents[kind](checked, **options)
+
+
+def _read(file: Path) -> Any:
+    """Return what a configuration file says."""
+    if file.suffix not in (".toml", ".json"):
+        raise ConfigError(
+            f"the configuration file {str(file)!r} does not end in '.toml' or '.json'; what another reader makes of it"
+            " is taken as well: build_agent(yaml.safe_load(text)), say"
+        )
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ConfigError(f"the configuration file {str(file)!r} has more than {MAX_FILE_BYTES} bytes")
+        text = content.decode("utf-8-sig")
+        return tomllib.loads(text) if file.suffix == ".toml" else from_json(text)
+    except OSError as error:
+        raise ConfigError(f"the configuration file {str(file)!r} cannot be read: {error.strerror}") from error
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the configuration file {str(file)!r} is not {file.suffix[1:].upper()}: {error}") from error
 
 
 def _made(type_: Any, key: str, name: str, values: Mapping[str, Any]) -> Any:

@@ -73,7 +73,8 @@ class Reply:
     model: str | None = None  # that really answered
     response_id: str | None = None
     request_id: str | None = None  # what the provider wants to hear when asked about it
-    adapted: tuple[str, ...] = ()  # what of the request this model cannot take, and how it was said instead
+    # What of the request this model cannot take, and how it was said instead; what the reply should say and does not.
+    adapted: tuple[str, ...] = ()
     served_by: str | None = None  # name of the client that got it, when one was chosen out of several
 
     @classmethod

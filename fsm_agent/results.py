@@ -8,6 +8,7 @@ from typing import Any
 from fsm_agent.dialogs import Dialog
 from fsm_agent.events import Stepped
 from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.prompts import Prompt
 from fsm_agent.record import CallRecord, Ending, Reason, State
 from fsm_agent.replies import Usage
 from fsm_agent.transcripts import transcript
@@ -50,7 +51,8 @@ class CallResult:
     @property
     def dialog(self) -> Dialog:
         """What stays of what was said: it can be sent again, whatever the end."""
-        return Dialog(self.record.dialog, top_prompt=self.call.prompt)
+        prompt = self.call.prompt
+        return Dialog(self.record.dialog, top_prompt=prompt if isinstance(prompt, Prompt) else None)
 
     @property
     def new_messages(self) -> tuple[Message, ...]:
@@ -75,7 +77,7 @@ class CallResult:
     @property
     def iterations(self) -> int:
         """Replies that the model gave."""
-        return sum(step.usage is not None for step in self.trace)
+        return self.record.replies
 
     @property
     def state(self) -> State:

@@ -7,10 +7,11 @@ go on to the driver.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
@@ -23,6 +24,7 @@ from fsm_agent.messages import Attachment, Document, FunctionCall, Image, Messag
 from fsm_agent.outcomes import FunctionFailed, Returned
 from fsm_agent.perform import World
 from fsm_agent.policies import Default, Retries
+from fsm_agent.reading import error_text
 from fsm_agent.result_pipeline import Piped
 from fsm_agent.threads import Child, run_coroutine
 from fsm_agent.values import maker
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
 else:
     asyncio = deferred("asyncio")
 
+T = TypeVar("T")
+
+_log = logging.getLogger("fsm_agent")
+
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
 
 _make_returned = maker(Returned)
 
@@ -55,6 +62,7 @@ class Run:
         "changes",
         "depth",
         "effect",
+        "ended",
         "function",
         "is_cached",
         "is_cancelled",
@@ -70,6 +78,7 @@ class Run:
         self.function: Function = effect.function
         self.world = world
         self.attempt = 1
+        self.ended: Ended | None = None  # what came of it, whether or not anybody has taken it
         self.is_cached = False
         self.is_cancelled = False  # nobody waits for it any more
         self.releases: tuple[int, ...] = ()
@@ -140,33 +149,8 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        if run.is_plain:
-            try:
-                value = run.function.run(run.effect.call.arguments_json)
-                return _returned(wait(_awaited(value)) if inspect.isawaitable(value) else value, run)
-            except Exception as error:
-                return _raised(error, run)
-        steps = _attempts(run)
-        delay_s = next(steps)
-        try:
-            while True:
-                if delay_s is not None:
-                    run.world.clock.sleep(delay_s)
-                    delay_s = steps.send(None)
-                    continue
-                try:
-                    value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
-                    if inspect.isawaitable(value):
-                        value = wait(_awaited(value))
-                except Exception as error:
-                    delay_s = steps.throw(error)
-                else:
-                    delay_s = steps.send(value)
-        except StopIteration as end:
-            ended: Ended = end.value
-        if run.world.results is None or not isinstance(ended, Returned):
-            return ended
-        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+        run.ended = _plain(run, wait) if run.is_plain else _governed(run, wait)
+        return run.ended
     finally:
         _run.reset(token)
 
@@ -177,23 +161,65 @@ async def arun_function(run: Run) -> Ended:
         return await _in_thread(run)
     token = _run.set(run)
     try:
-        if not run.is_plain:
-            return await _agoverned(run)
-        try:
-            value = run.function.arun(run.effect.call.arguments_json)
-            if inspect.isawaitable(value):
-                value = await value
-            return _returned(value, run)
-        except asyncio.CancelledError as error:
-            return _raised(_cancelled(error), run)
-        except Exception as error:
-            return _raised(error, run)
+        run.ended = await (_aplain(run) if run.is_plain else _agoverned(run))
+        return run.ended
     finally:
         _run.reset(token)
 
 
-async def _agoverned(run: Run) -> Ended:
+def _plain(run: Run, wait: Wait) -> Ended:
+    """Run a function whose policy has nothing to say on how."""
+    try:
+        value = run.function.run(run.effect.call.arguments_json)
+        value = wait(_awaited(value)) if inspect.isawaitable(value) else value
+    except BaseException as error:
+        return _raised(_failure(error, run), run)
+    return _returned(value, run)
+
+
+async def _aplain(run: Run) -> Ended:
+    """`_plain` for asyncio."""
+    try:
+        value = run.function.arun(run.effect.call.arguments_json)
+        if inspect.isawaitable(value):
+            value = await value
+    except asyncio.CancelledError as error:
+        return _raised(_cancelled(error), run)
+    except Exception as error:
+        return _raised(error, run)
+    return _returned(value, run)
+
+
+def _governed(run: Run, wait: Wait) -> Ended:
     """Run a function whose policy has something to say on how."""
+    steps = _attempts(run)
+    delay_s = next(steps)
+    try:
+        while True:
+            if delay_s is not None:
+                run.world.clock.sleep(delay_s)
+                delay_s = steps.send(None)
+                continue
+            try:
+                value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
+                if inspect.isawaitable(value):
+                    value = wait(_awaited(value))
+            except BaseException as error:
+                delay_s = steps.throw(_failure(error, run))
+            else:
+                delay_s = steps.send(value)
+    except StopIteration as end:
+        ended: Ended = end.value
+    if run.world.results is None or not isinstance(ended, Returned):
+        return ended
+    try:
+        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+    except Exception:
+        return _unpiped(ended, run)
+
+
+async def _agoverned(run: Run) -> Ended:
+    """`_governed` for asyncio."""
     steps = _attempts(run)
     delay_s = next(steps)
     try:
@@ -204,6 +230,8 @@ async def _agoverned(run: Run) -> Ended:
                 continue
             try:
                 value = await _avalue(run)
+            except asyncio.CancelledError as error:
+                delay_s = steps.throw(_cancelled(error))
             except Exception as error:
                 delay_s = steps.throw(error)
             else:
@@ -212,13 +240,16 @@ async def _agoverned(run: Run) -> Ended:
         ended: Ended = end.value
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
-    return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    try:
+        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    except Exception:
+        return _unpiped(ended, run)
 
 
 async def _in_thread(run: Run) -> Ended:
     child = Child[Ended](partial(run_function, run))
     try:
-        return await asyncio.wrap_future(child.future)
+        return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
         child.cancel()  # what it waits for, if that can be cancelled
         raise
@@ -280,8 +311,8 @@ async def _avalue(run: Run) -> Any:
 
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
-            running = Child[Any](lambda _: function.run(call.arguments_json, run.context()))
-            value = await asyncio.wrap_future(running.future)
+            work = partial(function.run, call.arguments_json, run.context())
+            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).start().future))()
         else:
             value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
@@ -290,6 +321,20 @@ async def _avalue(run: Run) -> Any:
     for use in reversed(function.middleware):
         step = partial(_acalled, getattr(use, "acall", use), step)
     return await step(run.effect.call)
+
+
+def _caught(work: Callable[[], T]) -> Callable[[], T]:
+    """Run ``work``; return a function that returns or raises the same: no future can hold a `StopIteration`."""
+    try:
+        value = work()
+    except Exception as caught:
+        error = caught
+
+        def fail() -> T:
+            raise error
+
+        return fail
+    return lambda: value
 
 
 async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
@@ -306,16 +351,32 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 def _cancelled(error: asyncio.CancelledError) -> Exception:
-    """What it means that the function was cancelled; raises what is meant for this task."""
+    """Return what it means that the function was cancelled; raise what is meant for this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
+def _failure(error: BaseException, run: Run) -> Exception:
+    """Return what the function raised in this thread as its failure; raise what is the driver's to know."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that it waited for itself
+        return RuntimeError("what the function waited for was cancelled")
+    raise error
+
+
 def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
         return _make_returned(text=result_text(value), at_s=run.world.clock.now())
-    text, attachments = _said(value, run)
+    try:
+        text, attachments = _said(value, run)
+    except Exception as error:  # it has run: it is not to be run again because of how its result is shown
+        _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
+        try:
+            text, attachments = result_text(value), ()
+        except Exception:
+            return _error(_error_text(error), run)
     return Returned(
         text=text,
         attachments=attachments,
@@ -339,14 +400,25 @@ def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 def _raised(error: Exception, run: Run) -> Ended:
     """What an exception means: by default the model is told its type and text, not where it came from."""
     if isinstance(error, Retry):
-        return _error(str(error), run)
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _error(error_text(error), run)
+    text = _error_text(error)
     match run.function.on_error:
         case "fail":
             return FunctionFailed(text=text, at_s=run.world.clock.now())
         case Default(value):
             return _returned(value, run)
     return _error(text, run)
+
+
+def _error_text(error: Exception) -> str:
+    message = error_text(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _unpiped(ended: Returned, run: Run) -> Returned:
+    """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
+    _log.warning("the result pipeline failed on the result of function %r", run.function.name, exc_info=True)
+    return ended
 
 
 def _error(text: str, run: Run) -> Returned:

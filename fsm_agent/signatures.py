@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from fsm_agent.contexts import Context
-from fsm_agent.deferred import deferred, pydantic, pydantic_core, pydantic_fields, typing_extensions
+from fsm_agent.deferred import deferred, pattern, pydantic, pydantic_core, pydantic_fields, typing_extensions
 from fsm_agent.errors import UsageError
 from fsm_agent.values import frozen
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 else:
     docstring_parser = deferred("docstring_parser")
 
+_MAY_BE_NONE = pattern(r"\b(None|Optional|Any|object)\b")
+_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that nobody means a model to fill
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # at an annotation
 
 
@@ -34,6 +36,7 @@ class Passing:
 
     is_async: bool = False
     takes_context: bool = False  # its first parameter is one
+    deps_type: str = ""  # of that context, unless it may be None
     positional: tuple[tuple[str, Any], ...] = ()  # those that it takes by position only, with their defaults
 
 
@@ -84,6 +87,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         passing=Passing(
             is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
             takes_context=context is not None,
+            deps_type=_deps_type(call, target, signature, hints, namespace) if context else "",
             positional=_positional(offered),
         ),
     )
@@ -98,7 +102,8 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     target, _ = _explained(call)
     signature = _signature(call, name)
     given = call.keywords if isinstance(call, partial) else {}
-    context = _context(name, signature, _hints(call, target, signature, name, {}), given)
+    hints = _hints(call, target, signature, name, {})
+    context = _context(name, signature, hints, given)
     kept = [p for p in signature.parameters.values() if p.name != context and p.name not in given]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -109,7 +114,10 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     if missing := [key for key in needed if key not in required]:
         raise UsageError(f"what is linked to function {name!r} needs {missing[0]!r}, which the schema does not require")
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
-    return Passing(is_async=is_async, takes_context=context is not None, positional=_positional(kept))
+    deps_type = _deps_type(call, target, signature, hints, {}) if context else ""
+    return Passing(
+        is_async=is_async, takes_context=context is not None, deps_type=deps_type, positional=_positional(kept)
+    )
 
 
 def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], ...]:
@@ -144,8 +152,7 @@ def _hints(
 ) -> dict[str, Any]:
     """The annotations of the parameters, resolved; not that of what is returned, which no model sees."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
-    module = sys.modules.get(getattr(call, "__module__", None) or "")
-    scope = getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
+    scope = _scope(call, target)
     for key in [key for key in signature.parameters if key in annotations][:1]:
         head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
         if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):
@@ -154,6 +161,33 @@ def _hints(
         return _resolved(annotations, scope, namespace)
     except _UNRESOLVABLE as error:
         raise UsageError(f"an annotation of function {name!r} cannot be resolved: {error}") from error
+
+
+def _scope(call: Any, target: Any) -> dict[str, Any]:
+    """The names that annotations may use."""
+    module = sys.modules.get(getattr(call, "__module__", None) or "")
+    return getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
+
+
+def _deps_type(
+    call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
+) -> str:
+    """Return what the context, which is the first parameter, is annotated to be of; "" if that may be None."""
+    key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
+    hint = getattr(hints[key], "__value__", hints[key])
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if not get_args(hint) and isinstance(parameter.annotation, str):  # `_hints` left it out
+        inner = parameter.annotation.partition("[")[2].rpartition("]")[0]
+        found = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
+        if key not in found:  # known to type checkers only
+            return "" if _MAY_BE_NONE.search(inner) else inner
+        return "" if _may_be_none(found[key]) else inner
+    return "".join([getattr(arg, "__name__", str(arg)) for arg in get_args(hint) if not _may_be_none(arg)])
+
+
+def _may_be_none(hint: Any) -> bool:
+    hint = getattr(hint, "__value__", hint)
+    return hint in (None, type(None), Any, object) or isinstance(hint, TypeVar) or type(None) in get_args(hint)
 
 
 def _resolved(annotations: dict[str, Any], scope: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +216,11 @@ def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], 
     """The parameter that is no model's to fill."""
     found = None
     for place, (key, parameter) in enumerate(signature.parameters.items()):
+        if place == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in given:
+            raise UsageError(
+                f"parameter {key!r} of function {name!r} has no annotation: Context would be right for what the agent"
+                " gives, another type for what the model gives"
+            )
         if key in given or not _mentions_context(hints.get(key)):
             continue
         by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from fsm_agent.call import AgentCall
 from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.private_files import write_private
 from fsm_agent.snapshots import snapshot
 
 MAX_BYTES = 50_000_000  # of a snapshot
 
 
 def write_snapshot(call: AgentCall, path: str | os.PathLike[str]) -> None:
-    """Keep ``call`` in a file, which is either replaced whole or left as it was.
+    """Keep ``call`` in a file, which only its owner may read, and which is either replaced whole or left as it was.
 
     Raises:
         UsageError: The file cannot be written.
     """
     path = Path(path)
     try:
-        with tempfile.TemporaryDirectory(prefix=".snapshot-", dir=path.parent) as directory:
-            fresh = Path(directory, path.name)
-            fresh.write_text(snapshot(call), encoding="utf-8")
-            os.replace(fresh, path)
+        write_private(path, snapshot(call).encode())
     except OSError as error:
         raise UsageError(f"no snapshot can be written to {str(path)!r}: {error.strerror or error}") from error
 

@@ -35,12 +35,14 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop when the model asks for functions although it has asked for so many already."""
+    """Stop before a reply's functions are run when that would make more runs than these in the call.
+
+    What is not run does not count: unknown names, invalid arguments, repetitions, denials.
+    """
     _check("max_function_calls", most)
 
     def stops(context: StopContext) -> str | None:
-        asked = len(context.reply.message.function_calls)
-        over = asked > 0 and context.function_calls + asked > most
+        over = context.runnable > 0 and context.function_calls + context.runnable > most
         return f"more than {most} function calls" if over else None
 
     return stops

@@ -37,11 +37,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fsm_agent.budgets import is_final, tallied, unblocked
+from fsm_agent.errors import ErrorReport
 from fsm_agent.limits import is_within
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.prompts import INTERRUPT, Prompt
-from fsm_agent.reading import Asked, Spoken, Stopped, fingerprint
+from fsm_agent.reading import Asked, Spoken, Stopped, error_text, fingerprint, is_cut_off
 from fsm_agent.record import ASKING, LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.values import changed, maker
 
@@ -165,13 +166,13 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
-    said = []
+    told = []
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
-        said.append(prompt.told("loop", name=names, count=r.identical_rounds))
+        told.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
     if is_final(r, prompt):
-        said.append(prompt.told("final", rounds=r.rounds))
-    return r.changed(dialog=r.dialog.append(*[Message.of("user", text) for text in said])) if said else r
+        told.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
+    return r.changed(dialog=r.dialog.append(*told)) if told else r
 
 
 def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
@@ -198,7 +199,12 @@ def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
 
 def keep_problem(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
     r = r.changed(branch=(*r.branch, answer.reply.message))
-    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=answer.problem))
+    detail, error = answer.problem, None
+    if is_cut_off(answer.reply):
+        detail += "; settings.max_tokens sets another limit"
+    if answer.error is not None:
+        error = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
+    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=detail, error=error))
 
 
 def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
@@ -296,12 +302,15 @@ def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """The round's settled calls moved into the dialog, in the order asked."""
     results: list[Message] = []
+    runs = r.runs
     for f in calls:
         results.append(_make_message(role="tool", parts=(_result(f, prompt),)))
+        runs += f.was_run
     return r.changed(
         dialog=r.dialog.extend(results),
         function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
+        runs=runs,
         round=(),
         rounds=r.rounds + 1,
     )

@@ -8,13 +8,14 @@ A template that holds nothing but names, as most do, is filled in without Jinja2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.deferred import deferred, pattern
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, hint
 
 if TYPE_CHECKING:
     import jinja2
@@ -70,6 +71,26 @@ def variables(template: str) -> frozenset[str]:
         return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
     except jinja2.TemplateSyntaxError as error:
         raise PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}") from error
+    except RecursionError:
+        raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
+
+
+def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:
+    """Refuse values that ``template`` has no use for.
+
+    Args:
+        template: The template.
+        values: By the names of variables.
+        options: What else could have been meant by an unknown name.
+
+    Raises:
+        PromptError: The template uses no variable of some name.
+    """
+    used = variables(template)
+    for name in sorted(values.keys() - used):
+        single = re.search(rf"\{{ *{re.escape(name)} *\}}(?!\}})", template)
+        meant = f": {{{{ {name} }}}} is right for {single[0]!r}" if single else hint(name, [*sorted(used), *options])
+        raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from contextlib import suppress
 from typing import IO, Any, Self
 
@@ -24,21 +23,13 @@ from fsm_agent.events import ArgumentsDelta, Event, FunctionEnded, FunctionStart
 from fsm_agent.local import local_server
 from fsm_agent.local_model import SMOLLM2
 from fsm_agent.messages import FunctionCall
+from fsm_agent.plain_text import plain
 from fsm_agent.record import State
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 BAR_WIDTH = 40
-_KEPT = "\n\t"
-_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # that lead back to the model
-
-
-def plain(text: str) -> str:
-    """``text`` without control characters (line ends and tabs stay) and marks that reorder what is shown."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([c for c in text if c in _KEPT or not (unicodedata.category(c) in ("Cc", "Cs") or c in _REORDERING)])
 
 
 def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
@@ -48,10 +39,23 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
 
 
 def shown_call(call: FunctionCall) -> str:
-    """A function call as Python would write it; as the model did, when its arguments are no JSON object."""
-    if call.arguments:
-        return one_line(f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})")
-    return one_line(f"{call.name}({'' if call.arguments_json.strip() in ('', '{}') else call.arguments_json})")
+    """A function call as one plain line of bounded length."""
+    return one_line(_written(call))
+
+
+def whole_call(call: FunctionCall) -> str:
+    """Return a function call as plain text, with every character of its arguments."""
+    return plain(_written(call))
+
+
+def _written(call: FunctionCall) -> str:
+    """Return a function call as Python writes it; as the model did, when its arguments are no JSON object."""
+    try:
+        given = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
+    except ValueError:  # a number of more digits than Python writes out
+        given = []
+    is_empty = call.arguments_json.strip() in ("", "{}")
+    return f"{call.name}({', '.join(given) or ('' if is_empty else call.arguments_json)})"
 
 
 def shown_function(event: FunctionStarted | FunctionEnded) -> str:

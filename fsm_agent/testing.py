@@ -17,9 +17,17 @@ from tenacity import wait_exponential
 
 from fsm_agent.effects import Request
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
 from fsm_agent.messages import FunctionCall, Message, Part, Reasoning, Text
-from fsm_agent.replies import Reply
+from fsm_agent.replies import UNUSED, Reply
 
 Entry: TypeAlias = (
     "str | FunctionCall | Sequence[str | Part] | Reply | ProviderError | Delayed | Pieces | Callable[[Request], Any]"
@@ -203,7 +211,10 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
             case FunctionCall():
                 yield FunctionCallStarted(index, part.name, part.provider_id)
                 yield ArgumentsDelta(index, part.arguments_json)
+                yield FunctionCallCompleted(index)
                 index += 1
+    if reply.usage != UNUSED:
+        yield UsageReported(reply.usage)
 
 
 @contextmanager

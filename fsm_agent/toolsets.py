@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions import Function
+from fsm_agent.mistakes import wrong
 from fsm_agent.values import frozen
 from fsm_agent.versions import check_shares, chosen_point, sharer, version_order
 
@@ -39,6 +40,32 @@ def functions_of(given: Functions) -> tuple[Function, ...]:
     for item in _flat(given):
         found += item if isinstance(item, Toolset) else [item]
     return tuple(found)
+
+
+def sources(given: Any) -> tuple[Any, ...]:
+    """Return the items of an argument ``functions``; an agent among them becomes a function.
+
+    Raises:
+        UsageError: It is neither a list nor a source of functions.
+    """
+    if (
+        hasattr(given, "as_function")
+        or hasattr(type(given), "functions")
+        or "functions" in getattr(given, "__dict__", ())
+    ):
+        given = (given,)
+    if callable(given):
+        name = getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__)
+        raise UsageError(f"functions is {name!r} itself: [{name}], a list of functions would be right")
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise wrong("functions", given, "a list of functions")
+    return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in given])
+
+
+def _as_function(agent: Any) -> Function:
+    if isinstance(agent, type):
+        raise wrong("one of the functions", agent, "an agent itself, not its class,")
+    return agent.as_function()  # type: ignore[no-any-return]
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
@@ -271,16 +298,13 @@ class Toolset:
 
 def _flat(given: Any) -> Iterator[Function | Toolset]:
     """The functions of a list or a source; toolsets as they are."""
-    items = getattr(given, "functions", given)
-    if isinstance(given, Function | str) or callable(given) or not isinstance(items, Iterable):
-        raise UsageError(f"the functions are {given!r}: a list of functions would be right")
-    for item in (given,) if isinstance(given, Toolset) else items:
+    for item in sources(given):
         if isinstance(item, Toolset):
             yield item
         elif isinstance(item, Function) or not hasattr(item, "functions"):
             yield Function.of(item)
         else:
-            yield from _flat(item)
+            yield from _flat(item.functions)
 
 
 def _entries_of(given: Any) -> list[_Entry]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import partial
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
@@ -30,6 +30,8 @@ def frozen(
     *, kw_only: bool = False, eq: bool = True, slots: bool = True, is_quick: bool = False
 ) -> Callable[[type[T]], type[T]]:
     """A frozen dataclass: `__init__` is compiled when it is first used, the others are shared by all.
+
+    A class method ``_unknown``, if there is one, makes the error for arguments that the class does not have.
 
     Args:
         kw_only: Its fields are given by name.
@@ -48,7 +50,8 @@ def frozen(
             body["__slots__"] = tuple([name for name in items if name not in known])
         else:
             body |= {name: item.default for name, item in items.items() if item.default is not MISSING}
-        methods = {**_METHODS, **(_SLOT_METHODS if slots else {}), **(_comparing(items.values()) if eq else {})}
+        methods: dict[str, Any] = {**_METHODS, **(_SLOT_METHODS if slots else _DICT_METHODS)}
+        methods |= _comparing(items.values()) if eq else {}
         methods["__init__"] = _Late(partial(_init, is_quick=is_quick))
         body |= {name: method for name, method in methods.items() if own.get(name) is None}
         body["__qualname__"] = cls.__qualname__
@@ -180,9 +183,15 @@ def _init(cls: Any, *, is_quick: bool) -> Any:
     else:
         filled = [f"put(self, {name!r}, {value})" for name, value in values.items()]
     checked = ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    if explains := hasattr(cls, "_unknown"):
+        parameters += ", **unknown"
+        filled.insert(0, "if unknown: raise cls._unknown(unknown)")
     made = _compiled(f"__init__(self, {parameters})", [*filled, *checked, "return None"], scope)
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
+    if explains:
+        seen = signature(made)
+        made.__signature__ = seen.replace(parameters=[*seen.parameters.values()][:-1])
     return made
 
 
@@ -225,7 +234,8 @@ def _comparing(items: Iterable[Any]) -> dict[str, Any]:
 
 
 def _refuse(self: object, name: str, *value: object) -> None:
-    raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
+    problem = f"cannot {'assign to' if value else 'delete'} field {name!r}"
+    raise FrozenInstanceError(f"{problem} of {type(self).__name__}: dataclasses.replace makes one that differs")
 
 
 @recursive_repr()
@@ -243,8 +253,14 @@ def _restore(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
+def _fields_alone(self: Any) -> dict[str, Any]:
+    """Return the fields for pickle and copies, without what `cached_property` keeps beside them."""
+    return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
 _METHODS = {"__setattr__": _refuse, "__delattr__": _refuse, "__repr__": _repr}
 _SLOT_METHODS = {"__getstate__": _state, "__setstate__": _restore}
+_DICT_METHODS = {"__getstate__": _fields_alone}
 
 
 class Memo:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from walking import PROMPT
 
+from fsm_agent import threads as thread_jobs
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
 from fsm_agent.drivers import adrive, arun, drive, run
@@ -73,3 +76,16 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
 
 
 anyhow = pytest.mark.parametrize("driven", [*DRIVERS, by_run_unheard, by_arun_unheard])  # for what comes of it
+
+
+def busy_threads() -> int:
+    """How many functions and requests run in threads; some may have been left behind for long."""
+    return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(thread_jobs._idle)
+
+
+def until_threads_rest(busy: int) -> None:
+    """Wait until no more than so many threads are busy."""
+    until_s = time.monotonic() + 10
+    while busy_threads() > busy:
+        assert time.monotonic() < until_s
+        time.sleep(0.001)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,6 +17,7 @@ class HttpStub:
         sessions: The ids of those that are known.
         forgets: Whether a session is forgotten before it is used.
         answer: The body of the answer to a call.
+        pages: The pages of its tools.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -24,6 +25,7 @@ class HttpStub:
         self.sessions: list[str] = []
         self.forgets = False
         self.answer: Callable[[Any], bytes] = lambda id: self.body(id, {"content": [{"type": "text", "text": "yes"}]})
+        self.pages: Sequence[list[dict[str, Any]]] = [[{"name": "ask", "inputSchema": {"type": "object"}}]]
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,8 +47,9 @@ class HttpStub:
                 elif id is None:
                     self.reply(202, b"")
                 elif method == "tools/list":
-                    tools = [{"name": "ask", "inputSchema": {"type": "object"}}]
-                    self.reply(200, stub.body(id, {"tools": tools}))
+                    number = int((message.get("params") or {}).get("cursor") or 0)
+                    more = {"nextCursor": str(number + 1)} if number + 1 < len(stub.pages) else {}
+                    self.reply(200, stub.body(id, {"tools": stub.pages[number], **more}))
                 else:
                     self.reply(200, stub.answer(id))
 

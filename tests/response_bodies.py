@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from codec_conformance import read
+
 from fsm_agent.effects import Request
 from fsm_agent.events import Delta
 from fsm_agent.messages import Message
@@ -115,8 +117,4 @@ def whole(body: bytes, **headers: str) -> Reply:
 
 def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
     """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
-    decoder, deltas = CODEC.decoder({}), list[Delta]()
-    size = piece or len(body) or 1
-    for start in range(0, len(body), size):
-        deltas += decoder.feed(body[start : start + size])
-    return decoder.finish(), deltas
+    return read(CODEC, body, piece)

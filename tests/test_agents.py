@@ -192,7 +192,7 @@ def test_parser_args_reach_the_parser(script):
         (None, {}, "the task is None: text, a Prompt, a Message or a Dialog"),
         ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
         (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
-        (Prompt("{{ name }}"), {"nam": 1}, "needs the variable\\(s\\) name; given: nam"),
+        (Prompt("{{ name }}"), {"nam": 1}, "uses no variable 'nam': did you mean 'name'"),
     ],
 )
 def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, values, says):
@@ -850,7 +850,7 @@ def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
         def on_done(self, event) -> None: ...
 
     tools = Toolset([add], name="sums")
-    agent = Agent(Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], world={"key": "secret"})
+    agent = Agent(Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], world={"new_id": lambda: "secret"})
     shown = repr(agent)
     assert "0x" not in shown
     assert "secret" not in shown

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
+from messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from fsm_agent.effects import Request, Settings
@@ -435,15 +435,6 @@ def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
         with pytest.raises(Overloaded, match=r"^no ") as caught:
             streamed(body, piece)
         assert (caught.value.status, caught.value.retryable) == (200, True)
-
-
-def test_failed_stream_has_no_reply() -> None:
-    decoder = CODEC.decoder({})
-    with pytest.raises(ProviderError):
-        decoder.feed(sse(START, *block(0, {"type": "text", "text": "hi"}), end(), SAID, STOP))
-    with pytest.raises(Overloaded, match=r"^no ") as caught:
-        decoder.finish()
-    assert (caught.value.code, caught.value.request_id) == ("overloaded_error", "q1")
 
 
 @pytest.mark.parametrize("body", [SAID, {"error": ERROR}, {"message": "no"}, {"detail": "no"}])

@@ -14,14 +14,17 @@ PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 # From the bottom to the top; a module imports only from floors below or, on its floor, from those before it.
 FLOORS = [
     # 0: words
-    "deferred kinds values errors key_patterns vector messages replies events contexts policies json_schemas signatures"
-    " functions versions toolsets prices templates parsing prompts dialogs hosted_tools effects outcomes",
+    "deferred kinds values errors redaction field_checks mistakes plain_text vector messages replies events contexts"
+    " policies json_schemas signatures functions versions toolsets prices templates parsing prompts dialogs"
+    " hosted_tools effects outcomes",
     # 1: the machine
-    "limits masking windows record views budgets reading stopping table machine transcripts results call",
+    "limits masking windows record views budgets approval reading stopping table invariants machine transcripts results"
+    " call",
     # 2: codecs, pure
-    "snapshots providers providers.encoding providers.wire providers.provider providers.error_codes"
-    " providers.failures providers.adaptations providers.hosting providers.schemas providers.attachments"
-    " providers.openai_parts providers.citations providers.chunks providers.openai_chat_reply providers.openai_chat"
+    "signing snapshots providers providers.arriving_text providers.encoding providers.wire providers.provider"
+    " providers.error_codes providers.failures providers.adaptations providers.hosting providers.schemas"
+    " providers.attachments providers.openai_parts providers.citations providers.chunks"
+    " providers.openai_chat_calls providers.openai_chat_reply providers.openai_chat"
     " providers.openai_responses_items providers.openai_responses_arrival providers.openai_responses_reply"
     " providers.openai_responses"
     " providers.anthropic_schemas providers.anthropic_reply providers.anthropic_dialog providers.anthropic_cache"
@@ -30,18 +33,20 @@ FLOORS = [
     " providers.gemini_contents providers.gemini"
     " providers.model_families providers.catalog",
     # 3: the world
-    "local_child local_model local sockets sending http1 http_connection http_pool httpx_pool thread_pool pools"
-    " endpoint scrubbing exchange answer client cassette threads result_pipeline result_cache perform running"
-    " fallback rate_limit limited_client middleware progress rounds drivers"
-    " mcp mcp.bounds mcp.transports mcp.background mcp.session mcp.link mcp.results mcp.client mcp.config",
+    "local_child local_model local sockets private_files log_masking"
+    " sending http1 http_connection http_pool httpx_pool thread_pool pools"
+    " endpoint exchange answer client cassette threads result_pipeline result_cache perform running"
+    " fallback rate_limit limited_client middleware progress reconciler drivers"
+    " mcp mcp.bounds mcp.transports mcp.background mcp.listing mcp.session mcp.link mcp.results mcp.client mcp.config",
     # 4: surfaces
-    "hooks metrics agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
+    "hooks metrics agent_arguments agents registry prompt_library testing pytest_plugin drawing diagrams calibration"
     " snapshot_files demo_items demo_approval demo arguments terminal answering demo_screen"
     " bench_works bench bench_screen commands cli __main__",
     # 5: the public list
     "__init__",
 ]
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
+CALLS_PARSERS = {"reading"}  # which are the user's code
 RANK = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, name in enumerate(names.split())}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -91,20 +96,13 @@ def test_the_lower_floors_are_pure(name):
         assert not inside, f"{name} imports {imported} inside a function"
     handlers = [n for n in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(n, ast.ExceptHandler)]
     caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
-    assert not caught & {"", "Exception"}, f"{name} catches everything"
+    assert not caught & {"", "Exception"} or name in CALLS_PARSERS, f"{name} catches everything"
 
 
 def test_the_package_itself_loads_nothing():
     code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "httpx", "transitions", "jinja2"} & set(loaded)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_begins_with_a_question(name):
-    docstring = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
-    if name not in ("__init__", "providers", "__main__"):
-        assert "?" in docstring.split("\n\n")[0], f"{name}: {docstring[:60]!r}"
 
 
 def test_no_name_says_nothing():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, BaseModel
 from stepping import begun, fail, keys, request, returned, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
@@ -15,6 +18,7 @@ from fsm_agent.errors import (
     CallSuspended,
     IllegalTrigger,
     OutcomeError,
+    ParseError,
     PromptError,
     ProviderError,
     UsageError,
@@ -36,10 +40,11 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
+from fsm_agent.prompts import INTERRUPT, Prompt
 from fsm_agent.record import Reason, State
 from fsm_agent.replies import Reply, Usage
 from fsm_agent.results import CallResult
+from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.table import start
 
 
@@ -146,11 +151,12 @@ def test_a_parse_error_opens_a_branch_and_success_prunes_it():
 def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
     call = begun(Limits(parse_retries=3))
     before = call.record.dialog
-    for _ in range(4):
-        say(call, "forty")
+    for text in ("one", "two", "three", "forty"):
+        say(call, text)
     with pytest.raises(CallFailed, match=r"unparseable: 'forty' is no number \(in ParseException, round 0, after 4"):
         call.result()
     assert call.record.dialog == before
+    assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["one", "two", "three", "forty"]
 
 
 def test_a_function_asked_for_in_the_branch_prunes_it():
@@ -195,8 +201,14 @@ def test_transport_failures_back_off_and_are_bounded():
 def test_the_next_request_begins_at_its_first_attempt():
     call = fail(begun())
     call.advance("sleep:1", Slept())
+    assert call.effects[0].attempt == 2
     returned(say(call, function_call("add", a=1, b=2)))
     assert call.effects[0].attempt == 1
+    fail(call)
+    call.advance("sleep:3", Slept())
+    assert call.effects[0].attempt == 2
+    say(call, "forty")
+    assert (call.state, call.effects[0].attempt) == (State.PARSE_EXCEPTION, 1)
 
 
 @pytest.mark.spec("2.32: other failures are not tried again", "3.10: without recalls it fails at once")
@@ -204,14 +216,24 @@ def test_the_next_request_begins_at_its_first_attempt():
     ("failure", "limits"),
     [
         ({"retryable": False}, Limits()),
-        ({"delay_s": 61.0}, Limits()),
+        ({"delay_s": 60.1}, Limits()),
         ({"delay_s": 6.0}, Limits(deadline_s=5.0)),
+        ({"delay_s": 5.0}, Limits(deadline_s=5.0)),
         ({}, Limits(recalls=0)),
     ],
-    ids=["of no use", "longer than we wait", "past the deadline", "no budget"],
+    ids=["of no use", "longer than we wait", "past the deadline", "at the deadline", "no budget"],
 )
 def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
     assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "limits"),
+    [(60.0, Limits()), (4.9, Limits(deadline_s=5.0)), (9e9, Limits(wait_s=None))],
+    ids=["as long as we wait", "before the deadline", "however long"],
+)
+def test_a_failure_that_waiting_may_cure_is_waited_out(delay_s, limits):
+    assert fail(begun(limits), delay_s=delay_s).effects == (Sleep("sleep:1", 100.0 + delay_s),)
 
 
 def test_a_failure_in_the_branch_goes_back_to_the_branch():
@@ -232,8 +254,9 @@ def test_a_repeated_call_is_answered_without_running_it():
     call.advance("run:2.0", Returned(text="3"))
     say(call, FunctionCall(name="add", arguments_json='{"b":2,"a":1}'))
     assert call.state is State.CALLING
-    (_, repeated) = call.record.function_calls
+    first, repeated = call.record.function_calls
     assert repeated.is_repeated
+    assert repeated.fingerprint == first.fingerprint
     assert not repeated.succeeded
     assert "already called" in request(call).messages[-1].text
 
@@ -298,6 +321,61 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
 def test_arguments_cut_at_the_token_limit_are_told_as_such():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
     assert "cut off at the token limit" in request(call).messages[-1].text
+
+
+CUT = "the answer was cut off at the token limit: give a shorter one"
+
+
+class Review(BaseModel):
+    title: str
+    stars: int
+
+
+@pytest.mark.spec(
+    "1.39: a cut typed answer is told as cut and asked for again",
+    "1.39: a cut answer in words is noticed",
+    "1.39: a cut text goes to the parser",
+)
+@pytest.mark.parametrize(
+    ("prompt", "text", "told"),
+    [
+        (Prompt("x"), "The answer is fort", CUT),
+        (Prompt("x"), "", CUT),
+        (Prompt("x", output=Review), '{"title": "Good", "stars": 1', CUT),
+        (Prompt("x", parser=parse), "4 and", "'4 and' is no number (The answer was cut off at the token limit.)"),
+        (
+            Prompt("x", parser=lambda text: text[9]),
+            "4",
+            "IndexError: string index out of range (The answer was cut off at the token limit.)",
+        ),
+    ],
+    ids=["text", "nothing", "a type", "a parser", "a parser that fails"],
+)
+def test_an_answer_that_was_cut_off_is_asked_for_again_and_never_mended(prompt, text, told):
+    call = say(begun(Limits(parse_retries=1), prompt), text, finish="length")
+    assert call.state is State.PARSE_EXCEPTION
+    assert f"could not be used: {told}\n" in texts(request(call).messages)[-1]
+    say(call, text, finish="length")
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    assert call.record.ending.detail == f"{told}; settings.max_tokens sets another limit"
+    assert f"unparseable: {told}; settings.max_tokens sets another limit (in" in str(caught.value)
+
+
+@pytest.mark.spec("1.39: a cut text goes to the parser")
+def test_an_answer_that_was_whole_before_the_cut_is_one():
+    call = say(begun(prompt=Prompt("x", output=Review)), '{"title": "a", "stars": 10} I took ten bec', finish="length")
+    assert call.result().output == Review(title="a", stars=10)
+    assert say(begun(), "42", finish="length").result().output == 42, "a parser decides itself"
+
+
+def test_plain_words_that_were_cut_off_may_be_wanted():
+    limits = Limits(on_cut="accept")
+    call = say(begun(limits, Prompt("x")), "The answer is fort", finish="length")
+    assert call.result().output == "The answer is fort"
+    assert restore(snapshot(call), Prompt("x")).output == "The answer is fort"
+    typed = say(begun(limits, Prompt("x", output=Review)), '{"title": "Good", "stars": 1', finish="length")
+    assert typed.state is State.PARSE_EXCEPTION, "no number is known to be whole"
 
 
 @pytest.mark.spec(
@@ -377,7 +455,8 @@ def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
 
 @pytest.mark.spec(
     "1.4: all are asked before any function runs",
-    "1.4: a denied call is not run and its result gives the reason",
+    "1.4: a denied call is not run",
+    "1.4: the result of a denied call gives the reason",
     "1.4: results stay in call order",
 )
 def test_approvals_come_before_any_function_runs():
@@ -394,7 +473,7 @@ def test_approvals_come_before_any_function_runs():
     assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
 
 
-@pytest.mark.spec("1.4: a denied call is not run and its result gives the reason")
+@pytest.mark.spec("1.4: a denied call is not run", "1.4: the result of a denied call gives the reason")
 def test_a_denial_of_the_only_call_closes_the_round():
     call = say(begun(), function_call("erase", path="/"))
     call.advance("ask:2.0", Denied())
@@ -469,7 +548,7 @@ def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
 
 @pytest.mark.spec("1.10: name and count are kept")
 def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
-    call = begun(Limits(identical_rounds=3))
+    call = begun(Limits(identical_rounds=3, on_loop="stop"))
     for n in range(2):
         say(call, function_call("tick"))
         call.advance(call.effects[0].key, Returned(text=str(n)))
@@ -480,7 +559,7 @@ def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
 
 @pytest.mark.spec("1.8: only rounds in a row count")
 def test_another_round_between_resets_the_count():
-    call = begun(Limits(identical_rounds=2))
+    call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for name in ("tick", "add", "tick"):
         say(call, function_call(name, **({"a": 1, "b": 2} if name == "add" else {})))
         call.advance(call.effects[0].key, Returned(text="x"))
@@ -493,7 +572,7 @@ def test_another_round_between_resets_the_count():
     "1.11: behind the results of the round",
 )
 def test_a_model_in_a_loop_is_told_behind_every_third_round():
-    call = begun(Limits(rounds=None, identical_rounds=3, on_loop="tell"))
+    call = begun(Limits(rounds=None))
     for n in range(7):
         say(call, function_call("tick"))
         call.advance(call.effects[0].key, Returned(text=f"{n}"))
@@ -572,16 +651,96 @@ def test_what_is_injected_between_two_steps_stands_behind_the_results():
     assert say(call, "42").result().output == 42
 
 
-def test_a_bug_in_the_parser_goes_through_and_changes_nothing():
-    def broken(text: str) -> None:
-        raise ZeroDivisionError
+class Odd(Exception):
+    """Of the user's own, and not even able to say what is wrong."""
 
-    call = begun(prompt=Prompt("x", parser=broken))
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def raiser(error: BaseException | type[BaseException]):
+    def parser(text: str) -> None:
+        raise error
+
+    return parser
+
+
+def endless(text: str) -> str:
+    return endless(text)
+
+
+def halved(value: int) -> float:
+    return value / 0
+
+
+class Halved(BaseModel):
+    n: Annotated[int, AfterValidator(halved)]
+
+
+@pytest.mark.spec("3.9: any other exception of a parser opens it too", "3.9: the text of the error reaches the model")
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (Prompt("x", parser=lambda text: 1 / int(text)), "ZeroDivisionError: division by zero"),
+        (Prompt("x", output=Halved), "ZeroDivisionError: division by zero"),
+        (Prompt("x", parser=raiser(AssertionError)), "AssertionError"),
+        (Prompt("x", parser=raiser(AssertionError("too short"))), "AssertionError: too short"),
+        (Prompt("x", parser=raiser(OSError("disk full"))), "OSError: disk full"),
+        (Prompt("x", parser=raiser(StopIteration(5))), "StopIteration: 5"),
+        (Prompt("x", parser=endless), "RecursionError: maximum recursion depth exceeded"),
+        (Prompt("x", parser=raiser(PromptError("no template"))), "no template"),
+        (Prompt("x", parser=raiser(Odd())), "Odd"),
+        (Prompt("x", parser=raiser(KeyError("answer"))), "KeyError: 'answer'"),
+        (Prompt("x", parser=raiser(ValueError("too short"))), "too short"),
+        (Prompt("x", parser=raiser(ValueError())), "ValueError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whatever_a_parser_raises_is_told_to_the_model(prompt, told):
+    call = say(begun(prompt=prompt), '{"n": 0}' if prompt.output is Halved else "0")
+    assert call.state is State.PARSE_EXCEPTION
+    assert texts(request(call).messages)[-1].startswith(f"Your answer could not be used: {told}")
+    assert call.step.detail.startswith(told)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
+    call = begun(prompt=Prompt("x", parser=raiser(error)))
     before = call.record
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         say(call, "42")
+    assert (call.record, call.state) == (before, State.CALLING)
     assert call.record is before
     assert keys(call) == ["model:0"]
+
+
+@pytest.mark.spec("3.9: the original exception is kept as the cause")
+def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_type_and_text():
+    error = OSError("disk full")
+    prompt = Prompt("x", path="p", parser=raiser(error))
+    call = say(begun(Limits(parse_retries=0), prompt), "42")
+    with pytest.raises(CallFailed, match="unparseable: OSError: disk full") as caught:
+        call.result()
+    assert caught.value.__cause__ is error
+    report = call.record.ending.error
+    assert (report.kind, report.message) == ("OSError", "disk full")
+    elsewhere = restore(snapshot(call), prompt)
+    assert elsewhere.record == call.record
+    with pytest.raises(CallFailed) as caught:
+        elsewhere.result()
+    assert repr(caught.value.__cause__) == repr(ParseError("OSError: disk full"))
+
+
+def test_a_problem_is_the_latest_replys():
+    call = begun()
+    assert call.problem is None
+    say(call, "forty")
+    assert isinstance(call.problem, ParseError)
+    fail(call)
+    assert isinstance(call.problem, ParseError), "no answer came since"
+    call.advance("sleep:2", Slept())
+    say(call, function_call("tick"))
+    assert call.problem is None
 
 
 def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
@@ -615,6 +774,27 @@ def test_handlers_are_told_the_attempt_and_the_results():
     assert texts(request(call).messages)[-2:] == ['half({"n": 8}) = 4', "after 1 round(s), an answer"]
     say(say(call, "a"), "b")
     assert texts(request(call).messages)[-1] == "2: 'b' is no number"
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize(("on_interrupt", "told"), [(INTERRUPT, ""), ("<{{ call_results }}>", "<>")])
+def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
+    call = say(begun(prompt=PROMPT.extend(on_interrupt=on_interrupt)), function_call("tick"))
+    returned(call, "", is_error=is_error)
+    assert texts(request(call).messages)[-1] == told
+
+
+def test_a_step_says_what_was_adapted_beside_what_was_wrong():
+    call = say(begun(), "forty", adapted=("temperature: left out", "seed: left out"))
+    assert call.step.detail == "'forty' is no number; temperature: left out; seed: left out"
+    assert say(call, "42", adapted=("seed: left out",)).step.detail == "seed: left out"
+
+
+def test_a_round_that_is_released_stays_so():
+    call = say(begun(), function_call("tick"), function_call("add", a=1, b=2))
+    returned(call, releases=(1,))
+    returned(call, releases=(2, 3))
+    assert call.record.released == (1, 2, 3)
 
 
 def test_a_call_that_waits_is_no_result():
@@ -654,14 +834,6 @@ def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch
     assert call.state is State.SEEDED
 
 
-def test_a_mistake_of_the_caller_in_a_parser_is_not_the_models():
-    def misconfigured(text: str) -> str:
-        raise PromptError("the template needs a name")
-
-    with pytest.raises(PromptError):
-        say(begun(prompt=Prompt("x", parser=misconfigured)), "42")
-
-
 def test_what_is_not_there_yet_is_none():
     call = begun()
     assert call.output is None
@@ -679,10 +851,10 @@ def test_an_observer_that_fails_changes_nothing():
     WATCHERS.append(broken)
     try:
         with pytest.raises(ZeroDivisionError):
-            say(call, "42")
+            say(call, "no number")
     finally:
         WATCHERS.remove(broken)
-    assert (call.record, call.state) == (before, State.CALLING)
+    assert (call.record, call.state, call.problem) == (before, State.CALLING, None)
     assert say(call, "42").result().output == 42
 
 
@@ -710,13 +882,6 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert say(call, "42").result().output == 42
 
 
-@pytest.mark.spec("3.9: a ParseError opens the branch, and what data of another shape raises")
-@pytest.mark.parametrize("wrong", [lambda text: {}["answer"], lambda text: text["answer"], lambda text: text.answer])
-def test_data_of_another_shape_is_the_models_mistake(wrong):
-    call = say(begun(prompt=Prompt("x", parser=wrong)), "42")
-    assert call.state is State.PARSE_EXCEPTION
-
-
 @pytest.mark.spec("1.7: anything else is refused")
 def test_a_stop_when_that_says_something_else_is_a_mistake():
     async def stop(context: object) -> bool:
@@ -730,7 +895,7 @@ def test_a_stop_when_that_says_something_else_is_a_mistake():
 
 def test_a_result_from_outside_has_to_be_text():
     call = say(begun(), function_call("tick"))
-    with pytest.raises(OutcomeError, match=r"Returned.text for 'run:2.0' is \{'a': 1\}: a string would be right"):
+    with pytest.raises(OutcomeError, match=r"Returned.text is \{'a': 1\}: a string would be right"):
         call.advance("run:2.0", Returned(text={"a": 1}))
 
 
@@ -756,16 +921,84 @@ def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
     assert keys(call) == ["sleep:1"]
 
 
+@pytest.mark.parametrize("back", [0, 1, 2])
+def test_a_row_may_return_a_record_that_was_the_calls_before(back):
+    """No action does so today; those of a rollback would."""
+
+    class Undone(AgentCall):
+        __slots__ = ()
+
+        def _commit(self, *rest: object) -> None:
+            self.after = records[-1 - back]
+            super()._commit(*rest)
+
+    first = begun()
+    records = [first.record, fail(first).record]
+    first.advance("sleep:1", Slept())
+    records.append(first.record)
+    kept = [(r.state, r.turn, len(r.trace), r.reply) for r in records]
+    call = say(Undone(first.record, PROMPT), "42")
+    assert [(r.state, r.turn, len(r.trace), r.reply) for r in records] == kept
+    assert (call.record.state, len(call.record.trace)) == (State.COMPLETED, len(records[-1].trace) + 1)
+
+
 def test_the_last_request_is_governed_by_the_final_handler():
-    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=int))
+    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=float))
     call = begun(Limits(rounds=1), prompt)
     assert request(call).output.type is str
     say(call, function_call("tick"))
     call.advance("run:2.0", Returned(text="now"))
-    assert (request(call).functions, request(call).output.type) == ((), int)
+    assert (request(call).functions, request(call).output.type) == ((), float)
+    assert say(AgentCall(call.record, prompt), "4.5").result().output == 4.5
     assert texts(request(call).messages)[-1] == "Only the number, after 1."
     say(call, "none")
     assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
+    assert request(call).output.type is float, "in the branch, too"
+    assert say(call, "4.5").result().output == 4.5
+    assert restore(snapshot(call), prompt).output == 4.5
+
+
+MEND = "{{ error_message }}"
+
+
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
+@pytest.mark.parametrize(
+    ("task", "handler", "kind", "answer", "output"),
+    [
+        ({"output": int}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"parser": parse}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"output": int}, Prompt(MEND, parser=str.upper), int, "a", "A"),
+        ({"output": int}, Prompt(MEND, output=float, parser=str.upper), float, "a", "A"),
+        ({"output": int}, Prompt(MEND), int, "4", 4),
+        ({"parser": parse}, Prompt(MEND), str, "4", 4),
+        ({"output": int}, MEND, int, "4", 4),
+        ({"output": int}, lambda **values: "again", int, "4", 4),
+    ],
+    ids=["type", "type for parser", "parser", "both", "neither", "the task's parser", "template", "function"],
+)
+def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind, answer, output):
+    prompt = Prompt("x", on_exception=handler, **task)
+    call = say(begun(prompt=prompt), "none")
+    assert request(call).output.type is kind
+    assert say(call, answer).result().output == output
+    assert restore(snapshot(call), prompt).output == output
+
+
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
+@pytest.mark.parametrize(
+    ("on_exception", "kind", "answer", "output"),
+    [
+        (MEND, list[int], "[7]", [7]),
+        (Prompt(MEND, output=float), float, "4.5", 4.5),
+        (Prompt(MEND, parser=str.upper), str, "a", "A"),
+    ],
+    ids=["inherited", "its own", "its own parser"],
+)
+def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exception, kind, answer, output):
+    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=list[int]), on_exception=on_exception)
+    call = say(begun(Limits(rounds=0), prompt), "none")
+    assert (call.state, request(call).output.type) == (State.PARSE_EXCEPTION, kind)
+    assert say(call, answer).result().output == output
 
 
 @pytest.mark.spec(

@@ -4,20 +4,267 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
 
 import pytest
-from driving import anyhow, world
+from driving import (
+    DRIVERS,
+    Driver,
+    anyhow,
+    busy_threads,
+    by_arun_unheard,
+    by_drive,
+    by_run,
+    by_run_unheard,
+    by_threads,
+    until_threads_rest,
+    world,
+)
 from walking import assert_sendable
 
 from fsm_agent.agents import Agent
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
-from fsm_agent.drivers import adrive, arun, run
-from fsm_agent.functions import function
+from fsm_agent.drivers import adrive, arun, drive, run
+from fsm_agent.effects import Request
+from fsm_agent.errors import RateLimited, UsageError
+from fsm_agent.functions import Function, function
+from fsm_agent.limits import Limits
+from fsm_agent.messages import FunctionCall
 from fsm_agent.outcomes import Cancelled
+from fsm_agent.perform import SystemClock
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Reason, State
+from fsm_agent.replies import Reply
 from fsm_agent.testing import Script, call
+
+PROMPT_S = 0.5  # ends well within this, though what is waited for takes LONG_S
+LONG_S = 30.0
+
+
+class Waiting(Script):
+    """A model that takes its time for the request number ``at``."""
+
+    def __init__(self, *entries: Any, at: int = 1) -> None:
+        super().__init__(*entries)
+        self.at = at
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        reply = super().complete(request)
+        if len(self.requests) == self.at:
+            self.begun.set()
+            self.free.wait(LONG_S)
+        return reply
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        for item in super().stream(request):
+            yield item
+            if len(self.requests) == self.at and not self.begun.is_set():
+                self.begun.set()
+                self.free.wait(LONG_S)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        reply = super().complete(request)
+        if len(self.requests) == self.at:
+            self.begun.set()
+            await asyncio.sleep(LONG_S)
+        return reply
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        for item in super().stream(request):
+            yield item
+            if len(self.requests) == self.at and not self.begun.is_set():
+                self.begun.set()
+                await asyncio.sleep(LONG_S)
+
+
+def request_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    return Waiting("Too late."), seeded(), {}
+
+
+def functions_pending(kind: str, count: int) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    script = Waiting([call("work", n=n) for n in range(count)], "never", at=0)
+
+    def plain(n: int) -> str:
+        """Work."""
+        script.begun.set()
+        script.free.wait(LONG_S)
+        return "late"
+
+    async def waiting(n: int) -> str:
+        """Work."""
+        script.begun.set()
+        await asyncio.sleep(LONG_S)
+        return "late"
+
+    return script, seeded(Function.of(plain if kind == "plain" else waiting, name="work")), {}
+
+
+def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    """Waits before the model is asked again."""
+    script = Waiting(RateLimited("slow down", status=429, retry_after_s=LONG_S), "never", at=0)
+
+    class Clock(SystemClock):
+        def sleep(self, delay_s: float) -> None:
+            script.begun.set()
+            super().sleep(delay_s)
+
+        async def asleep(self, delay_s: float) -> None:
+            script.begun.set()
+            await super().asleep(delay_s)
+
+    return script, seeded(), {"clock": Clock()}
+
+
+def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    script = Waiting(call("erase"), "never", at=0)
+
+    def plain(f: FunctionCall) -> bool:
+        script.begun.set()
+        return script.free.wait(LONG_S)
+
+    async def waiting(f: FunctionCall) -> bool:
+        script.begun.set()
+        await asyncio.sleep(LONG_S)
+        return True
+
+    erase = Function(name="erase", call=lambda: "erased", needs_approval=True)
+    return script, seeded(erase), {"approve": plain if kind == "plain" else waiting}
+
+
+PENDING: dict[str, Any] = {
+    "a request": request_pending,
+    "a coroutine": lambda: functions_pending("waiting", 1),
+    "coroutines": lambda: functions_pending("waiting", 3),
+    "a plain function": lambda: functions_pending("plain", 1),
+    "plain functions": lambda: functions_pending("plain", 3),
+    "a moment": sleep_pending,
+    "an approval": lambda: approval_pending("plain"),
+    "an approval in a coroutine": lambda: approval_pending("waiting"),
+}
+WAYS = [*DRIVERS, by_run_unheard, by_arun_unheard]
+IN_ITS_OWN_THREAD = {  # functions that the sync driver runs itself, and waits for
+    ("a plain function", by_run),
+    ("plain functions", by_run),
+    ("a coroutine", by_run),
+    ("coroutines", by_run),
+    ("a plain function", by_threads),
+    ("a coroutine", by_threads),
+    ("a plain function", by_drive),
+    ("a coroutine", by_drive),
+    ("a plain function", by_run_unheard),
+    ("a coroutine", by_run_unheard),
+}
+
+
+@pytest.mark.spec(
+    "4.30: while functions run beside each other",
+    "4.30: while the model is waited for, under asyncio",
+    "4.30: while the model is waited for, under the sync driver",
+    "4.30: while an approver is waited for",
+    "4.30: while it waits before the model is asked again",
+    "4.30: every pending call still gets its result",
+)
+@pytest.mark.parametrize("driven", WAYS)
+@pytest.mark.parametrize("pending", PENDING)
+def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending: str, driven: Driver):
+    if (pending, driven) in IN_ITS_OWN_THREAD:
+        pytest.skip("runs in the driver's own thread, and is waited for")
+    script, off, options = PENDING[pending]()
+    failures: list[BaseException] = []
+    busy = busy_threads()
+
+    def drive() -> None:
+        try:
+            driven(off, script, **options)
+        except BaseException as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    try:
+        assert script.begun.wait(10)
+        began = time.monotonic()
+        off.cancel("no longer needed")
+        driver.join(10)
+        took_s = time.monotonic() - began
+    finally:
+        script.free.set()
+        driver.join(10)
+    ended = off.record
+    assert failures == []
+    assert (ended.state, ended.ending.reason, ended.ending.detail) == (
+        State.FAILED,
+        Reason.CANCELLED,
+        "no longer needed",
+    )
+    assert took_s < PROMPT_S
+    assert_sendable(ended.dialog)
+    until_threads_rest(busy)
+    assert off.record is ended, "nothing that comes later counts"
+    assert off.driver is None
+
+
+@pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_run_unheard])
+def test_a_function_in_the_drivers_own_thread_is_waited_for_and_the_call_ends_then(driven: Driver):
+    script, off, options = functions_pending("plain", 1)
+    driver = threading.Thread(target=driven, args=(off, script), kwargs=options)
+    driver.start()
+    assert script.begun.wait(10)
+    off.cancel("no longer needed")
+    assert off.record.ending is None
+    script.free.set()
+    driver.join(10)
+    assert off.record.ending.reason is Reason.CANCELLED
+
+
+@pytest.mark.spec(
+    "1.12: it ends the wait for the model",
+    "1.12: it ends the wait for functions",
+    "1.12: it ends the wait for an approver",
+    "4.30: a time limit for the call",
+)
+@anyhow
+@pytest.mark.parametrize("pending", ["a request", "an approval", "an approval in a coroutine", "plain functions"])
+def test_the_deadline_ends_whatever_is_waited_for(pending: str, driven: Driver):
+    script, one, options = PENDING[pending]()
+    one.record = one.record.changed(limits=Limits(deadline_s=0.2))
+    began = time.monotonic()
+    try:
+        driven(one, script, clock=SystemClock(), **options)
+        took_s = time.monotonic() - began
+    finally:
+        script.free.set()
+    assert one.record.ending.reason is Reason.EXPIRED
+    assert 0.2 <= took_s < 0.2 + PROMPT_S
+    assert_sendable(one.record.dialog)
+
+
+@anyhow
+def test_a_second_driver_is_refused(driven: Driver):
+    script, one, _ = request_pending()
+    first = threading.Thread(target=by_run_unheard, args=(one, script))
+    first.start()
+    try:
+        assert script.begun.wait(10)
+        with pytest.raises(UsageError, match=r"the agent call 'call-1' is being driven already"):
+            driven(one, script)
+    finally:
+        script.free.set()
+        first.join(10)
+    assert one.result().output == "Too late."
+    assert len(script.requests) == 1
+
+
+def test_a_driver_that_was_forgotten_holds_nothing():
+    one = seeded()
+    events = drive(one, world(Script("fine")))
+    next(events)
+    del events
+    assert run(one, world(Script("fine"))).result().output == "fine"
 
 
 def seeded(*functions: object) -> AgentCall:
@@ -181,7 +428,7 @@ def test_a_cancellation_of_the_driver_is_none_of_the_call():
         return resting
 
     resting = asyncio.run(main())
-    assert (resting.state, resting.record.ending, resting.wake) == (State.TOOL_INTERRUPT, None, None)
+    assert (resting.state, resting.record.ending, resting.driver) == (State.TOOL_INTERRUPT, None, None)
 
 
 @pytest.mark.spec("4.30: by a function of the call")
@@ -197,3 +444,27 @@ def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     driven(off, Script(call("stop"), "never"))
     assert off.record.ending.reason is Reason.CANCELLED
     assert off.record.function_calls[0].result in ("stopped", None)
+
+
+@pytest.mark.spec("4.30: an agent call inside of a function ends with it")
+@anyhow
+def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
+    script, inner, _ = request_pending()
+    outer_script = Script(call("ask"), "never")
+
+    def ask() -> str:
+        """Ask another model."""
+        return str(run(inner, world(script)).result().output)
+
+    outer = seeded(Function.of(ask, timeout_s=LONG_S))
+    driver = threading.Thread(target=driven, args=(outer, outer_script))
+    driver.start()
+    try:
+        assert script.begun.wait(10)
+        busy = busy_threads()
+        outer.cancel("enough")
+        driver.join(10)
+        until_threads_rest(busy - 1)
+        assert inner.record.ending.reason is Reason.CANCELLED
+    finally:
+        script.free.set()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
+import ssl
 import threading
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from asking import KEY, PIECES, STREAMED, WAYS, ask, client_of, completion
+import trustme
+from asking import KEY, PIECES, STREAMED, WAYS, ask, client_of, completion, good
 from fault_server import FaultServer, head, http
 from stub_server import StubServer
 
@@ -167,6 +170,41 @@ def test_nothing_secret_reaches_the_file(way: str, kind: str, tmp_path: Path) ->
     assert played.value.report() == recorded.value.report()
 
 
+def test_only_what_a_replay_needs_is_kept_of_the_headers(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    kept = {"content-type": "application/json", "retry-after": "7", "retry-after-ms": "7000", "date": "today"}
+    others = ["server", "x-request-id", "cf-ray", "set-cookie", "openai-organization", "x-ratelimit-limit-requests"]
+    given = {name.replace("-", "_"): value for name, value in kept.items()}
+    given |= {name.replace("-", "_"): f"other-{n}" for n, name in enumerate(others)}
+    script = [http({"error": {"message": "no"}}, status=429, **given)]
+    with FaultServer(script) as server, Cassette(path, "record") as tape, pytest.raises(RateLimited):
+        asker(tape, server.base_url).complete(asking("hi"))
+    (exchange,) = json.loads(path.read_text())["exchanges"]
+    assert exchange["response"]["headers"] == kept
+    assert list(exchange["request"]) == ["method", "url", "json"]
+
+
+@pytest.mark.parametrize("name", ["content-type", "retry-after", "retry-after-ms", "date"])
+def test_a_key_in_one_of_them_is_not_kept(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    given = {name.replace("-", "_"): f"application/json; x={KEY}"}
+    script = [http({"error": {"message": "no"}}, status=429, **given)]
+    with FaultServer(script) as server, Cassette(path, "record") as tape, pytest.raises(RateLimited):
+        asker(tape, server.base_url).complete(asking("hi"))
+    (exchange,) = json.loads(path.read_text())["exchanges"]
+    assert exchange["response"]["headers"][name] == "application/json; x=***"
+
+
+@pytest.mark.parametrize("key", ["none", "hunter2", "Hello", KEY])
+def test_whoever_replays_may_carry_any_key(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    question = asking("Hello? Is it none or hunter2?")
+    with StubServer(["It is none."]) as server, Cassette(path) as tape:
+        asker(tape, server.base_url, api_key="pa55").complete(question)
+    with Cassette(path) as tape:
+        assert asker(tape, server.base_url, api_key=key).complete(question).message.text == "It is none."
+
+
 # What does not fit
 
 
@@ -263,6 +301,18 @@ def test_a_recording_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
         test()
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    before = os.umask(0)
+    try:
+        with Cassette(path, "record"):
+            pass
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_cannot_be_replaced_is_left_as_it_was(tmp_path: Path) -> None:
@@ -368,3 +418,46 @@ def test_threads_and_loops_share_a_cassette(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(10)
     assert heard == [True] * 80
+
+
+# How the real server is reached
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recording_trusts_whom_its_network_trusts(way: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    path = tmp_path / "tape.json"
+    with FaultServer(good(way), tls=tls) as server:
+        with pytest.raises(ProviderError, match="certificate"), Cassette(path) as tape:
+            ask(client_of(server, tape.network()), way)
+        with Cassette(path) as tape:
+            ask(client_of(server, tape.network(verify=str(tmp_path / "authority.pem"))), way)
+        with Cassette(path) as tape:
+            assert ask(client_of(server, tape.network()), way)[-1].message.text == "hello"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recording_goes_through_the_proxy_of_its_network(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    with FaultServer(good(way)) as proxy:
+        through = proxy.base_url.removesuffix("/v1").replace("//", "//me:proxy-word-4711@")
+        with Cassette(path) as tape:
+            ask(client_of("http://api.invalid/v1", tape.network(proxy=through)), way)
+        with Cassette(path) as tape:
+            played = ask(client_of("http://api.invalid/v1", tape.network(proxy=through)), way)
+        assert played[-1].message.text == "hello"
+        assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
+
+
+def test_a_recording_does_not_quote_the_proxys_password(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    refusal = {"error": {"message": "me:proxy-word-4711 is refused"}}
+    with FaultServer([http(refusal, status=407)]) as proxy, Cassette(path) as tape:
+        through = proxy.base_url.removesuffix("/v1").replace("//", "//me:proxy-word-4711@")
+        with pytest.raises(ProviderError, match=r"\*\*\* is refused"):
+            client_of("http://api.invalid/v1", tape.network(proxy=through)).complete(asking("hi"))
+    assert "proxy-word" not in path.read_text()

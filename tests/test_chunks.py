@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from codec_conformance import check_any_stream, read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.effects import Request
 from fsm_agent.errors import BadReply, Overloaded, ProviderError
-from fsm_agent.events import Delta, TextDelta
+from fsm_agent.events import Delta, TextDelta, UsageReported
+from fsm_agent.providers.arriving_text import CutText
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.wire import Profile
-from fsm_agent.replies import Reply
+from fsm_agent.providers.openai_chat import OpenAIChat
+from fsm_agent.providers.wire import MAX_EVENT_BYTES, Profile
+from fsm_agent.replies import UNUSED, Reply, Usage
 
 
 class Words:
@@ -23,6 +26,7 @@ class Words:
 
     def __init__(self) -> None:
         self.is_ended = False
+        self.usage = UNUSED
         self.words: list[str] = []
 
     def take(self, chunk: Any) -> list[Delta]:
@@ -36,6 +40,9 @@ class Words:
     def take_whole(self, document: Any) -> None:
         for chunk in document if isinstance(document, list) else [document]:
             self.take(chunk)
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        return [TextDelta("…")] if is_cut else []
 
     def finished(self) -> Reply:
         if not self.words:
@@ -64,16 +71,11 @@ class Wire:
         return ChunkDecoder(self, Words(), headers)
 
 
-def streamed(body: bytes, sizes: list[int] | None = None) -> tuple[Reply, list[Delta]]:
-    """The reply in a stream that is fed in pieces of these sizes, and the rest at once; and the deltas."""
-    decoder, deltas, start = Wire().decoder({}), list[Delta](), 0
-    for size in [*(sizes or []), len(body)]:
-        deltas += decoder.feed(body[start : start + size])
-        start += size
-    return decoder.finish(), deltas
+def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
+    """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
+    return read(Wire(), body, piece)
 
 
-BYTE_BY_BYTE = [1] * 200
 HI = b'data: "h"\n\ndata: "\xc3\xa9"\n\n'
 END = b"data: false\n\n"
 
@@ -96,7 +98,7 @@ END = b"data: false\n\n"
 def test_stream_is_complete(body: bytes) -> None:
     reply, deltas = streamed(body)
     assert reply.message.text == "hé"
-    assert streamed(body, BYTE_BY_BYTE) == (reply, deltas)
+    assert streamed(body, 1) == (reply, deltas)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +117,9 @@ def test_stream_is_complete(body: bytes) -> None:
     ],
 )
 def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
-    for sizes in ([], BYTE_BY_BYTE):
+    for piece in (0, 1):
         with pytest.raises(BadReply, match=problem) as caught:
-            streamed(body, sizes)
+            streamed(body, piece)
         assert caught.value.retryable
 
 
@@ -136,17 +138,60 @@ ERROR = b'{"error": {"message": "no", "code": 503}}'
     ],
 )
 def test_failure_inside_a_stream_is_raised(body: bytes) -> None:
-    for sizes in ([], BYTE_BY_BYTE):
+    for piece in (0, 1):
         with pytest.raises(Overloaded, match=r"^no "):
-            streamed(body, sizes)
+            streamed(body, piece)
 
 
-def test_failed_stream_has_no_reply() -> None:
+def test_failed_stream_tells_what_came_before_and_has_no_reply() -> None:
     decoder = Wire().decoder({})
-    with pytest.raises(ProviderError):
-        decoder.feed(HI + END + b"data: " + ERROR + b"\n\n")
+    assert decoder.feed(HI + b"data: " + ERROR + b"\n\n" + HI) == [TextDelta("h"), TextDelta("é")]
+    assert decoder.has_failed
+    assert decoder.feed(HI + END) == decoder.end() == []
     with pytest.raises(ProviderError, match=r"^no "):
         decoder.finish()
+
+
+def test_event_that_is_too_long_takes_nothing_from_what_came_before() -> None:
+    decoder = Wire().decoder({})
+    assert decoder.feed(HI + b"data: " + b"x" * MAX_EVENT_BYTES + b"\n\n") == [TextDelta("h"), TextDelta("é")]
+    with pytest.raises(BadReply, match="longer than"):
+        decoder.finish()
+
+
+@pytest.mark.parametrize("end", [b"data: false", b"data: false\n", b"data: false\n\n"])
+def test_what_the_end_of_the_bytes_adds_is_told(end: bytes) -> None:
+    decoder = Wire().decoder({})
+    told = decoder.feed(HI + b'data: "!"\n\n' + end)
+    assert [*told, *decoder.end()] == [TextDelta(word) for word in "hé!…"]
+    assert decoder.end() == []
+    done = Wire().decoder({})
+    assert [*done.feed(HI + b"data: [DONE]"), *done.end()] == [TextDelta(word) for word in "hé"]
+    assert done.is_done
+    cut = Wire().decoder({})
+    assert [*cut.feed(HI), *cut.end()] == [TextDelta(word) for word in "hé"]
+
+
+def test_usage_is_told_when_it_changes() -> None:
+    reply = Words()
+    decoder, one, two = ChunkDecoder(Wire(), reply, {}), Usage(input_tokens=1), Usage(input_tokens=2)
+    reply.usage = one
+    assert decoder.feed(HI) == [TextDelta("h"), UsageReported(one), TextDelta("é")]
+    reply.usage = two
+    assert decoder.feed(HI) == [TextDelta("h"), UsageReported(two), TextDelta("é")]
+
+
+def test_halves_of_a_pair_are_the_collectors_to_join() -> None:
+    decoder = Wire().decoder({})
+    (delta,) = decoder.feed(b'data: "a \\ud83d"\n\n')
+    assert delta == TextDelta("a \ufffd")
+    assert isinstance(delta.text, CutText)
+
+
+def test_no_half_of_a_pair_stays_in_a_reply() -> None:
+    body = b'data: {"id": "a\\ud83d", "choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}\n\n'
+    reply, _ = read(OpenAIChat(), body)
+    assert (reply.response_id, type(reply.response_id)) == ("a\ufffd", str)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +235,4 @@ def test_deltas_come_when_their_chunk_is_complete() -> None:
     cuts=st.lists(st.integers(1, 9)),
 )
 def test_any_bytes_are_a_reply_or_a_provider_error(body: bytes, cuts: list[int]) -> None:
-    outcomes: list[Any] = []
-    for sizes in ([], cuts):
-        try:
-            outcomes.append(streamed(body, sizes))
-        except ProviderError as error:
-            outcomes.append(error.report())
-    assert outcomes[0] == outcomes[1]
+    check_any_stream(Wire(), body, cuts)

@@ -53,6 +53,8 @@ def add(a: int, b: int) -> int:
     print("add is called")
     return a + b
 
+register_prompt(Prompt("{{ n }}?", path="mine/sum", functions=[add]))
+
 @function(needs_approval=True)
 def remove(path: str) -> str:
     "Remove a file."
@@ -68,12 +70,14 @@ def look() -> str:
 
 def asks_for(name: str, **arguments: Any) -> dict[str, Any]:
     """A chat message that asks for a function."""
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
-    }
+    return asks_for_each(name, arguments)
+
+
+def asks_for_each(name: str, *arguments: dict[str, Any]) -> dict[str, Any]:
+    """A chat message that asks for a function as often as there are arguments for it."""
+    functions = [{"name": name, "arguments": json.dumps(given)} for given in arguments]
+    calls = [{"id": f"c{n}", "type": "function", "function": given} for n, given in enumerate(functions, 1)]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +123,13 @@ class TestAsk:
         assert "add(a=17, b=25)\nadd is called\nadd → 42\n" in ended.stderr  # what it prints is not the answer
         assert requests[0]["tools"][0]["function"]["description"] == "Add two integers."
         assert requests[1]["messages"][-1]["content"] == "42"
+
+    def test_nobody_is_asked_about_functions_that_require_no_approval(self):
+        named = ("?", "--function", "tools_of_test:add")
+        of_a_prompt = ("--function", "tools_of_test:remove", "--prompt", "mine/sum", "--var", "n=17 + 25")
+        for arguments in (named, of_a_prompt):
+            ended, _ = ask([asks_for("add", a=17, b=25), "The answer is 42."], *arguments)
+            assert (ended.exit_code, ended.stdout) == (0, "The answer is 42.\n"), ended.stderr
 
     def test_json_is_one_object_and_nothing_else(self):
         ended, _ = ask(
@@ -205,7 +216,8 @@ class TestAsk:
             (("?", "--model", "gpt-5"), "'gpt-5' names no provider"),
             (("?", "--model", "openia:gpt-5"), "did you mean 'openai'?"),
             (("?", "--model", "local:/no/such.gguf"), "'/no/such.gguf' cannot be read"),
-            (("?", "--model", "openai-compatible:x"), "has no address"),
+            (("?", "--model", "openai-compatible:x"), "has no address: give --base-url 'https://…/v1'\n"),
+            (("?", "--model", "groq:x"), "provider 'groq' needs a key: set GROQ_API_KEY\n"),
             (("?", *MODEL, "--function", "no_such_module:f"), "there is no module 'no_such_module'"),
             (("?", *MODEL, "--base-url", "http://127.0.0.1:1/v1", "--set", "recalls=0"), "no connection to"),
         ],
@@ -222,8 +234,8 @@ class TestAsk:
         with FaultServer([http(body, status=401, x_request_id="req-7")]) as server:
             ended = run("ask", "?", *MODEL, "--base-url", server.base_url, "--quiet")
         assert ended.exit_code == 1
-        for fact in ("no such key", "status=401", "request_id=req-7"):
-            assert fact in ended.stderr
+        for fact in ("no such key", "model=openai-compatible:", "status=401", "request_id=req-7"):
+            assert ended.stderr.count(fact) == 1
 
 
 class TestResume:
@@ -240,7 +252,7 @@ class TestResume:
 
     def test_an_approval_lets_the_call_go_on(self):
         kept = self.kept(*self.REMOVE, "--set", "rounds=7", path="x")
-        assert "waits for approval: remove(path='x')\n" in kept.stderr
+        assert "waits for approval as 1.0: remove(path='x')\n" in kept.stderr
         ended, requests = self.resume(["It is gone."], *self.REMOVE, "--approve", "--json")
         said = json.loads(ended.stdout)
         assert (ended.exit_code, said["output"], said["rounds"]) == (0, "It is gone.", 1)
@@ -257,6 +269,35 @@ class TestResume:
         assert (ended.exit_code, ended.stdout, requests) == (0, "It is gone.\n", [])
         assert ended.stderr == "nothing waits for approval: the call is in Completed\n"
 
+    def kept_three(self):
+        paths = ({"path": "a"}, {"path": "b" * 1000}, {"path": "c"})
+        return ask([asks_for_each("remove", *paths)], "?", *self.REMOVE, "--snapshot", "call.json")[0]
+
+    def test_one_word_settles_all_that_wait_and_each_is_shown_whole(self):
+        kept = self.kept_three()
+        assert f"waits for approval as 1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
+        ended, requests = self.resume(["All are gone."], *self.REMOVE, "--approve")
+        assert (ended.exit_code, ended.stdout) == (0, "All are gone.\n")
+        shown = [line for line in ended.stderr.splitlines() if line.startswith("approved: ")]
+        assert shown == [f"approved: remove(path='{path}')" for path in ("a", "b" * 1000, "c")]
+        assert [m["content"] for m in requests[0]["messages"][2:]] == [
+            "removed a",
+            f"removed {'b' * 1000}",
+            "removed c",
+        ]
+
+    def test_those_that_are_named_are_settled_and_no_other(self):
+        self.kept_three()
+        ended, requests = self.resume([], *self.REMOVE, "--deny", "--only", "1.0", "--only", "1.2")
+        assert (ended.exit_code, requests) == (1, [])
+        assert "denied: remove(path='a')\n" in ended.stderr
+        assert "waits for approval as 1.1: remove(path='bbb" in ended.stderr
+        ended, requests = self.resume(["b is gone."], *self.REMOVE, "--approve")
+        assert "approved: remove(path='bbb" in ended.stderr
+        contents = [m["content"] for m in requests[0]["messages"][2:]]
+        assert contents[::2] == ["The call was not allowed: no reason was given"] * 2
+        assert contents[1].startswith("removed b")
+
     def test_a_denial_is_told_to_the_model(self):
         self.kept(*self.REMOVE, path="x")
         ended, requests = self.resume(["So be it."], *self.REMOVE, "--deny", "--reason", "Not on Sundays.")
@@ -268,7 +309,7 @@ class TestResume:
         self.kept(*self.REMOVE, path="x")
         ended, _ = self.resume([asks_for("remove", path="everything")], *self.REMOVE, "--approve")
         assert ended.exit_code == 1
-        assert "waits for approval: remove(path='everything')\n" in ended.stderr
+        assert "waits for approval as 3.0: remove(path='everything')\n" in ended.stderr
         assert "remove → removed everything" not in ended.stderr
         ended, requests = self.resume(["Both are gone."], *self.REMOVE, "--approve")  # it is kept, too
         assert ended.stdout == "Both are gone.\n"
@@ -302,6 +343,8 @@ class TestResume:
             (("call.json",), 1, "waits for function(s) remove that the prompt does not have"),
             (("call.json", "--set", "rounds=9"), 2, "the limits of a call stay as they were"),
             (("call.json", "--approve", "--reason", "Why not?"), 2, "there is a reason only to --deny"),
+            (("call.json", *REMOVE, "--approve", "--only", "1.7"), 2, "'1.7' does not wait; 1.0 would be right"),
+            (("call.json", *REMOVE, "--only", "1.0"), 2, "it goes with --approve or --deny"),
         ],
     )
     def test_what_cannot_be_resumed(self, arguments, code, said):
@@ -593,6 +636,18 @@ class TestTerminal:
         assert "It is gone." in terminal.seen
         assert stub.requests[1]["messages"][-1]["content"].startswith("removed x")
 
+    def test_whoever_sits_there_is_shown_all_that_is_asked_about(self):
+        path = "x" * 1000 + "  REAL"
+        with (
+            StubServer([asks_for("remove", path=path), "It stays."]) as stub,
+            Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
+        ):
+            terminal.read_until("May the model call remove with all of these ")
+            assert f"remove(path='{path}')" in terminal.seen.replace("\r\n", "")
+            terminal.type("n\n")
+            terminal.read_until()
+        assert stub.requests[1]["messages"][-1]["content"].startswith("The call was not allowed")
+
     def test_a_picture_is_not_for_a_terminal(self):
         with Terminal("diagram", "--format", "png") as terminal:
             terminal.read_until()
@@ -666,6 +721,8 @@ def test_the_example_of_two_processes_runs(here, verdict, said):
         done = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         return done.stdout.splitlines()
 
-    assert example("ask") == ["suspended: the agent call waits in ToolInterrupt for 'ask:1.0'"]
+    (suspended,) = example("ask")
+    says = "suspended: the agent call waits in ToolInterrupt for 'ask:1.0' (approval of refund("
+    assert suspended.startswith(says)
     assert said in example(verdict)
     assert said in example(verdict)  # of a call that has ended

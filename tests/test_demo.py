@@ -33,8 +33,9 @@ def judged(label: str, p: float = 0.8) -> Reply:
     top = tuple(
         (f" {name.title()}", math.log(odds[name] * liking)) for name, liking in [("positive", 9), ("negative", 1)]
     )
+    logprobs = (TokenLogprob("The", -9.0, top),)
     return Reply(
-        message=Message.of("assistant", "The"), logprobs=(TokenLogprob("The", -9.0, top),), usage=Usage(input_tokens=5)
+        message=Message.of("assistant", "The"), finish="length", logprobs=logprobs, usage=Usage(input_tokens=5)
     )
 
 

@@ -63,6 +63,7 @@ class TestGood:
         events = [item for item in items if isinstance(item, Stepped | FunctionEnded | Suspended)]
         assert [type(event) for event in events] == [Stepped, Stepped, Suspended]
         assert texts(items, is_quoted=True) == [
+            "approved: erase(path='notes.txt')",
             "ToolInterrupt → ToolInterrupt (approved)",
             "erase(path='notes.txt')",
             "erase → notes.txt is erased",

@@ -379,7 +379,14 @@ def test_several_runs_add_up_without_the_time_between():
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.0421, "42 ms"), (59.94, "59.9 s"), (61.6, "1 min 2 s"), (3 * 86400 + 1800, "72 h 30 min")],
+    [
+        (0.0421, "42 ms"),
+        (59.94, "59.9 s"),
+        (61.6, "1 min 2 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (3 * 86400 + 1800, "72 h 30 min"),
+    ],
 )
 def test_times_are_for_people(seconds, words):
     steps = [Stepped("Seeded", "begun", "Calling", "", 0.0), Stepped("Calling", "answered", "Completed", "", seconds)]

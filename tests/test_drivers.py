@@ -10,7 +10,21 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from driving import DRIVERS, Driver, anyhow, by_adrive, by_arun, by_drive, by_run, by_threads, everywhere, seed, world
+from driving import (
+    DRIVERS,
+    Driver,
+    anyhow,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_run,
+    by_run_unheard,
+    by_threads,
+    everywhere,
+    seed,
+    world,
+)
 from walking import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents import Agent
@@ -19,6 +33,7 @@ from fsm_agent.drivers import adrive, arun, drive, run
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.events import (
     ArgumentsDelta,
+    Delta,
     Done,
     FunctionCallStarted,
     FunctionEnded,
@@ -121,6 +136,7 @@ def test_deltas_and_steps_come_in_one_order(driven: Driver):
         " me",
         "FunctionCallStarted",
         "ArgumentsDelta",
+        "FunctionCallCompleted",
         "ReplyCompleted",
         "Calling functions_asked ToolInterrupt",
         "FunctionStarted 2.0 add",
@@ -348,7 +364,9 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
     assert isinstance(driven(one, script)[-1], Done)
 
 
-@pytest.mark.spec("1.4: an approved call is run", "1.4: a denied call is not run and its result gives the reason")
+@pytest.mark.spec(
+    "1.4: an approved call is run", "1.4: a denied call is not run", "1.4: the result of a denied call gives the reason"
+)
 @anyhow
 @pytest.mark.parametrize(
     ("verdict", "said"),
@@ -648,7 +666,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         cut(driven, script, one, at)
         run(one, world(script, threads=0))
         assert one.record == whole.record
-        was_cut = at > 1 and isinstance(events[at - 1], TextDelta | FunctionCallStarted | ArgumentsDelta)
+        was_cut = at > 1 and isinstance(events[at - 1], Delta)
         assert len(script.requests) == 4 + was_cut, f"stopped at {at}, {events[at - 1]}"
         assert sorted(set(ran)) == [1, 2, 3]
         assert ran.count(1) == 1
@@ -673,6 +691,54 @@ def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
     assert one.record.ending.reason is Reason.CANCELLED
     assert isinstance(seen[-1], Done)
     assert_sendable(one.record.dialog)
+
+
+@everywhere
+def test_nothing_of_a_reply_is_reported_once_a_listener_has_ended_the_call(driven: Driver):
+    one, seen = seed(), []
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if isinstance(event, TextDelta):
+            one.advance("", Cancelled(reason="enough"))
+
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(Script("one two three four 5")), listen))
+    else:
+        run(one, world(Script("one two three four 5"), threads=16 if driven is by_threads else 0), listen)
+    assert [type(event) for event in seen] == [Stepped, RequestStarted, TextDelta, Done]
+
+
+@pytest.mark.parametrize("method", ["complete", "stream", "acomplete", "astream"])
+def test_a_client_that_gives_no_reply_is_named(method: str):
+    class Silent(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+    driven = {"complete": by_run_unheard, "stream": by_run, "acomplete": by_arun_unheard, "astream": by_arun}[method]
+    with pytest.raises(UsageError, match=rf"{method}\(\) of the client 'mine' ended with None: a Reply would be right"):
+        driven(seed(), Silent(name="mine"))
+
+
+@anyhow
+def test_a_wait_that_is_over_when_the_call_is_taken_up_again_takes_no_time(driven: Driver):
+    one, script = seed(), Script(RateLimited("slow down", status=429, retry_after_s=7.0), "42")
+    asked = drive(one, world(script))
+    while one.state is not State.BACKOFF:
+        next(asked)
+    asked.close()
+    script.clock.advance(100.0)
+    driven(restore(snapshot(one), PROMPT), script)
+    assert script.clock.sleeps == [0.0]
 
 
 @anyhow
@@ -843,18 +909,6 @@ def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven
         [],
     ]
     assert script.requests[-1].functions == ()
-
-
-@pytest.mark.spec("1.12: it ends the wait for an approver")
-def test_the_deadline_ends_the_wait_for_an_approver():
-    async def approve(f: Any) -> bool:
-        await asyncio.sleep(60)
-        return True
-
-    one = seed(limits=Limits(deadline_s=0.05))
-    clock = type("Real", (), {"now": staticmethod(time.time)})()
-    by_arun(one, Script(call("erase", path="x")), approve=approve, clock=clock)
-    assert one.record.ending.reason is Reason.EXPIRED
 
 
 def test_an_approver_that_times_out_by_itself_is_no_deadline():

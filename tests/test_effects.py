@@ -8,7 +8,7 @@ import typing
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Request, RunFunction, Settings, Sleep
+from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Request, RunFunction, Settings, Sleep, explained
 from fsm_agent.errors import RateLimited, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
@@ -121,3 +121,22 @@ class TestEffects:
 def test_a_stop_that_is_one_string_is_a_mistake() -> None:
     with pytest.raises(UsageError, match=r"settings.stop is 'END': a tuple of sequences, \('END',\), would be right"):
         Settings(stop="END")
+
+
+def test_what_is_waited_for_is_named_with_the_next_step():
+    ask = AskApproval("ask:1.0", FunctionCall(name="erase", arguments_json='{"path": "x"}'))
+    verdicts = "advance the call with Approved(), Denied(reason) or Modified(arguments_json)"
+    assert explained([ask]).startswith(f"""'ask:1.0' (approval of erase({{"path": "x"}})): {verdicts}""")
+    outside = RunFunction("run:1.0", FunctionCall(name="look", arguments_json="{}"), Function(name="look"))
+    says = "'run:1.0' (the result of look({})): the function has no callable; advance the call with Returned(text=…)"
+    assert explained([outside]).startswith(says)
+    assert explained([]) == "nothing"
+    assert explained([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
+
+
+def test_what_is_waited_for_is_said_in_few_words():
+    asks = [AskApproval(f"ask:1.{n}", FunctionCall(name="f", arguments_json="x" * 10**6)) for n in range(9)]
+    said = explained(asks)
+    assert "'ask:1.2' (approval of f(xxx" in said
+    assert "…), 6 more: advance" in said
+    assert len(said) < 1000

@@ -146,6 +146,23 @@ class TestBaseUrls:
 
     @pytest.mark.parametrize(
         ("given", "path"),
+        [("", "/v1beta"), ("/", "/v1beta"), ("/v1beta", "/v1beta"), ("/v1", "/v1"), ("/google", "/google/v1beta"),
+         ("/google/", "/google/v1beta"), ("/google/v1beta1/", "/google/v1beta1"), ("/v1/proxy", "/v1/proxy/v1beta")],
+    )  # fmt: skip
+    def test_googles_needs_no_version_as_its_own_sdk_has_it(
+        self, given: str, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}]}
+        with FaultServer([http(said)]) as server:
+            address = server.base_url.removesuffix("/v1") + given
+            monkeypatch.setenv("GOOGLE_BASE_URL", address)
+            for base_url in (None, address):
+                with client_for("google:m", api_key=KEY, base_url=base_url) as client:
+                    client.complete(REQUEST)
+        assert [request.path for request in server.requests] == [f"{path}/models/m:generateContent"] * 2
+
+    @pytest.mark.parametrize(
+        ("given", "path"),
         [("", "/v1/messages"), ("/", "/v1/messages"), ("/v1", "/v1/messages"),
          ("/api/anthropic", "/api/anthropic/v1/messages"),
          ("/api/anthropic/", "/api/anthropic/v1/messages"), ("/api/anthropic/v1/", "/api/anthropic/v1/messages"),

@@ -15,7 +15,6 @@ from fsm_agent.errors import (
     AuthFailed,
     BadReply,
     CallFailed,
-    CallSuspended,
     ConfigError,
     ContextTooLong,
     ErrorReport,
@@ -133,10 +132,3 @@ class TestCallErrors:
         error = CallFailed("refused: no", call=call)
         assert (error.call, error.reason, error.trace) == (call, "refused", ["step"])
         assert error.result == "what came of it"
-
-    @pytest.mark.parametrize("error", [CallFailed, CallSuspended])
-    def test_sent_to_another_process_it_is_its_text(self, error):
-        call = SimpleNamespace(client=lambda: "not to be sent")
-        sent = pickle.loads(pickle.dumps(error("it waits", call=call)))
-        assert type(sent) is FsmAgentError
-        assert str(sent) == "it waits"

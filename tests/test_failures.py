@@ -7,6 +7,7 @@ import time
 from typing import Any, get_args
 
 import pytest
+from codec_conformance import read
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,7 +283,7 @@ def test_a_response_that_failed_is_judged_by_its_code(code: str) -> None:
     errors = []
     for event in events:
         with pytest.raises(ProviderError) as caught:
-            OpenAIResponses().decoder({}).feed(f"data: {json.dumps(event)}\n\n".encode())
+            read(OpenAIResponses(), f"data: {json.dumps(event)}\n\n".encode())
         errors.append(caught.value)
     with pytest.raises(ProviderError) as caught:
         OpenAIResponses().decode(200, {}, json.dumps(response).encode())

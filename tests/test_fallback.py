@@ -24,11 +24,11 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.events import Delta, TextDelta
+from fsm_agent.events import Delta, TextDelta, UsageReported
 from fsm_agent.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
 from fsm_agent.limits import Limits
 from fsm_agent.providers.failures import failure
-from fsm_agent.replies import Reply
+from fsm_agent.replies import Reply, Usage
 from fsm_agent.snapshots import snapshot
 from fsm_agent.testing import Delayed, FakeClock, Script
 
@@ -97,6 +97,17 @@ def test_a_stream_that_has_begun_is_not_begun_again(way: str) -> None:
     error = fails(FallbackClient([a, b]), way)
     assert error.message == "gone in the middle"
     assert b.requests == []
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_stream_that_told_only_what_it_costs_has_not_begun(way: str) -> None:
+    class Paid(Script):
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+            yield UsageReported(Usage(input_tokens=7))
+            raise Overloaded("gone before a word")
+
+    *_, reply = ask(FallbackClient([Paid(), Script("b")]), way)
+    assert reply.message.text == "b"
 
 
 @pytest.mark.parametrize("way", STREAMED)

@@ -201,6 +201,22 @@ def test_without_eq_it_is_only_itself():
     assert len({Single("a"), Single("a")}) == 2
 
 
+def test_an_argument_that_it_does_not_have_is_explained_if_it_can():
+    @frozen()
+    class Explains:
+        name: str
+        size: int = 0
+
+        @classmethod
+        def _unknown(cls, words):
+            return KeyError(*words)
+
+    assert Explains("a", size=1).size == 1
+    with pytest.raises(KeyError, match="siez"):
+        Explains("a", siez=1)  # type: ignore[call-arg]
+    assert str(inspect.signature(Explains)) == "(name: 'str', size: 'int' = 0) -> None"
+
+
 def test_what_holds_itself_is_shown():
     value = Frozen("a")
     value.notes.append(value)  # type: ignore[arg-type]

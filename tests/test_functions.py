@@ -90,7 +90,7 @@ class TestDefinition:
         made = Function.of(len)
         changed = Function.of(made, name="size", needs_approval=True)
         assert (changed.name, changed.needs_approval, changed.description) == ("size", True, made.description)
-        assert (made.name, made.needs_approval) == ("len", False)
+        assert (made.name, made.needs_approval) == ("len", None)
         assert changed.run('{"obj": []}') == 0
 
     def test_policy(self):

@@ -6,16 +6,22 @@ import json
 from typing import Any
 
 import pytest
+from codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
 from gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
-from growing import growth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.errors import BadReply, Overloaded, ProviderError
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.errors import BadReply, Overloaded
+from fsm_agent.events import (
+    ArgumentsDelta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.providers.gemini_reply import FINISHES
-from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.replies import TokenLogprob, Usage
 
 
 def called(name: str, arguments: str, id: str | None = None, signature: str | None = None) -> FunctionCall:
@@ -93,6 +99,15 @@ def test_texts_of_a_stream_are_joined_and_those_of_a_whole_response_are_not() ->
         Text("!", "c2ln"),
         Text("?"),
     )
+
+
+@pytest.mark.parametrize("between", [CODE, call("f", {}), text("!", thoughtSignature="c2ln"), text("hm", thought=True)])
+def test_halves_of_a_pair_in_two_parts_are_no_pair(between: Any) -> None:
+    said = [text("a\ud83d"), between, text("\ude00b")]
+    reply, deltas = streamed(sse(*[chunk(part) for part in said], response()))
+    assert unsaid(reply, deltas) is None
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)][:2] == ["a", "\ufffd"]
+    assert reply.message.text.endswith("\ufffdb")
 
 
 def test_chunks_in_a_list_are_a_stream() -> None:
@@ -230,10 +245,13 @@ def test_arguments_that_are_streamed_come_together() -> None:
     assert deltas == [
         FunctionCallStarted(0, "f"),
         ArgumentsDelta(0, '{"city":"Boston"}'),
+        FunctionCallCompleted(0),
         FunctionCallStarted(1, "g"),
         ArgumentsDelta(1, "{}"),
+        FunctionCallCompleted(1),
         FunctionCallStarted(2, "f", "x"),
         ArgumentsDelta(2, '{"city":"Rome"}'),
+        FunctionCallCompleted(2),
     ]
     for size in (1, 7):
         assert streamed(body, size) == (reply, deltas)
@@ -369,25 +387,9 @@ CHUNK = ANYTHING | st.fixed_dictionaries(
 BODY = st.binary() | CHUNK.map(lambda value: json.dumps(value).encode())
 
 
-def outcome(body: bytes, cuts: list[int]) -> Any:
-    """What a stream comes to, fed in pieces of these sizes: deltas and reply, or the error as data."""
-    decoder, deltas, start = CODEC.decoder({}), list[Delta](), 0
-    try:
-        for size in [*cuts, len(body)]:
-            deltas += decoder.feed(body[start : start + size])
-            start += size
-        return deltas, decoder.finish()
-    except ProviderError as error:
-        return error.report()
-
-
 @given(status=st.sampled_from([200, 200, 400, 500]), body=BODY)
 def test_any_body_is_a_reply_or_a_provider_error(status: int, body: bytes) -> None:
-    try:
-        found: Reply | int | None = CODEC.decode(status, {}, body)
-    except ProviderError as error:
-        found = error.status
-    assert found == status or isinstance(found, Reply)
+    check_any_body(CODEC, status, body)
 
 
 @given(
@@ -400,16 +402,14 @@ def test_any_stream_is_a_reply_or_a_provider_error_however_it_is_cut(
     chunks: list[Any], junk: bytes, is_ended: bool, cuts: list[int]
 ) -> None:
     body = junk + sse(*chunks, *([response()] if is_ended else []))
-    assert repr(outcome(body, cuts)) == repr(outcome(body, []))  # nan is not equal to itself
-
-
-@given(body=st.binary(), cuts=st.lists(st.integers(1, 5)))
-def test_any_bytes_are_a_reply_or_a_provider_error(body: bytes, cuts: list[int]) -> None:
-    assert repr(outcome(body, cuts)) == repr(outcome(body, []))
+    check_any_stream(CODEC, body, cuts)
+    check_told(CODEC, body)
 
 
 GROWING = {
     "text": text("word "),
+    "halves of a pair": text("\ud83d"),
+    "halves in arguments": piece("$.a", "\ud83d"),
     "thoughts": text("word ", thought=True),
     "signed texts": text("word ", thoughtSignature="c2ln"),
     "calls": call("f", {"a": 1}),
@@ -422,12 +422,4 @@ GROWING = {
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
     head, each = sse(chunk(call("f", willContinue=True))).decode(), sse(chunk(GROWING[name])).decode()
-
-    def read(said: str) -> None:
-        decoder, body = CODEC.decoder({}), said.encode()
-        for at in range(0, len(body), 4096):
-            decoder.feed(body[at : at + 4096])
-        with pytest.raises(BadReply):
-            decoder.finish()
-
-    assert growth(lambda size: head + each * size, read, 200) < 3
+    check_linear(CODEC, lambda size: head + each * size, 200)

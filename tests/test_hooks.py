@@ -78,6 +78,7 @@ def test_the_golden_order_of_all_events(called: Called):
         *["TextDelta"] * 3,
         "FunctionCallStarted",
         "ArgumentsDelta",
+        "FunctionCallCompleted",
         "ReplyCompleted",
         "Calling functions_asked",
         "FunctionStarted",

@@ -120,7 +120,6 @@ class TestDescriptors:
             f"https://h/{TOKEN}?k={TOKEN}",
             TOKEN,
             f"Bearer {TOKEN}",
-            "Bearer",
         }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +166,88 @@ class TestSchemaOnly:
         assert made.refusal(json.dumps({"a": wrong})) is None
 
 
+def many(definition: Any) -> dict[str, Any]:
+    """A schema that refers to one definition again and again."""
+    return {"properties": {f"p{n}": {"$ref": "#/$defs/A"} for n in range(4_000)}, "$defs": {"A": definition}}
+
+
+def patterned(n: int, pattern: str) -> dict[str, Any]:
+    return patterned_with(*[pattern % (i + 1) for i in range(n)])
+
+
+def patterned_with(*patterns: str) -> dict[str, Any]:
+    return {"properties": {f"p{n}": {"type": "string", "pattern": pattern} for n, pattern in enumerate(patterns)}}
+
+
+def named(n: int) -> list[str]:
+    return [f"p{i}" for i in range(n)]
+
+
+# What may grow in a schema that means harm.
+SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "required": lambda n: {"required": named(n)},
+    "required and properties": lambda n: {"required": named(n), "properties": dict.fromkeys(named(n), INTEGER)},
+    "required of a definition": lambda n: many({"type": "object", "required": named(n)}),
+    "required that are no names": lambda n: many({"type": "object", "required": [5] * n}),
+    "properties of a definition": lambda n: many({"type": "object", "properties": {key: {} for key in named(n)}}),
+    "enum": lambda n: many({"enum": named(n)}),
+    "anyOf": lambda n: many({"anyOf": [INTEGER] * n}),
+    "allOf": lambda n: many({"allOf": [INTEGER] * n}),
+    "types": lambda n: many({"type": ["string"] * n}),
+    "types of what says much": lambda n: many({"type": ["object", "string"], **dict.fromkeys(named(n), 1)}),
+    "a long reference": lambda n: many({"$ref": "#/$defs" + "/x" * n}),
+    "definitions that double": lambda n: {
+        "properties": {"a": {"$ref": "#/$defs/A0"}},
+        "$defs": {f"A{i}": {"anyOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(n)},
+    },
+    "patterns": lambda n: patterned(n, r"\w{190}x{%d}"),
+    "patterns in patterns": lambda n: patterned(n, r"(((\w{9}){9}){9}){9}x{%d}"),
+    "patterns of patterns": lambda n: patterned(n, r"\w{9}{9}{9}{9}x{%d}"),
+    "a long pattern": lambda n: patterned(1, r"\w" * n + "{%d}"),
+    "small patterns": lambda n: patterned(n, "^[a-z]{%d}$"),
+}
+
+
 class TestHostileSchemas:
     """A schema may come from a stranger: an MCP server, a file."""
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_one_is_read_in_bounded_time(self, shape):
+        """Never in more than a second or two, and not in longer for four times the size."""
+
+        def seconds(n: int) -> float:
+            parameters = json.loads(json.dumps(SHAPES[shape](n)))  # no part is another
+            started_s = time.thread_time()
+            Function(name="f", parameters=parameters).refusal("{}")
+            return time.thread_time() - started_s
+
+        assert seconds(10_000) < 2
+        assert seconds(40_000) < 2
+
+    def test_patterns_are_checked_as_long_as_they_cost_little(self):
+        checked = [
+            r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+            r"^\d{4}-\d{2}-\d{2}$",
+            "^(a{9}){9}$",
+        ]
+        made = Function(name="f", parameters=patterned_with(*checked, r"^\w{300}$", "^a$"))
+        for n in range(3):
+            assert made.refusal(json.dumps({f"p{n}": "-"})).startswith(f"p{n}: String should match pattern")
+        assert made.refusal('{"p3": "-"}') is None
+        assert made.refusal('{"p4": "-"}').startswith("p4: String should match pattern")
+
+    def test_what_is_not_read_may_be_anything(self):
+        parameters = {"required": named(3), "properties": dict.fromkeys(named(20_000), INTEGER)}
+        made = Function(name="f", parameters={**parameters, "additionalProperties": False})
+        assert made.refusal('{"p0": 1, "p1": 1}') == "p2: Field required (given: {'p0': 1, 'p1': 1})"
+        assert made.refusal('{"p0": 1, "p1": 1, "p2": 1, "p19999": "x", "y": 1}') is None
+        made = Function(name="f", parameters={"properties": {"a": {"enum": named(6_000)}, "b": INTEGER}})
+        assert made.refusal('{"a": "p5999"}') is None
+        made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 6_000}}})
+        assert made.refusal('{"a": "x"}') is None
+
+    def test_it_is_read_when_arguments_are_checked(self):
+        assert Function(name="f", parameters={})._validate.__self__._validator is None
 
     @settings(max_examples=150, deadline=None)
     @given(ANY_SCHEMA, ANY_SCHEMA, st.sampled_from(['{"a": 1}', '{"a": {"a": "x"}}', '{"a": [[]]}', "{}", "[1]"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import pickle
 from threading import Event, Thread
 
@@ -145,6 +146,14 @@ def test_what_has_no_price_is_not_in_the_cost():
     assert (metrics.unpriced_tokens, metrics.cost_pico_usd) == (11, EXPECTED["cost_micro_usd"] * 10**6)
 
 
+@pytest.mark.spec("4.31: numbers of several calls add up")
+def test_nor_is_it_when_they_are_added_up():
+    one, other = Metrics(), Metrics()
+    one.on_event(ReplyCompleted(said("x", input_tokens=3)))
+    other.on_event(ReplyCompleted(said("x", output_tokens=4)))
+    assert (one + other).unpriced_tokens == sum([one, other], Metrics()).unpriced_tokens == 7
+
+
 def test_a_cost_is_rounded_once():
     metrics = Metrics({"*": Price(input_micro_usd=1, output_micro_usd=0)})
     for _ in range(3):
@@ -152,32 +161,32 @@ def test_a_cost_is_rounded_once():
     assert (metrics.cost_pico_usd, metrics.cost_micro_usd) == (1_500_000, 2)
 
 
-@pytest.mark.parametrize("unknown_s", [0.0, float("nan"), float("inf")])
-def test_a_step_of_an_unknown_time_costs_nothing(unknown_s, script):
+def test_a_step_of_an_unknown_time_costs_nothing(script):
     metrics = Metrics()
     one = script(call("erase", path="x"), Delayed(3, "done"))
     agent = Agent(one, functions=[erase], hooks=[metrics])
     with pytest.raises(CallSuspended) as caught:
         agent.call("go")
     assert (metrics.calls, metrics.states) == (0, {})
-    caught.value.call.advance("ask:1.0", Approved(at_s=unknown_s))
+    caught.value.call.advance("ask:1.0", Approved())
     one.clock.advance(60)
     agent.run(caught.value.call)
     assert metrics.states == {"Calling": 3.0, "ToolInterrupt": 60.0}
 
 
-def test_a_clock_that_was_set_back_costs_nothing():
+@pytest.mark.parametrize(("odd_s", "waited_s"), [(90.0, 5.0), (0.0, 0.0), (math.nan, 0.0), (math.inf, 0.0)])
+def test_a_clock_that_was_set_back_or_does_not_know_costs_nothing(odd_s, waited_s):
     class Result:
         trace = (
             Stepped("Seeded", "begun", "Calling", "begin", 100.0),
-            Stepped("Calling", "functions_asked", "ToolInterrupt", "model:0", 90.0),
+            Stepped("Calling", "functions_asked", "ToolInterrupt", "model:0", odd_s),
             Stepped("ToolInterrupt", "returned", "Calling", "run:2.0", 95.0),
         )
         ending = type("Ending", (), {"reason": "answered"})
 
     metrics = Metrics()
     metrics.on_event(Done(Result()))
-    assert metrics.states == {"Calling": 0.0, "ToolInterrupt": 5.0}
+    assert metrics.states == {"Calling": 0.0, "ToolInterrupt": waited_s}
 
 
 def test_no_event_is_counted_in_the_middle_of_another():

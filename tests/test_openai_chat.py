@@ -535,14 +535,6 @@ def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
         assert (caught.value.status, caught.value.retryable) == (200, True)
 
 
-def test_failed_stream_has_no_reply() -> None:
-    decoder = CODEC.decoder({})
-    with pytest.raises(ProviderError):
-        decoder.feed(sse({"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}, {"error": ERROR}))
-    with pytest.raises(ProviderError, match=r"^no "):
-        decoder.finish()
-
-
 @pytest.mark.parametrize("body", [{"error": ERROR}, {"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"}])
 def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
     with pytest.raises(ProviderError, match=r"^no ") as caught:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 from chat_bodies import CODEC, completion, sse, stream, streamed, whole
+from codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
 from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.providers.openai_chat_reply import UNREPORTED
+from fsm_agent.replies import TokenLogprob, Usage
 
 
 def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
@@ -179,6 +187,33 @@ def test_usage_is_the_newest_of_the_stream() -> None:
     assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()
 
 
+def test_usage_is_told_as_it_grows() -> None:
+    delta = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    counts = [{"prompt_tokens": 7, "completion_tokens": count} for count in (1, 1, 2)]
+    _, deltas = streamed(sse(*[{**delta, "usage": usage} for usage in counts]))
+    one, two = (Usage(input_tokens=7, output_tokens=count) for count in (1, 2))
+    hi = TextDelta("hi")
+    assert deltas == [hi, UsageReported(one), hi, hi, UsageReported(two)]
+
+
+@pytest.mark.parametrize("counts", [None, {"prompt_tokens": 7}])
+def test_a_reply_whose_stream_ended_before_its_usage_says_so(counts: Any) -> None:
+    end = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": counts}
+    reply, _ = streamed(sse(end, done=False))
+    assert reply.adapted == (() if counts else (UNREPORTED,))
+    assert streamed(sse(end))[0].adapted == whole(completion({"content": "hi"})).adapted == ()
+
+
+@pytest.mark.parametrize("delta", [{"role": "assistant", "content": ""}, {"content": None}, {}])
+def test_end_without_an_answer_or_a_reason_is_no_reply(delta: Any) -> None:
+    with pytest.raises(BadReply, match="no answer in the reply, and no reason") as caught:
+        streamed(stream(delta, finish_reason=None))
+    assert caught.value.retryable
+    assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
+    assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
+    assert streamed(stream(delta))[0].finish == "stop"
+
+
 def test_logprobs_are_read() -> None:
     top = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}, 7]
     tokens = [
@@ -233,6 +268,8 @@ def test_deltas_come_as_the_stream_does() -> None:
         FunctionCallStarted(1, "g", "c2"),
         ArgumentsDelta(0, ":1}"),
         ArgumentsDelta(1, "{}"),
+        FunctionCallCompleted(0),
+        FunctionCallCompleted(1),
     ]
     assert reply.message.parts == (
         Reasoning(text="hm"),
@@ -324,7 +361,18 @@ def test_pieces_of_calls_find_their_call(name: str) -> None:
 def test_name_that_comes_late_starts_the_call_with_all_its_arguments() -> None:
     pieces = call("", "{", index=0), call("f", "}", index=0)
     _, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
-    assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}")]
+    assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)]
+
+
+@pytest.mark.spec("1.22: the start of a call with index, id and name", "1.22: the completion of each call")
+def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
+    pieces = [call("f", "{}", index=0, id="x"), call("g", "{", index=1, id="y"), {"index": 0, **MORE}]
+    body = stream(*[{"tool_calls": [piece]} for piece in pieces])
+    assert streamed(body)[1] == [
+        *[FunctionCallStarted(0, "f", "x"), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)],
+        *[FunctionCallStarted(1, "g", "y"), ArgumentsDelta(1, "{"), ArgumentsDelta(0, "}")],
+        *[FunctionCallCompleted(0), FunctionCallCompleted(1)],
+    ]
 
 
 def test_call_without_a_name_is_no_reply() -> None:
@@ -354,6 +402,23 @@ def test_reasoning_details_of_a_stream_are_joined() -> None:
             ]
         },
     )
+
+
+def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
+    def told(piece: str) -> list[dict[str, Any]]:
+        detail = {"type": "reasoning.text", "index": 0, "text": piece}
+        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": piece}]}
+        return [{"refusal": piece, "reasoning_details": [detail]}, {"content": [thinking]}]
+
+    first, second = ["a\ud83d", "\ude00b\ud83d"], "😀b\ufffd"
+    reply, deltas = streamed(stream(*[delta for piece in first for delta in told(piece)]))
+    assert reply.refusal == f"a{second}"
+    assert reply.message.parts[0] == kept({"type": "reasoning.text", "index": 0, "text": f"a{second}"})
+    assert unsaid(reply, deltas) is None
+    details, parts = ([told(piece)[at] for piece in first] for at in (0, 1))
+    assert streamed(stream(*details))[0].message.reasoning == f"a{second}"
+    assert streamed(stream(*parts))[0].message.reasoning == f"a{second}"
+    json.dumps(reply.message.parts[0].data, ensure_ascii=False).encode()  # type: ignore[union-attr]
 
 
 def test_of_several_choices_the_first_is_read() -> None:
@@ -439,25 +504,9 @@ CHUNK = ANYTHING | st.fixed_dictionaries(
 BODY = st.binary() | CHUNK.map(lambda value: json.dumps(value).encode())
 
 
-def outcome(body: bytes, cuts: list[int]) -> Any:
-    """What a stream comes to, fed in pieces of these sizes: deltas and reply, or the error as data."""
-    decoder, deltas, start = CODEC.decoder({}), list[Delta](), 0
-    try:
-        for size in [*cuts, len(body)]:
-            deltas += decoder.feed(body[start : start + size])
-            start += size
-        return deltas, decoder.finish()
-    except ProviderError as error:
-        return error.report()
-
-
 @given(status=st.sampled_from([200, 200, 400, 500]), body=BODY)
 def test_any_body_is_a_reply_or_a_provider_error(status: int, body: bytes) -> None:
-    try:
-        found: Reply | int | None = CODEC.decode(status, {}, body)
-    except ProviderError as error:
-        found = error.status
-    assert found == status or isinstance(found, Reply)
+    check_any_body(CODEC, status, body)
 
 
 @given(
@@ -470,16 +519,13 @@ def test_any_stream_is_a_reply_or_a_provider_error_however_it_is_cut(
     chunks: list[Any], junk: bytes, done: bool, cuts: list[int]
 ) -> None:
     body = junk + sse(*chunks, done=done)
-    assert repr(outcome(body, cuts)) == repr(outcome(body, []))  # nan is not equal to itself
-
-
-@given(body=st.binary(), cuts=st.lists(st.integers(1, 5)))
-def test_any_bytes_are_a_reply_or_a_provider_error(body: bytes, cuts: list[int]) -> None:
-    assert repr(outcome(body, cuts)) == repr(outcome(body, []))
+    check_any_stream(CODEC, body, cuts)
+    check_told(CODEC, body)
 
 
 GROWING = {
     "text": {"content": "word "},
+    "halves of a pair": {"content": "\ud83d"},
     "reasoning": {"reasoning_content": "word "},
     "details": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "word "}]},
     "arguments": {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}]},
@@ -489,17 +535,8 @@ GROWING = {
 
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
-    def seconds(count: int) -> float:
-        body = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False) * count
-        decoder, start = CODEC.decoder({}), time.process_time()
-        for at in range(0, len(body), 4096):
-            decoder.feed(body[at : at + 4096])
-        with pytest.raises(BadReply):
-            decoder.finish()
-        return time.process_time() - start
-
-    few, many = (min(seconds(count) for _ in range(3)) for count in (1_500, 12_000))
-    assert many < 3 * 8 * few
+    each = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False).decode()
+    check_linear(CODEC, lambda size: each * size, 400)
 
 
 def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:

@@ -405,14 +405,6 @@ def test_end_without_an_answer_is_a_failure_even_when_nothing_is_said(status: st
         streamed(CUT + sse({"type": f"response.{status}"}))
 
 
-def test_failed_stream_has_no_reply() -> None:
-    decoder = CODEC.decoder({})
-    with pytest.raises(ProviderError):
-        decoder.feed(sse(*HI, {"type": "error", "error": ERROR}))
-    with pytest.raises(ProviderError, match=r"^no "):
-        decoder.finish()
-
-
 @pytest.mark.parametrize("body", [{"error": ERROR}, {"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"}])
 def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
     with pytest.raises(ProviderError, match=r"^no ") as caught:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from response_bodies import body, called, items, said, thought, whole
+from response_bodies import CODEC, body, called, items, said, thought, whole
 
 from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import Request
+from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.openai_chat import OpenAIChat
@@ -241,6 +241,7 @@ def test_custom_calls_are_answered_as_such() -> None:
             SEARCH,
         ),
         ({**SEARCH, "action": None}, {**SEARCH, "action": None}),
+        *[({**item, "item_id": "x", "output_index": 0}, item) for item in (thought("hm"), CUSTOM, SEARCH, said("h"))],
         (
             {"type": "image_generation_call", "id": "ig_1", "result": "iVBO", "action": "generate", "size": "auto"},
             {"type": "image_generation_call", "id": "ig_1", "result": "iVBO"},
@@ -266,6 +267,16 @@ FORGOTTEN = {**thought("hm"), "encrypted_content": None}
 )
 def test_reasoning_that_would_be_refused_is_left_out(output: list[Any], kinds: list[str]) -> None:
     assert [item["type"] for item in items(whole(body(*output)).message)] == kinds
+
+
+def test_reasoning_in_words_goes_back_to_who_does_not_encrypt_it() -> None:
+    message = whole(body(WORDS | {"encrypted_content": None}, called())).message
+    assert [item["type"] for item in items(message)] == ["reasoning", "function_call"]
+    assert [item["type"] for item in items(message, reasoning_name="encrypted_content")] == ["function_call"]
+    stored = Request(messages=(message,), settings=Settings(extra_body={"store": True}))
+    encrypts = Profile(reasoning_name="encrypted_content")
+    told = CODEC.encode(stored, model="m1", profile=encrypts, stream=False)["input"]
+    assert [item["type"] for item in told] == ["reasoning", "function_call"]
 
 
 def changed(output: list[Any], *parts: Part | str) -> list[Any]:

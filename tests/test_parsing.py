@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from fsm_agent.errors import ParseError, PromptError
+from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.parsing import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "json_repair.jsonl"
@@ -138,7 +138,12 @@ class TestText:
     @pytest.mark.parametrize("text", ["hello", '{"a": 1}', " padded\n", "```\ncode\n```", "{{ x }}", "\ud800"])
     def test_it_is_taken_as_it_is(self, text):
         assert Output(str).parse(text) == text
-        assert Output(str).parse(text, is_cut=True) == text
+
+    @pytest.mark.spec("1.39: a cut answer in words is noticed")
+    @pytest.mark.parametrize("text", ["hello", '{"a": 1}', ""])
+    def test_half_of_it_is_an_error(self, text):
+        with pytest.raises(ParseError, match="the answer was cut off at the token limit: give a shorter one"):
+            Output(str).parse(text, is_cut=True)
 
     @pytest.mark.parametrize("text", ["", " \n\t"])
     def test_none_is_an_error(self, text):
@@ -217,6 +222,46 @@ class TestWhereJsonStands:
     )
     def test_extract_json(self, text, value):
         assert extract_json(text) == value
+
+    @pytest.mark.spec(
+        "2.1: a quote or a closing brace before it does no harm",
+        "2.1: a bracket before it does no harm",
+        "2.1: an expected type chooses among candidates",
+    )
+    @pytest.mark.parametrize(
+        ("text", "expect", "value"),
+        [
+            ('see [1]: {"k":1}', dict, {"k": 1}),
+            ('see {"k":1}: [1]', list, [1]),
+            ('a 5" pipe: {"k":1}', dict, {"k": 1}),
+            ('oops } {"k":1}', dict, {"k": 1}),
+            ('[{"k": 1}] is not {"k": 2}', dict, {"k": 2}),
+            ('["a"] or [1, 2]', list[int], [1, 2]),
+            (f"[1] {{}} {SAID}", Review, MEANT),
+            ('"a"', str, "a"),
+            ("[1]", Any, [1]),
+        ],
+    )
+    def test_what_is_expected_is_found_behind_other_json(self, text, expect, value):
+        assert extract_json(text, expect=expect) == value
+
+    def test_what_is_found_instead_is_listed(self):
+        with pytest.raises(ParseError) as caught:
+            extract_json('See [1] and {"title": "t"}', expect=Review)
+        assert str(caught.value).splitlines() == [
+            "there is no Review among the JSON in the answer:",
+            "input: Input should be an object (given: [1])",
+            "stars: Field required (given: {'title': 't'})",
+        ]
+        with pytest.raises(ParseError) as caught:
+            extract_json("[1] " * 9, expect=dict)
+        assert len(str(caught.value).splitlines()) == 7
+        assert str(caught.value).endswith("\nand 4 more")
+
+    @pytest.mark.parametrize("wrong", [5, object()])
+    def test_what_nothing_can_be_is_no_expectation(self, wrong):
+        with pytest.raises(UsageError, match=r"extract_json\(expect=.*\): dict, list or a type for pydantic is right"):
+            extract_json("{}", expect=wrong)
 
     @pytest.mark.parametrize("text", ["", "no", "{a: 1}", '{"a": {"b": 1}', "\ud800", "[" * 1000])
     def test_extract_json_mends_nothing(self, text):

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
 
+import httpx
 import pytest
+from driving import Driver, anyhow, seed
 from walking import add, seeded
 
 from fsm_agent.effects import CallModel, Request, RunFunction
 from fsm_agent.errors import Overloaded, RateLimited
+from fsm_agent.events import TextDelta
 from fsm_agent.functions import Function
+from fsm_agent.limits import Limits
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.perform import SystemClock, World, begin, model_failed
+from fsm_agent.record import Reason, State
+from fsm_agent.replies import Reply
 from fsm_agent.running import Run, run_function
-from fsm_agent.testing import Script
+from fsm_agent.testing import FakeClock, Script
 
 
 def failed(error, attempt=1, world=None):
@@ -85,3 +94,105 @@ def test_the_systems_clock_waits():
     clock = SystemClock()
     clock.sleep(0)
     asyncio.run(clock.asleep(0))
+
+
+class Raising:
+    """A client of the user's own, whose requests fail before the third is answered."""
+
+    name = "raising"
+
+    def __init__(self, error: Exception, failures: int = 2) -> None:
+        self.left = [error] * failures
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.left:
+            raise self.left.pop()
+        return Reply.of("42")
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
+        yield TextDelta("4")
+        yield self.complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        return self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[TextDelta | Reply]:
+        for item in self.stream(request):
+            yield item
+
+    world_defaults = Script().world_defaults
+
+
+@pytest.mark.spec(
+    "2.32: transient failures are tried again",
+    "3.10: without recalls it fails at once",
+    "3.10: a failure is a structured report",
+    "4.40: transport failures of one's own client back off",
+)
+@pytest.mark.parametrize(
+    ("error", "report"),
+    [
+        (ConnectionResetError("peer"), ("ProviderError", "the client failed: ConnectionResetError: peer")),
+        (OSError(), ("ProviderError", "the client failed: OSError")),
+        (TimeoutError("30 s"), ("TimedOut", "the client failed: TimeoutError: 30 s")),
+        (TimeoutError(), ("TimedOut", "the client failed: TimeoutError")),
+        (httpx.ConnectError("no route"), ("ProviderError", "the client failed: ConnectError: no route")),
+        (httpx.ReadTimeout("late"), ("TimedOut", "the client failed: ReadTimeout: late")),
+        (OSError(f"no sk-{'a' * 40}"), ("ProviderError", "the client failed: OSError: no sk-a***")),
+        (OSError("x" * 999), ("ProviderError", f"the client failed: OSError: {'x' * 200}")),
+        (Overloaded("busy"), ("Overloaded", "busy")),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+@anyhow
+def test_a_failure_of_the_transport_is_one_whatever_raises_it(
+    driven: Driver, error: Exception, report: tuple[str, str]
+):
+    one = seed()
+    driven(one, Raising(error))
+    assert one.result().output == 42
+    assert [step.to for step in one.record.trace if step.to != "Calling"] == ["Backoff", "Backoff", "Completed"]
+    over = seed(limits=Limits(recalls=0))
+    driven(over, Raising(error))
+    assert (over.record.ending.error.kind, over.record.ending.error.message) == report
+    assert over.record.ending.error.retryable
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), httpx.InvalidURL("x"), StopAsyncIteration()])
+@anyhow
+def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(driven: Driver, error: Exception):
+    one = seed()
+    with pytest.raises((type(error), RuntimeError)):  # the latter: no coroutine lets a StopIteration through
+        driven(one, Raising(error, failures=1))
+    assert one.state is State.CALLING
+    driven(one, Raising(error, failures=0))
+    assert one.result().output == 42
+
+
+@anyhow
+def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven: Driver):
+    clock = FakeClock()
+
+    class Slow(Raising):
+        def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            clock.advance(9)
+            return super().complete(request)
+
+    one = seed(limits=Limits(deadline_s=5.0))
+    driven(one, Slow(TimeoutError()), clock=clock)
+    assert one.record.ending.reason is Reason.EXPIRED
+
+
+def test_httpx_is_not_loaded_to_find_out():
+    code = """
+import sys
+from fsm_agent.perform import transport_failure
+assert transport_failure(ConnectionError()) is not None and transport_failure(ValueError()) is None
+assert "httpx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("retry_after_s", [0.0, 0.5])
+def test_a_provider_that_says_at_once_is_asked_at_once(retry_after_s):
+    assert failed(Overloaded("busy", retry_after_s=retry_after_s), 5).delay_s == retry_after_s

@@ -10,6 +10,7 @@ import pytest
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
+from fsm_agent.mistakes import shown
 from fsm_agent.policies import Default, Policy, Retries
 
 
@@ -23,14 +24,14 @@ def layer(call: Any, proceed: Any) -> Any:
 WRONG = {
     "acall": [5, "f"],
     "blocking": [None, 1, "no"],
-    "needs_approval": [None, 1, "always", later],
+    "needs_approval": [1, "always", later, lambda: True, lambda a, b, c: True, lambda call, *, why: True, bool],
     "repeatable": [None, 1],
     "version": [None, 2, "2@3", "1 0", "x" * 41, "2\n"],
     "deprecated": [None, True],
     "max_calls": [0, -1, 1.5, True, "3"],
     "max_failures": [0, -1, 1.5, True, "3"],
     "depends_on": ["login", None, ("",), (5,), {"login"}],
-    "timeout_s": [0, -1, math.inf, math.nan, True, "10"],
+    "timeout_s": [0, -1, math.inf, math.nan, True, "10", 10**400],
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
     "middleware": [layer, None, (5,), ("f",)],
@@ -39,7 +40,7 @@ WRONG = {
 RIGHT = {
     "acall": [None],
     "blocking": [True, False],
-    "needs_approval": [True, False, lambda call: True],
+    "needs_approval": [None, True, False, lambda call: True, lambda call, context: True],
     "repeatable": [True],
     "version": ["", "2", "1.4.0-rc1+b_2", "x" * 40],
     "deprecated": ["", "use search"],
@@ -64,7 +65,7 @@ def test_every_policy_has_cases():
 def test_what_makes_no_sense_is_refused(name, value):
     with pytest.raises(UsageError) as caught:
         Function(name="buy", **{name: value})
-    assert str(caught.value).startswith(f"{name} of function 'buy' is {value!r}: ")
+    assert str(caught.value).startswith(f"{name} of function 'buy' is {shown(value)}: ")
     assert str(caught.value).endswith("would be right")
     with pytest.raises(UsageError, match=f"{name} of function 'len'"):
         Function.of(len, **{name: value})

@@ -90,6 +90,23 @@ class TestFiles:
         assert Prompts("demo", directory=library)("plain").template == "Grüße, 世界"
         assert Prompts("demo", directory=library)("dos").template == "Grüße\nWelt"
 
+    @pytest.mark.parametrize(
+        ("written", "template"),
+        [
+            ("a\n", "a"),
+            ("a", "a"),
+            ("a\n\n", "a\n"),
+            ("\n\n a \n \n", "\n\n a \n "),
+            ("\r\na\r\n\r\n", "\na\n"),
+            ("", ""),
+        ],
+    )
+    def test_only_the_end_of_the_last_line_is_not_the_prompts(self, library, written, template):
+        (library / "demo/edges.jinja").write_bytes(written.encode())
+        (library / "demo/plain.final.jinja").write_bytes(written.encode())
+        prompts = Prompts("demo", directory=library)
+        assert (prompts("edges").template, prompts("plain").on_final) == (template, template)
+
     def test_an_edit_is_seen_at_once(self, library):
         prompts = Prompts("demo", directory=library)
         before = prompts("plain").template
@@ -111,6 +128,17 @@ class TestMissing:
     def test_the_error_lists_what_there_is(self, library):
         with pytest.raises(PromptError, match=r"no prompt 'demo/tusk' .*did you mean 'task'.*more/of_it, plain, task"):
             Prompts("demo", directory=library)("tusk")
+
+    def test_the_error_says_where_it_was_looked_for(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        here, packaged = str(tmp_path / "prompts"), str(packaged_prompts())
+        with pytest.raises(PromptError) as caught:
+            Prompts("agent_root")("x")
+        assert f"no prompt 'agent_root/x' is registered or in {here!r} or {packaged!r}" in str(caught.value)
+        (tmp_path / "prompts/agent_root").mkdir(parents=True)
+        with pytest.raises(PromptError) as caught:
+            Prompts("agent_root")("x")
+        assert f"registered or in {here!r} (" in str(caught.value)
 
     def test_the_list_is_bounded(self, library):
         for number in range(30):

@@ -78,6 +78,14 @@ def test_a_place_is_free_a_minute_after_it_was_taken() -> None:
     assert begun(limit, clock, 0, 0, 0) == [0, 10, 60]
 
 
+def test_requests_that_begin_together_leave_room_a_minute_after_the_last_of_them() -> None:
+    clock = FakeClock()
+    limit = RateLimit(requests_per_minute=2, clock=clock)
+    begun(limit, clock, 0)
+    clock.advance(0.2)
+    assert begun(limit, clock, 0, 0) == [0, 60]
+
+
 def test_so_many_tokens_begin_in_a_minute() -> None:
     clock = FakeClock()
     limit = RateLimit(tokens_per_minute=100, clock=clock)
@@ -120,13 +128,13 @@ def test_what_is_taken_late_counts_from_then() -> None:
     with limit.turn(10) as turn:
         clock.advance(100)
         limit.charge(turn, 1)  # its minute is over: nothing is left to give back
-    assert begun(limit, clock, 100) == [0]
+    assert begun(limit, clock, 100, 1) == [0, 60]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     limit=st.integers(1, 5),
-    arrivals=st.lists(st.tuples(st.floats(0, 40), st.integers(0, 7)), min_size=1, max_size=40),
+    arrivals=st.lists(st.tuples(st.floats(0, 40) | st.floats(0, 0.3), st.integers(0, 7)), min_size=1, max_size=40),
 )
 def test_no_minute_has_more_than_the_limit(limit: int, arrivals: list[tuple[float, int]]) -> None:
     clock = FakeClock()
@@ -438,7 +446,8 @@ def test_threads_and_event_loops_share_one_limit() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_loop_that_died_does_not_hold_up_the_others(number: int) -> None:
     limit = RateLimit(max_concurrent=1)
 
     async def wait() -> None:
@@ -448,9 +457,9 @@ def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
     with limit.turn():
-        tasks = [loop.create_task(wait())]
+        tasks = [loop.create_task(wait()) for _ in range(number)]
         loop.run_until_complete(asyncio.sleep(0))
-        assert limit.waiting == 1
+        assert limit.waiting == number
         loop.close()
     with limit.turn(timeout_s=PATIENCE_S):
         assert (limit.waiting, limit.under_way) == (0, 1)

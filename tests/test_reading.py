@@ -7,7 +7,7 @@ import json
 import pytest
 from walking import PROMPT, asked, function_call, seeded
 
-from fsm_agent.errors import ErrorReport
+from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.messages import FunctionCall, Message, Reasoning, Text
 from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept
 from fsm_agent.reading import Stop, fingerprint, read, read_reply
@@ -58,6 +58,12 @@ def test_what_stop_when_may_say(verdict, stopped):
     trigger, answer = read_reply(RECORD, asked(text="42"), PROMPT, lambda context: verdict, set())
     assert trigger == ("answered" if stopped is None else "stopped")
     assert stopped is None or (answer.reason, answer.output_json) == stopped
+
+
+@pytest.mark.parametrize("verdict", [1, [], Stop(5), Stop("why", {"found": True}), Stop("why", 1)])
+def test_what_stop_when_may_not_say(verdict):
+    with pytest.raises(UsageError, match="True, False, None, a reason or a Stop is right"):
+        read_reply(RECORD, asked(text="42"), PROMPT, lambda context: verdict, set())
 
 
 @pytest.mark.parametrize(

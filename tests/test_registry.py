@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import json
 import tomllib
 import traceback
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -79,6 +81,20 @@ def test_the_configuration_reaches_the_sub_agents():
     assert agents["forecaster"].limits == Limits(rounds=2, recalls=0)
     assert (agents["editor"].model, agents["editor"].settings) == ("openai:gpt-5", Settings(temperature=0))
     assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
+
+
+@pytest.mark.spec(
+    "3.25: each sub-agent has its model, settings and limits", "3.25: what a sub-agent leaves out is the agent's"
+)
+def test_what_a_sub_agent_sets_wins_over_the_agents():
+    weather()
+    own = {"limits": {"rounds": 5}, "settings": {"temperature": 1}, "model": "openai:gpt-5"}
+    config = {**CONFIG, "settings": {"temperature": 0, "seed": 7}, "agent_configs": {"editor": own}}
+    agents = build_agent(config).agents
+    assert agents["editor"].limits == Limits(rounds=5)
+    assert agents["editor"].settings == Settings(temperature=1, seed=7)
+    assert agents["editor"].model == "openai:gpt-5"
+    assert (agents["forecaster"].limits, agents["forecaster"].settings.temperature) == (Limits(rounds=2), 0)
 
 
 def test_a_configuration_is_not_changed():
@@ -281,3 +297,74 @@ def test_a_checked_configuration_is_taken_as_it_is():
     config = AgentConfig.of(CONFIG)
     with build_agent(config) as agent:
         assert agent.config is config
+
+
+class TestFiles:
+    TOML = """
+agent_type = "weather"
+model = "openai:gpt-5-mini"
+[limits]
+rounds = 2
+[agent_configs.forecaster]
+system = "You forecast."
+"""
+
+    @pytest.mark.spec("3.25: from a TOML file")
+    @pytest.mark.parametrize("as_path", [str, Path])
+    def test_toml(self, tmp_path, script, as_path):
+        weather()
+        (tmp_path / "weather.toml").write_text(self.TOML)
+        one = script("Rain, later sun.", "Mixed.")
+        agent = build_agent(as_path(tmp_path / "weather.toml"), client=one)
+        assert agent("Berlin?") == "Mixed."
+        assert one.requests[0].messages[0].text == "You forecast."
+        assert agent.agents["editor"].limits == Limits(rounds=2)
+
+    def test_json(self, tmp_path):
+        weather()
+        file = tmp_path / "weather.json"
+        file.write_bytes(b"\xef\xbb\xbf" + json.dumps(CONFIG).encode())
+        assert build_agent(file).config == AgentConfig.of(CONFIG)
+        assert AgentConfig.of(str(file)) == AgentConfig.of(CONFIG)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "says"),
+        [
+            ("a.toml", b"model = ", "is not TOML: Invalid value"),
+            ("a.json", b"{", "is not JSON: EOF while parsing"),
+            ("a.json", b"[" * 100_000, "is not JSON: recursion limit exceeded"),
+            ("a.toml", b"a = " + b"[" * 100_000, "is not TOML: "),
+            ("a.toml", b"\xff", "is not TOML: 'utf-8' codec can't decode"),
+            ("a.json", b"[1]", r"is \[1\]: a mapping, or the path of a file, would be right"),
+            ("a.json", b" " * 1_000_001, "has more than 1000000 bytes"),
+            ("a.toml", b"modle = 'x:y'", "did you mean 'model'"),
+            ("a.yaml", b"model: x:y", r"does not end in '.toml' or '.json'.*build_agent\(yaml.safe_load\(text\)\)"),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, tmp_path, name, content, says):
+        weather()
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=says) as caught:
+            build_agent(str(tmp_path / name))
+        assert str(tmp_path / name) in str(caught.value)
+
+    def test_a_folder_is_no_file(self, tmp_path):
+        (tmp_path / "a.toml").mkdir()
+        with pytest.raises(ConfigError, match=r"a.toml' cannot be read: Is a directory"):
+            build_agent(tmp_path / "a.toml")
+
+
+def test_a_coroutine_function_behind_a_decorator_is_one():
+    def traced(call):
+        @functools.wraps(call)
+        def wrapped(*args, **kwargs):
+            return call(*args, **kwargs)
+
+        return wrapped
+
+    class Mine(AsyncAgentBase):
+        @traced
+        async def call(self, task, **kwargs):
+            return task
+
+    assert asyncio.run(Mine({"model": "x:y"})("hi")) == "hi"

@@ -21,6 +21,14 @@ def test_usage_adds_up_in_any_grouping(a, b, c):
 
 
 @pytest.mark.spec("1.37: usage adds up, with what was never reported")
+@pytest.mark.parametrize("name", Usage.__dataclass_fields__)
+def test_every_number_is_added(name):
+    three, four = Usage(**{name: 3}), Usage(**{name: 4})
+    assert three + four == four + three == Usage(**{name: 7})
+    assert three + Usage() == Usage() + three == three
+
+
+@pytest.mark.spec("1.37: usage adds up, with what was never reported")
 def test_what_was_never_reported_stays_so():
     total = Usage(input_tokens=3) + Usage(output_tokens=0)
     assert total == Usage(input_tokens=3, output_tokens=0)

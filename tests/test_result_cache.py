@@ -284,6 +284,11 @@ class TestGrep:
             "1: " + "a" * 199 + "n\n2: eedle" + "b" * 195
         )
 
+    def test_one_that_ends_at_a_fold_marks_no_line_behind_it(self):
+        cache = filled("a" * 194 + "needle" + "b" * 300)
+        assert asked(cache, "grep", pattern="needle") == "1: " + "a" * 194 + "needle"
+        assert asked(cache, "grep", pattern="needleb").count(": ") == 2
+
     def test_a_long_answer_says_where_to_search_on(self):
         cache, found, start = filled("x\n\n" * 2000, max_chars=1000), [], 1
         for _ in range(20):

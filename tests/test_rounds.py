@@ -7,18 +7,30 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from driving import Driver, anyhow, by_adrive, by_arun, by_arun_unheard, by_drive, by_threads, everywhere, seed, world
+from driving import (
+    Driver,
+    anyhow,
+    busy_threads,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_threads,
+    everywhere,
+    seed,
+    until_threads_rest,
+    world,
+)
 from stepping import begun, say
 from walking import assert_sendable
 
 from fsm_agent.call import AgentCall
 from fsm_agent.contexts import Context
-from fsm_agent.drivers import arun, run
+from fsm_agent.drivers import Threads, arun, run
 from fsm_agent.events import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.functions import Function, function
 from fsm_agent.limits import Limits
@@ -26,9 +38,10 @@ from fsm_agent.outcomes import Cancelled, Returned
 from fsm_agent.perform import SystemClock, World
 from fsm_agent.policies import Default, Retries
 from fsm_agent.prompts import Prompt
+from fsm_agent.reconciler import Activity
 from fsm_agent.record import Reason, State
 from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.rounds import Round
+from fsm_agent.running import Run
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import FakeClock, Script, call
 
@@ -225,6 +238,93 @@ class TestAtOnce:
         one = seed(prompt(Function(name="work", call=lambda: clock.advance(2.5))))
         (ended,) = [e for e in driven(one, Script(call("work"), "done", clock=clock)) if isinstance(e, FunctionEnded)]
         assert ended.duration_s == 2.5
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_the_next_begins_as_soon_as_one_of_so_many_has_ended(self, driven: Driver, kind: str):
+        last = threading.Event()
+
+        def plain(n: int) -> bool:
+            """Wait for the last, unless it is the second."""
+            last.set() if n == 2 else None
+            return n == 1 or last.wait(10)
+
+        async def waiting(n: int) -> bool:
+            """Wait for the last, unless it is the second."""
+            last.set() if n == 2 else None
+            return n == 1 or await asyncio.to_thread(last.wait, 10)
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")), limits=Limits(parallel=2))
+        driven(one, Script([call("f", n=n) for n in range(3)], "done"))
+        assert results(one) == ["true"] * 3
+
+
+class TestStopping:
+    """A driver that is stopped keeps what has come, and tells what it leaves behind."""
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_results_that_had_come_are_kept_though_nobody_has_heard_of_them(self, driven: Driver, kind: str):
+        ran: list[int] = []
+        in_threads = kind == "plain" or driven is by_threads
+        all_ran = threading.Barrier(3 if in_threads else 1)
+        busy = busy_threads()
+
+        def plain(n: int) -> int:
+            """Note it."""
+            ran.append(n)
+            all_ran.wait(10)
+            return n
+
+        async def waiting(n: int) -> int:
+            """Note it."""
+            return plain(n)
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionEnded):  # the first
+                until_threads_rest(busy)
+                raise LookupError
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
+        script = Script([call("f", n=n) for n in range(3)], "done")
+        stopped(driven, one, script, listen)
+        driven(one, script)
+        assert sorted(ran) == [0, 1, 2]
+        assert results(one) == ["0", "1", "2"]
+
+    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    def test_functions_that_are_left_behind_are_told(self, driven: Driver):
+        begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
+
+        def work(context: Context, n: int) -> None:
+            """Work until nobody waits any more."""
+            begun.wait(10)
+            for _ in range(2000):
+                if context.is_cancelled():
+                    heard.release()
+                    return
+                never.wait(0.005)
+
+        def report(context: Context) -> None:
+            """Say that they have begun."""
+            begun.wait(10)
+            context.emit("begun")
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionProgress):
+                raise LookupError
+
+        one = seed(prompt(Function.of(work), Function.of(report)))
+        stopped(driven, one, Script([call("work", n=0), call("work", n=1), call("report")]), listen)
+        assert heard.acquire(timeout=5)
+        assert heard.acquire(timeout=5)
+
+
+def stopped(driven: Driver, one: AgentCall, script: Script, listen: Any) -> None:
+    """Drive ``one`` until ``listen`` raises a `LookupError`."""
+    with pytest.raises(LookupError):
+        asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
 
 
 class TestWaves:
@@ -532,7 +632,7 @@ class TestDeadline:
         events = driven(one, Script([call("work", n=n) for n in range(3)], clock=clock), threads=1)
         assert one.record.ending.reason is Reason.EXPIRED
         assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
-        assert log_of(events) in (["work(", "work)"], [])
+        assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
 
     @pytest.mark.parametrize(
         ("deadline_s", "timeout_s", "is_over"),
@@ -544,9 +644,10 @@ class TestDeadline:
         """Timers may fire a little early: then it is the call's time only if that would have been up first."""
         work = Function(name="work", call=lambda: 1, timeout_s=timeout_s)
         one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
-        round = Round(one, World.of(Script(clock=FakeClock(100.0))))
-        round.begin(round.waiting.pop(), lambda run: Future(), print)
-        round.overdue()
+        driver = Threads(one, World.of(Script(clock=FakeClock(100.0))))
+        (effect,) = one.effects
+        driver.active[effect.key] = Activity(effect, Run(effect, one, driver.world))
+        list(driver._overdue())
         assert (one.state is State.FAILED) is is_over
 
 

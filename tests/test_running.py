@@ -12,13 +12,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pydantic
 import pytest
 from stepping import begun, say
 from walking import function_call
 
 from fsm_agent.contexts import Context
 from fsm_agent.effects import RunFunction
-from fsm_agent.errors import Retry, UsageError
+from fsm_agent.errors import Retry
 from fsm_agent.events import FunctionProgress
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, Image
@@ -370,6 +371,19 @@ class TestOnError:
 
     @both
     @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1)}], ids=["plain", "governed"])
+    @pytest.mark.parametrize("blocking", [True, False])
+    def test_a_plain_function_whose_own_loop_was_cancelled_has_failed(
+        self, way: Way, policy: dict[str, Any], blocking: bool
+    ):
+        def gone() -> None:
+            """Wait for what was cancelled."""
+            raise asyncio.CancelledError
+
+        ended = way(run_of(Function.of(gone, blocking=blocking, **policy)))
+        assert ended.text == "RuntimeError: what the function waited for was cancelled"
+
+    @both
+    @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1)}], ids=["plain", "governed"])
     def test_a_cancellation_that_nobody_asked_for_is_an_error_of_the_function(self, way: Way, policy: dict[str, Any]):
         async def gone() -> None:
             """Wait for what was cancelled."""
@@ -491,6 +505,14 @@ class TestMiddleware:
         assert "n: Input should be a valid integer" in said.text
 
     @both
+    def test_a_plain_function_behind_coroutine_middleware_may_raise_what_no_future_can_hold(self, way: Way):
+        async def around(call: FunctionCall, following: Any) -> Any:
+            return await following(call)
+
+        ended = way(run_of(Function(name="f", call=lambda: next(iter(())), middleware=[around])))
+        assert (ended.text, ended.is_error) == ("RuntimeError: coroutine raised StopIteration", True)
+
+    @both
     def test_a_layer_with_a_twin_is_used_as_it_fits(self, way: Way):
         class Layer:
             def __call__(self, call: FunctionCall, following: Any) -> Any:
@@ -539,9 +561,57 @@ class TestWhatItReturned:
         assert (said.text, len(said.attachments)) == ("draw(2) gave 2", 2)
 
     @both
-    def test_a_format_that_says_nothing_is_the_callers_mistake(self, way: Way):
-        with pytest.raises(UsageError, match="format of function 'f' returned 1: a text would be right"):
-            way(run_of(Function(name="f", call=lambda: 1, format=lambda value, call: value)))
+    @pytest.mark.parametrize("kind", ["plain", "governed"])
+    def test_a_result_is_kept_when_its_format_fails(self, way: Way, kind: str, caplog: pytest.LogCaptureFixture):
+        def show(value: Any, call: FunctionCall) -> Any:
+            return value if value == 1 else value.missing
+
+        policy = {} if kind == "plain" else {"retries": Retries(attempts=3, delay_s=0)}
+        for value in (1, "text"):
+            ran: list[int] = []
+            made = Function(name="f", call=lambda value=value, ran=ran: ran.append(1) or value, format=show, **policy)
+            ended = way(run_of(made))
+            assert (ended.text, ended.is_error, ran) == (str(value), False, [1])
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+        assert "format of function 'f' returned 1: a text would be right" in caplog.text
+        assert "has no attribute 'missing'" in caplog.text
+
+    @both
+    def test_a_result_is_kept_when_the_pipeline_fails(self, way: Way, caplog: pytest.LogCaptureFixture):
+        def fail(name: str, text: str) -> str:
+            raise OSError("the disk is full")
+
+        ran: list[int] = []
+        made = Function(name="f", call=lambda: ran.append(1) or "a long result")
+        ended = way(run_of(made, results=ResultPipeline(processor=fail)))
+        assert (ended.text, ended.is_error, ran) == ("a long result", False, [1])
+        assert "the disk is full" in caplog.text
+
+    @both
+    @kinds
+    @pytest.mark.parametrize("on_error", ["tell", "fail", "retry"])
+    def test_an_exception_that_cannot_be_shown_is_a_failure_all_the_same(self, way: Way, kind: str, on_error: Any):
+        class Broken(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no text")
+
+        ended = way(run_of(Fails(*[Broken()] * 5).function(kind, on_error=on_error)))
+        assert isinstance(ended, FunctionFailed) is (on_error == "fail")
+        assert ended.text == "Broken"
+
+    @both
+    def test_what_no_text_can_be_made_of_is_an_error(self, way: Way):
+        class Shy(pydantic.BaseModel):
+            @pydantic.model_serializer
+            def fail(self) -> str:
+                raise RuntimeError("no JSON")
+
+            def __repr__(self) -> str:
+                raise RuntimeError("no text")
+
+        ended = way(run_of(Function(name="f", call=Shy)))
+        assert ended.is_error
+        assert ended.text == "RuntimeError: no text"
 
     @both
     def test_the_time_is_the_worlds(self, way: Way):
@@ -564,8 +634,9 @@ class TestWhatItReturned:
     def test_errors_and_failures_take_no_pipeline(self, way: Way):
         pipeline = ResultPipeline(processor=lambda name, text: "changed")
         assert way(run_of(Fails(OSError("no")).function("plain"), results=pipeline)).text == "OSError: no"
-        broken = Fails(OSError("no")).function("plain", on_error="fail")
-        assert isinstance(way(run_of(broken, results=pipeline)), FunctionFailed)
+        for kind in ("plain", "waiting"):
+            broken = Fails(OSError("no")).function(kind, on_error="fail")
+            assert isinstance(way(run_of(broken, results=pipeline)), FunctionFailed)
 
 
 @both

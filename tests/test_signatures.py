@@ -106,7 +106,7 @@ class TestSchema:
             "required": ["city"],
             "additionalProperties": False,
         }
-        assert (made.is_async, made.blocking, made.needs_approval, made.repeatable) == (False, True, False, False)
+        assert (made.is_async, made.blocking, made.needs_approval, made.repeatable) == (False, True, None, False)
 
     def test_without_parameters(self):
         def now() -> str:

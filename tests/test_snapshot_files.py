@@ -40,9 +40,26 @@ def test_the_call_goes_on(tmp_path, waiting):
 
 def test_what_was_there_is_replaced_and_nothing_else_is_left(tmp_path, waiting):
     (tmp_path / "call.json").write_text("x" * 100_000)
-    write_snapshot(waiting, tmp_path / "call.json")
+    with (tmp_path / "call.json").open() as old:
+        write_snapshot(waiting, tmp_path / "call.json")
+        assert len(old.read()) == 100_000
     assert read_snapshot(tmp_path / "call.json").decode() == snapshot(waiting)
     assert os.listdir(tmp_path) == ["call.json"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+def test_only_its_owner_may_read_it_also_after_the_next_step(tmp_path, waiting):
+    path = tmp_path / "call.json"
+    before = os.umask(0)
+    try:
+        for mode in (0o600, 0o400):
+            write_snapshot(waiting, path)
+            assert path.stat().st_mode & 0o777 == 0o600
+            path.chmod(mode)
+        write_snapshot(waiting, path)
+        assert path.stat().st_mode & 0o777 == 0o400
+    finally:
+        os.umask(before)
 
 
 def test_a_file_that_cannot_be_written_is_left_as_it_was(tmp_path, waiting):

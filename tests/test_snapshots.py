@@ -9,10 +9,12 @@ from driving import anyhow
 from walking import PROMPT, asked, function_call, seeded, stop_when
 
 from fsm_agent.call import AgentCall
+from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.messages import Image, Message
 from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
 from fsm_agent.prompts import Prompt
+from fsm_agent.record import Ending
 from fsm_agent.replies import Reply, TokenLogprob
 from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.testing import FakeClock, Script
@@ -77,7 +79,7 @@ def test_what_was_repeated_is_known_after_a_restart():
 
 def test_images_come_back_as_they_were():
     picture = Image.of(b"\x89PNG\r\n\x1a\n\x00\xff")
-    call = AgentCall(seeded().record.changed(dialog=Vector([Message.of("user", "what?", picture)])), PROMPT)
+    call = AgentCall.seed(Dialog([Message.of("user", "what?", picture)]), PROMPT)
     assert restore(snapshot(call), PROMPT).record == call.record
 
 
@@ -106,6 +108,25 @@ def test_what_json_has_no_number_for_survives():
     call.advance("begin", Begun(at_s=0.0))
     call.advance("model:0", Replied(reply=reply))
     assert restore(snapshot(call), PROMPT).record == call.record
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"id": 17}, "id"),
+        ({"turn": "two"}, "turn"),
+        ({"started_at_s": None}, "started_at_s"),
+        ({"ending": Ending(reason="bored")}, "reason"),
+        ({"dialog": Vector([Message(role="human")])}, "role"),
+        ({"dialog": Vector(["\ud800", 5])}, "dialog"),
+        ({"turn": -1}, "turn is -1"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(changes, named):
+    call = waiting()
+    call.record = call.record.changed(**changes)
+    with pytest.raises(SnapshotError, match=f"nothing is written that could not be read again: [^$]*{named}"):
+        snapshot(call)
 
 
 def test_a_snapshot_holds_no_callables_and_no_settings():

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from stepping import begun, returned, say
+from stepping import begun, fail, returned, say
 from walking import assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.outcomes import Denied, Injected, Slept
 from fsm_agent.prices import Price
 from fsm_agent.reading import Stop, StopContext
 from fsm_agent.record import Reason, State
@@ -23,7 +25,8 @@ CALLS = (function_call("add", a=1, b=2),)
 
 
 def context(*content: Any, calls_so_far: int = 0, **usage: Any) -> StopContext:
-    return StopContext(1, Reply.of(*content), Usage(**usage), calls_so_far, ())
+    reply = Reply.of(*content)
+    return StopContext(1, reply, Usage(**usage), calls_so_far, (), runnable=len(reply.message.function_calls))
 
 
 @pytest.mark.spec(
@@ -52,6 +55,48 @@ def test_what_a_condition_sees_over_three_replies():
         [("add", "7")],
     ]
     assert one.result().output == 42
+
+
+@pytest.mark.spec(
+    "1.6: the iteration, from 1",
+    "1.6: failed requests are no iterations",
+    "1.6: the number of function calls of earlier rounds",
+    "1.6: calls that were not run do not count",
+)
+def test_a_condition_counts_replies_and_what_was_run():
+    seen: list[tuple[int, int, int]] = []
+
+    def look_on(context: StopContext) -> None:
+        seen.append((context.iteration, context.function_calls, context.runnable))
+
+    one = begun(Limits(rounds=4), stop_when=look_on)
+    fail(one).advance("sleep:1", Slept())
+    say(one, function_call("add", a=1, b=2), function_call("nosuch"), function_call("add", a="x"))
+    returned(one, "3")
+    say(one, function_call("add", b=2, a=1), function_call("fetch"))  # a repetition; and it is not logged in
+    one.advance("", Injected((Message.of("user", "Hurry."),)))
+    say(one, "no number")
+    say(one, function_call("erase", path="x"), function_call("tick"))
+    one.advance(one.effects[0].key, Denied())
+    returned(one, "no clock", is_error=True)
+    say(one, "…", finish="error")
+    one.advance(one.effects[0].key, Slept())
+    returned(say(one, function_call("tick")), "now")
+    say(one, function_call("tick"))
+    assert seen == [(1, 0, 1), (2, 1, 0), (3, 1, 0), (4, 1, 2), (5, 2, 0), (6, 2, 1), (7, 3, 0)], (
+        "the last is not obeyed"
+    )
+    assert (one.record.ending.reason, one.outcome.iterations) == (Reason.ROUND_LIMIT, 7)
+
+
+def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():
+    asked: list[str] = []
+    erase = Function(
+        name="erase", parameters={"type": "object"}, needs_approval=lambda f: not asked.append(f.name), call=print
+    )
+    one = begun(prompt=Prompt("x", functions=(erase,)), stop_when=lambda context: None)
+    say(one, function_call("erase"))
+    assert asked == ["erase"]
 
 
 @pytest.mark.spec("1.5: the reason is kept", "1.7: continue", "1.7: stop", "1.7: stop with a reason")
@@ -186,7 +231,21 @@ class TestBudgets:
         assert agent.call("?").ending.detail == "more than 3 function calls"
         assert sorted(ran) == [1, 2, 3]
 
-    @pytest.mark.spec("1.5: it can stop at a number of tokens")
+    @pytest.mark.spec("1.6: calls that were not run do not count", "4.34: a cap on function calls")
+    def test_what_is_not_run_leaves_the_cap_as_it_is(self):
+        ran: list[int] = []
+
+        @function
+        def work(n: int) -> None:
+            """Work."""
+            ran.append(n)
+
+        wrong = [call("nosuch"), call("work", n="x"), call("work", m=1)]
+        script = Script([*wrong, call("work", n=1)], [call("work", n=1), *wrong], call("work", n=2), "done")
+        agent = Agent(script, functions=[work], stop_when=max_function_calls(2))
+        assert agent.call("?").output == "done"
+        assert ran == [1, 2]
+
     @pytest.mark.parametrize(
         ("usage", "content", "stops"),
         [

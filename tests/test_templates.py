@@ -33,6 +33,8 @@ class User:
         ("{% set y = 2 %}{{ y }}", {}, "2"),
         ("{# a note #}a", {}, "a"),
         ("<{{ x }}>", {"x": "<b>&"}, "<<b>&>"),
+        ("{% if x %}<{{ x }}>{% endif %}", {"x": "<b>&'\""}, "<<b>&'\">"),
+        ("{{ x | join(', ') }}", {"x": ["<b>", "&"]}, "<b>, &"),
     ],
 )
 def test_rendering(template, values, text):
@@ -158,6 +160,17 @@ class TestErrors:
     def test_what_fails_while_rendering(self, template):
         with pytest.raises(PromptError, match=r"cannot be rendered: ."):
             render(template, {"x": User()})
+
+    @pytest.mark.parametrize("template", ["{{ " + "(" * 50_000 + " }}", "{% if x %}" * 5_000])
+    def test_one_that_is_nested_too_deeply(self, template):
+        for read in (variables, lambda template: render(template, {"x": 1})):
+            with pytest.raises(PromptError, match="nested too deeply") as caught:
+                read(template)
+            assert len(str(caught.value)) < 200
+
+    def test_a_lack_of_memory_is_no_mistake_of_the_template(self):
+        with pytest.raises(MemoryError):
+            render("{{ 'a' * 10 ** 17 }}", {})
 
     def test_long_templates_are_not_echoed(self):
         with pytest.raises(PromptError) as caught:

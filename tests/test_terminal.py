@@ -12,8 +12,18 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import Overloaded
 from fsm_agent.events import FunctionEnded, FunctionStarted, Stepped, TextDelta
 from fsm_agent.messages import FunctionCall
+from fsm_agent.plain_text import plain
 from fsm_agent.replies import Usage
-from fsm_agent.terminal import MAX_SHOWN, Screen, Standing, one_line, plain, shown_call, shown_function, shown_step
+from fsm_agent.terminal import (
+    MAX_SHOWN,
+    Screen,
+    Standing,
+    one_line,
+    shown_call,
+    shown_function,
+    shown_step,
+    whole_call,
+)
 from fsm_agent.testing import Script, call
 
 EVIL = "a\x1b[31mred\x1b]0;title\x07\x9b2J\r\x08\x7f\u202eb\ud800\tc\nd"
@@ -47,6 +57,17 @@ class TestShown:
     def test_arguments_that_are_no_object_as_they_are(self):
         assert shown_call(FunctionCall(name="add", arguments_json='{"a": 1')) == 'add({"a": 1)'
         assert shown_call(FunctionCall(name="add", arguments_json="[1]\x1b")) == "add([1])"
+
+    def test_a_call_whole_hides_nothing(self):
+        path = "a  b" + "x" * 1000 + "\x1b[2J\u202e\n\u200b"
+        shown = "a  b" + "x" * 1000 + r"\x1b[2J\u202e\n\u200b"
+        assert whole_call(call("erase", path=path)) == f"erase(path='{shown}')"
+        assert whole_call(FunctionCall(name="f", arguments_json='{"a\\nb": 1}')) == r"f('a\nb'=1)"
+
+    def test_numbers_that_python_does_not_write_out(self):
+        written = '{"n": ' + "9" * 5000 + "}"
+        assert whole_call(FunctionCall(name="f", arguments_json=written)) == f"f({written})"
+        assert shown_call(FunctionCall(name="f", arguments_json=written)).endswith("99…")
 
     def test_a_function(self):
         assert shown_function(FunctionStarted("1.0", "add", '{"a": 1}')) == "add(a=1)"

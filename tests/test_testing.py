@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from fsm_agent.effects import Request
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
-from fsm_agent.events import ArgumentsDelta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
 from fsm_agent.messages import Message, Reasoning
 from fsm_agent.replies import Reply, TokenLogprob, Usage
 from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call
@@ -74,13 +82,29 @@ def test_delays_are_on_its_own_clock():
     assert script.clock.sleeps == []
 
 
-@pytest.mark.spec("1.22: text deltas", "1.22: reasoning deltas", "1.36: replies are streamed by themselves")
+PAID = replace(Reply.of("so"), usage=Usage(input_tokens=7))
+
+
+@pytest.mark.spec(
+    "1.22: text deltas",
+    "1.22: reasoning deltas",
+    "1.22: the completion of each call",
+    "1.22: usage as an event of its own",
+    "1.36: replies are streamed by themselves",
+)
 @pytest.mark.parametrize(
     ("entry", "deltas"),
     [
         ("one two", [TextDelta("one"), TextDelta(" two")]),
         (Pieces("on", "e t", "wo"), [TextDelta("on"), TextDelta("e t"), TextDelta("wo")]),
-        (call("add", a=1), [FunctionCallStarted(0, "add"), ArgumentsDelta(0, '{"a": 1}')]),
+        (
+            [call("add", a=1), call("sub")],
+            [
+                *[FunctionCallStarted(0, "add"), ArgumentsDelta(0, '{"a": 1}'), FunctionCallCompleted(0)],
+                *[FunctionCallStarted(1, "sub"), ArgumentsDelta(1, "{}"), FunctionCallCompleted(1)],
+            ],
+        ),
+        (PAID, [TextDelta("so"), UsageReported(PAID.usage)]),
         ([Reasoning(text="hm"), "so"], [ReasoningDelta("hm"), TextDelta("so")]),
     ],
 )

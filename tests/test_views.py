@@ -204,6 +204,19 @@ def test_the_exception_branch_is_always_shown(driven: Driver):
     assert one.result().output == 42
 
 
+@pytest.mark.spec("1.17: it is applied in the exception branch too")
+@anyhow
+def test_the_dialog_is_masked_and_windowed_in_the_exception_branch_too(driven: Driver):
+    view = View(Masking(keep_rounds=1), (KeepLastN(5),))
+    one = seed(Prompt("x", functions=(read,), output=int), limits=Limits(rounds=None), view=view)
+    script = Script(*[call("read", n=n) for n in range(1, 7)], "no number", "42")
+    driven(one, script)
+    plain, in_branch = script.requests[-2:]
+    assert in_branch.messages[:-2] == plain.messages
+    assert shown(in_branch.messages) == [NOTE.format("read", 5, 501), "6"]
+    assert len(one.record.dialog) == 2 + 2 * 6 + 1
+
+
 @anyhow
 def test_a_processor_that_parts_a_round_is_the_callers_mistake(driven: Driver):
     one = seed(PROMPT, view=View(None, (lambda messages: messages[-1:],)))

@@ -22,7 +22,10 @@ def events(body: bytes, piece: int | None = None, **options: int) -> list[Server
     stream = EventStream(**options)
     size = piece or len(body) or 1
     found = [event for start in range(0, len(body), size) for event in stream.feed(body[start : start + size])]
-    return found + stream.finish()
+    found += stream.finish()
+    if stream.error:
+        raise stream.error
+    return found
 
 
 BODIES = {
@@ -112,6 +115,44 @@ def test_stream_is_no_document() -> None:
 def test_event_that_is_too_long_is_refused(body: bytes, piece: int | None) -> None:
     with pytest.raises(BadReply, match="longer than 64 bytes"):
         events(body, piece, max_event_bytes=64)
+
+
+@pytest.mark.parametrize("begun", [b"", b": ", b"data: ", b"data: x\n", b"event: ", b"{"])
+def test_a_line_without_end_is_refused_as_soon_as_it_is_too_long(begun: bytes) -> None:
+    stream = EventStream(max_event_bytes=64)
+    assert stream.feed(begun) == []
+    for _ in range(70):
+        assert stream.feed(b"x") == []
+        if stream.error:
+            break
+    assert "longer than 64 bytes" in str(stream.error)
+
+
+@pytest.mark.parametrize("piece", [None, 1, 7])
+def test_what_came_before_an_event_that_is_too_long_is_there(piece: int | None) -> None:
+    body = b"data: a\n\n: x\ndata: b\n\ndata: " + b"x" * 64 + b"\n\ndata: c\n\n"
+    stream, size = EventStream(max_event_bytes=64), piece or len(body)
+    found = [event for start in range(0, len(body), size) for event in stream.feed(body[start : start + size])]
+    assert [*found, *stream.finish()] == [("", b"a"), ("", b"b")]
+    assert stream.error
+
+
+@given(
+    lines=st.lists(st.sampled_from([b"data: aaaa", b"data: bb", b"event: e", b": cccccccc", b"x" * 13, b"", b""])),
+    newline=st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    cuts=st.lists(st.integers(1, 9)),
+)
+def test_where_an_event_is_too_long_is_the_same_for_every_cut(
+    lines: list[bytes], newline: bytes, cuts: list[int]
+) -> None:
+    whole = newline.join(lines)
+    stream, found, start = EventStream(max_event_bytes=12), [], 0
+    for size in [*cuts, len(whole)]:
+        found += stream.feed(whole[start : start + size])
+        start += size
+    once = EventStream(max_event_bytes=12)
+    assert [*found, *stream.finish()] == [*once.feed(whole), *once.finish()]
+    assert bool(stream.error) == bool(once.error)
 
 
 @pytest.mark.parametrize("piece", [None, 1])

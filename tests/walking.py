@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -104,6 +105,9 @@ def limits(rng: Random) -> Limits:
         deadline_s=rng.choice([None, 100.0]),
         identical_rounds=rng.choice([None, 2, 2, 3]),
         on_loop=rng.choice(["stop", "stop", "warn", "tell"]),
+        loop_role=rng.choice(["user", "system"]),
+        on_cut=rng.choice(["retry", "accept"]),
+        wait_s=rng.choice([60.0, 60.0, None, 0.4]),
         on_limit=rng.choice(["final_prompt", "stop", "fail"]),
         failures_per_function=rng.choice([None, None, 1, 2]),
         parallel=rng.choice([None, None, 1, 2]),
@@ -138,7 +142,8 @@ def reply(rng: Random) -> Reply:
         return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
     if kind < 0.65:
         return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
-    return asked(text=rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"]))
+    text = rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"])
+    return replace(asked(text=text), finish=rng.choice(["stop", "stop", "length"]))
 
 
 def failure(rng: Random) -> ModelFailed:

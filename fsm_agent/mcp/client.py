@@ -200,8 +200,8 @@ class MCPServer:
             given = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
             return await self.acall(tool.name, **given)
 
-        description = tool.description or tool.title or ""
-        return Function(name=name, description=description, parameters=tool.input_schema, call=call, is_async=True)
+        about, schema = tool.description or "", tool.input_schema
+        return Function(name=name, description=about, parameters=schema, call=call, is_async=True)
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
@@ -222,7 +222,7 @@ def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return frozenset()
-    needed = required if isinstance(required, list) else ()
+    needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
     return frozenset([key for key, said in properties.items() if key not in needed and not _takes_null(said)])
 
 

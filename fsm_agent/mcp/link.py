@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import FsmAgentError
+from fsm_agent.log_masking import masked_logs
 from fsm_agent.mcp.background import background, is_mine
 from fsm_agent.mcp.session import MCPToolError, Session, Target, told
 
@@ -30,7 +31,8 @@ class Link:
 
     async def tools(self) -> tuple[Tool, ...]:
         """The tools of the server, which is started if need be."""
-        return await self._tools_of(self._live())
+        with masked_logs(self.target.transport.secrets):
+            return await self._tools_of(self._live())
 
     async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
         await session.client()
@@ -38,9 +40,10 @@ class Link:
             async with asyncio.timeout(self.target.start_timeout_s):
                 return await session.listed()
         except TimeoutError:
-            raise self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s") from None
+            failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
         except Exception as error:
-            raise await self._understood(error, session, "its list of tools") from error
+            failure = await self._understood(error, session, "its list of tools")
+        raise failure  # here, so that no traceback shows behind it what the server said
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
         """What a tool answers, an error of its own included.
@@ -49,6 +52,10 @@ class Link:
             MCPToolError: It took too long, or the server refused the call.
             MCPServerError: The server cannot be reached, or ended meanwhile; the next call starts it again.
         """
+        with masked_logs(self.target.transport.secrets):  # what is sent is logged in the context of who sends it
+            return await self._call(tool, arguments, timeout_s)
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
         session = self._live()
         for may_repeat in (True, False):
             if not session.was_listed:  # the client wants to know what the tools promise to return
@@ -58,10 +65,12 @@ class Link:
                 async with asyncio.timeout(timeout_s):
                     return await client.call_tool(tool, dict(arguments))
             except TimeoutError:
-                raise MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s") from None
+                failure: FsmAgentError | None = MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s")
             except Exception as error:
-                if not (may_repeat and _is_forgotten(error)):
-                    raise await self._understood(error, session, f"the tool {tool!r}") from error
+                is_over = not (may_repeat and _is_forgotten(error))
+                failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
+            if failure is not None:
+                raise failure  # here, so that no traceback shows behind it what the server said
             session.let_go()  # an HTTP server that was started anew does not know it, and has done nothing
             session = self._live()
         raise AssertionError("unreachable")

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
+from fsm_agent.log_masking import masked_logs
 from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
+from fsm_agent.mcp.listing import ListingTooLong, all_tools
 from fsm_agent.mcp.transports import Said, Transport
-from fsm_agent.scrubbing import scrubbed
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp_types import Tool
 
-MAX_TOOLS = 2000
-MAX_PAGES = 200
 _LISTINGS = 3  # in a row, of a server whose tools change while it lists them
 _FOLLOW_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 5.0  # for taking leave of a server over HTTP
@@ -55,7 +54,7 @@ class Target:
 
     def scrubbed(self, text: str) -> str:
         """Text of the server or of the package, fit for a message."""
-        return scrubbed(text, self.transport.secrets)
+        return self.transport.secrets.mask(text)
 
     def failure(self, what: str, *details: str) -> MCPServerError:
         """What to raise when something is wrong with the server."""
@@ -110,13 +109,19 @@ class Session:
                 return self.tools
             for _ in range(_LISTINGS):
                 must_follow = await self._follow(client)
-                changes, tools = self._changes, await _all_tools(client, self._target)
+                changes, tools = self._changes, await self._list(client)
                 if changes == self._changes:
                     if self._is_followed or not must_follow:
                         self.tools = tools
                     break
             self.was_listed = True
             return tools
+
+    async def _list(self, client: Client) -> tuple[Tool, ...]:
+        try:
+            return await all_tools(client)
+        except ListingTooLong as error:
+            raise self._target.failure(str(error)) from None
 
     def let_go(self) -> None:
         """End it, some time later."""
@@ -167,8 +172,10 @@ class Session:
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
-        async with self._target.transport.open(self._said) as (read, write):
-            yield _Watched(read, self._stop.set), write
+        transport = self._target.transport
+        with masked_logs(transport.secrets):
+            async with transport.open(self._said) as (read, write):
+                yield _Watched(read, self._stop.set), write
 
     def _changed(self) -> None:
         self._changes += 1
@@ -253,22 +260,6 @@ async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[
 
     async with Client(streams, message_handler=hear, cache=None) as client:
         yield client
-
-
-async def _all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
-    if client.server_capabilities.tools is None:
-        return ()
-    tools: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if len(tools) > MAX_TOOLS:
-            break
-        if cursor is None:
-            return tuple(tools)
-    raise target.failure(f"lists more than {MAX_TOOLS} tools, or in more than {MAX_PAGES} pages")
 
 
 def _first(error: BaseException) -> BaseException:

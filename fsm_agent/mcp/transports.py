@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -17,13 +18,13 @@ import anyio
 import httpx
 
 from fsm_agent.errors import ConfigError
-from fsm_agent.scrubbing import scrubbed, secret_words
+from fsm_agent.pools import is_loopback
+from fsm_agent.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_url
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 STDERR_CHARS = 2000
-_SECRETIVE = re.compile(r"auth|key|token|secret|passw|credential|header", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
 _DRAIN_TIMEOUT_S = 0.5
 
@@ -52,15 +53,15 @@ class Stdio:
         return Path(self.command).stem
 
     @property
-    def secrets(self) -> list[str]:
-        """What no message may show: whatever is put into its environment, and arguments that look like a secret."""
-        found = list(self.env.values())
+    def secrets(self) -> Secrets:
+        """What no message may show: what is put into its environment, and arguments that look like a secret."""
+        found = [*secrets_in_headers(self.env.items(), all_names=True)]
         for before, argument in pairwise(("", *self.args)):
             name, _, value = argument.rpartition("=")
-            if _SECRETIVE.search(name) or (_SECRETIVE.search(before) and before.startswith("-")):
-                found.append(value)
+            option = before if before.startswith("-") else ""
+            found += secrets_in_headers([(f"{option} {name}", value)])
             found += _PASSWORD.findall(argument)
-        return secret_words(*found)
+        return Secrets(found)
 
     @asynccontextmanager
     async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
@@ -102,12 +103,10 @@ class Http:
         return httpx.URL(self.url).host
 
     @property
-    def secrets(self) -> list[str]:
-        """What no message may show: the values of all headers, and all of the URL behind its host."""
-        url = httpx.URL(self.url)
-        queried = [value for _, value in url.params.multi_items()]
-        in_url = (self.url, *url.path.split("/"), *queried, url.username, url.password)
-        return secret_words(*self.headers.values(), *in_url)
+    def secrets(self) -> Secrets:
+        """What no message may show: the values of all headers, and what is behind the host of the URL."""
+        in_headers = secrets_in_headers(self.headers.items(), all_names=True)
+        return Secrets([*in_headers, self.url, *secrets_in_url(self.url), *path_tokens(self.url)])
 
     @asynccontextmanager
     async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
@@ -119,14 +118,16 @@ class Http:
         from fsm_agent.mcp.bounds import MAX_BYTES, bound
 
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that what is bounded is what arrives
+        trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
         if self.sse:
-            async with sse_client(self.url, headers=headers) as streams:
+            make = partial(httpx2.AsyncClient, trust_env=trust_env)
+            async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:
                 yield streams
             return
         timeout = httpx2.Timeout(30, read=None)  # how long to wait for an answer is each request's to say
         hooks = {"response": [bound]}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as client,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks, trust_env=trust_env) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,
         ):
             yield streams
@@ -149,9 +150,9 @@ class Said(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._ended.set()
 
-    def text(self, secrets: list[str]) -> str:
+    def text(self, secrets: Secrets) -> str:
         """It, without secrets; cut when they are out, because half a key is still one."""
-        return scrubbed(self._tail.decode(errors="replace"), secrets).strip()[-STDERR_CHARS:]
+        return secrets.mask(self._tail.decode(errors="replace")).strip()[-STDERR_CHARS:]
 
     @asynccontextmanager
     async def stderr(self) -> AsyncIterator[TextIO]:

@@ -6,13 +6,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.citations import citations
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai_parts import first_count, text_or_none
 from fsm_agent.providers.wire import request_id
-from fsm_agent.replies import Finish, Reply, Usage
+from fsm_agent.replies import UNUSED, Finish, Reply, Usage
 
 WIRE = "anthropic"
 # An `Opaque` with this key is no block: it holds what the block of the part behind it has beside what the
@@ -28,6 +36,8 @@ FINISHES: dict[str, Finish] = {
 }
 _SAID = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
 _TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
+# By the type of a block, and the key of what is told of it.
+_TOLD: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
 
@@ -38,8 +48,8 @@ class _Block:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = dict(data)
-        self.texts: dict[str, list[str]] = {}  # what comes in pieces, by key
-        self.arguments: list[str] = []
+        self.texts: dict[str, ArrivingText] = {}  # what comes in pieces, by key
+        self.arguments = ArrivingText()
         self.call: int | None = None  # its place among the function calls
         self.is_whole = False
 
@@ -47,19 +57,25 @@ class _Block:
     def type(self) -> str | None:
         return text_or_none(self.data.get("type"))
 
-    def add(self, key: str, piece: str) -> None:
+    def begin(self, key: str) -> str:
+        """Take what the block brought of a text; return what is certain of it."""
+        text, begun = ArrivingText(), self.data.get(key)
+        self.texts[key] = text
+        return text.add(begun) if isinstance(begun, str) else ""
+
+    def add(self, key: str, piece: str) -> str:
+        """Take the next piece of a text; return what is certain of it now."""
         if key not in self.texts:
-            begun = self.data.get(key)
-            self.texts[key] = [begun] if isinstance(begun, str) else []
-        self.texts[key].append(piece)
+            self.begin(key)
+        return self.texts[key].add(piece)
 
     def parts(self) -> Iterator[Part]:
         """What it is in a message."""
-        block = self.data | {key: "".join(pieces) for key, pieces in self.texts.items()}
+        block = self.data | {key: str(text) for key, text in self.texts.items()}
         kind = self.type
         if kind not in _SAID:
             if self.arguments:
-                block["input"] = arguments_object("".join(self.arguments))
+                block["input"] = arguments_object(str(self.arguments))
             yield Opaque(wire=WIRE, data=block)
             return
         beside = {
@@ -70,8 +86,8 @@ class _Block:
         if beside:
             yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
         if kind == "tool_use":
-            id, arguments = block.get("id"), "".join(self.arguments)
-            yield FunctionCall(name=block["name"], arguments_json=arguments, provider_id=text_or_none(id))
+            id = text_or_none(block.get("id"))
+            yield FunctionCall(name=block["name"], arguments_json=str(self.arguments), provider_id=id)
         elif kind == "thinking":
             yield Reasoning(text=text_or_none(block.get("thinking")) or "")
         elif text := text_or_none(block.get("text")):
@@ -84,13 +100,14 @@ class ReplyInBlocks:
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.is_ended = False
+        self.usage = UNUSED
         self._has_message = False
         self._model: str | None = None
         self._response_id: str | None = None
         self._finish_raw: str | None = None
         self._refusal: str | None = None
         self._container: str | None = None
-        self._usage: dict[str, Any] = {}
+        self._counts: dict[str, Any] = {}
         self._blocks: list[_Block] = []
         self._by_index: dict[int, _Block] = {}
         self._calls = 0
@@ -137,6 +154,10 @@ class ReplyInBlocks:
         self._take_message(document)
         self._end_all()
 
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes: nothing is held back beyond ``message_stop``."""
+        return []
+
     def finished(self) -> Reply:
         """The reply that has come.
 
@@ -154,7 +175,7 @@ class ReplyInBlocks:
             parts.append(Opaque(wire=WIRE, data={ADDS_TO: "request", "container": self._container}))
         return Reply(
             message=Message(role="assistant", parts=tuple(parts)),
-            usage=_usage(self._usage),
+            usage=self.usage,
             finish=FINISHES.get(self._finish_raw or ""),
             finish_raw=self._finish_raw,
             refusal=self._refusal,
@@ -195,7 +216,9 @@ class ReplyInBlocks:
     def _take_usage(self, usage: Any) -> None:
         """Keep the newest of each count: they grow, and a stream does not repeat them all."""
         if isinstance(usage, dict):
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+            self._counts |= {key: value for key, value in usage.items() if value is not None}
+            if (counted := _usage(self._counts)) != self.usage:
+                self.usage = counted
 
     def _begin(self, index: Any, data: Any) -> _Block | None:
         if not isinstance(data, dict):
@@ -208,10 +231,8 @@ class ReplyInBlocks:
             block.call = self._calls
             self._calls += 1
             self._deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
-        elif block.type == "text" and (text := text_or_none(data.get("text"))):
-            self._deltas.append(TextDelta(text))
-        elif block.type == "thinking" and (text := text_or_none(data.get("thinking"))):
-            self._deltas.append(ReasoningDelta(text))
+        elif block.type in _TOLD:
+            self._tell(block.type, block.begin(block.type))
         elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
             self._model = text_or_none(successor.get("model")) or self._model
         return block
@@ -245,27 +266,41 @@ class ReplyInBlocks:
     def _take_pieces(self, block: _Block, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
             if isinstance(value, str) and key != "type":
-                block.add(key, value)
-                if value and key == block.type == "text":
-                    self._deltas.append(TextDelta(value))
-                elif value and key == block.type == "thinking":
-                    self._deltas.append(ReasoningDelta(value))
+                text = block.add(key, value)
+                if key == block.type:
+                    self._tell(key, text)
             elif value is not None and key != "type":
                 block.data[key] = value
 
+    def _tell(self, key: str, text: str) -> None:
+        if text and key in _TOLD:
+            self._deltas.append(_TOLD[key](text))
+
     def _take_arguments(self, block: _Block, piece: str) -> None:
-        block.arguments.append(piece)
-        if block.call is not None:
-            self._deltas.append(ArgumentsDelta(block.call, piece))
+        block.is_whole = False
+        self._tell_arguments(block, block.arguments.add(piece))
+
+    def _tell_arguments(self, block: _Block, text: str) -> None:
+        if text and block.call is not None:
+            self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """Arguments that did not come in pieces came whole at the beginning, or there are none."""
-        if block.call is not None and not block.is_whole and not block.arguments:
+        """End a block; arguments that did not come in pieces came whole at its beginning, or there are none."""
+        for key, text in block.texts.items():
+            rest = text.end()
+            if key == block.type:
+                self._tell(key, rest)
+        if block.is_whole:
+            return
+        if block.call is not None and not block.arguments:
             given = block.data.get("input")
             self._take_arguments(
                 block, given if isinstance(given, str) and given else pydantic_core.to_json(given or {}).decode()
             )
         block.is_whole = True
+        self._tell_arguments(block, block.arguments.end())
+        if block.call is not None:
+            self._deltas.append(FunctionCallCompleted(block.call))
 
     def _end_all(self) -> None:
         self.is_ended = True

@@ -11,10 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
 from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import shown, wrong
 from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
 from fsm_agent.providers.gemini import Gemini, GeminiProfile
 from fsm_agent.providers.model_families import (
@@ -107,6 +109,7 @@ _BUILT_IN = (
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
         base_url_variable="GOOGLE_BASE_URL",
         base_path="/v1beta",
+        base_path_always=True,
         profile=replace(_GEMINI, hosted_with_functions="announced"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE),
     ),
@@ -250,6 +253,15 @@ _BUILT_IN = (
 _providers: dict[str, Provider] = {entry.name: entry for entry in _BUILT_IN}
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(_providers)
 
+_MAKERS = (
+    *((family, "openai") for family in ("gpt-*", "o[1-9]*", "chatgpt-*")),
+    ("claude-*", "anthropic"),
+    ("gemini-*", "google"),
+    ("deepseek-*", "deepseek"),
+    ("grok-*", "xai"),
+    ("mistral-*", "mistral"),
+)
+_CODEC = ("path", "headers", "encode", "adapted", "request_headers", "decode", "decoder")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -270,8 +282,13 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     """Make a provider known under its name, in this process.
 
     Raises:
-        ConfigError: The name is taken and is not to be overwritten, or cannot stand before a colon.
+        ConfigError: The name is taken and is not to be overwritten, or cannot stand before a colon; or the codec is
+            none.
     """
+    if not all(callable(getattr(new.codec, name, None)) for name in _CODEC):
+        raise wrong(
+            f"the codec of provider {new.name!r}", new.codec, f"an object with {', '.join(_CODEC)}", ConfigError
+        )
     if not _NAME.fullmatch(new.name):
         raise ConfigError(f"{new.name!r} is no name for a provider: lower-case letters, digits, '-', '_' and '.' are")
     if overwrite:
@@ -290,9 +307,19 @@ def split_model(model: str) -> tuple[Provider, str]:
     if not colon:
         if prefix in _providers:
             raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
+        if meant := _with_provider(model):
+            raise ConfigError(f"{model!r} names no provider: did you mean {meant!r}?")
         known = ", ".join(f"{known}:" for known in sorted(_providers))
-        raise ConfigError(f"{model!r} names no provider; put one of these before it: {known}")
+        raise ConfigError(f"{shown(model)} names no provider; put one of these before it: {known}")
     found = provider(prefix)
     if not name.strip() and not found.is_embedded:
         raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
     return found, name
+
+
+def _with_provider(model: str) -> str | None:
+    """Return the model with the provider that was probably meant."""
+    maker, slash, name = model.partition("/")
+    if slash and maker in _providers:
+        return f"{maker}:{name}"
+    return next((f"{of}:{model}" for pattern, of in _MAKERS if fnmatchcase(model.lower(), pattern)), None)

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Protocol
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import Delta
+from fsm_agent.events import Delta, UsageReported
+from fsm_agent.providers.arriving_text import with_halves
 from fsm_agent.providers.failures import failure, reported, unreadable
 from fsm_agent.providers.wire import Codec, EventStream, ServerEvent, read_json
-from fsm_agent.replies import Reply
+from fsm_agent.replies import Reply, Usage
 
 
 class ReplyParts(Protocol):
     """A reply while it arrives."""
+
+    usage: Usage  # as far as it has been reported
 
     @property
     def is_ended(self) -> bool:
         """Whether what has come says that nothing is missing."""
 
     def take(self, chunk: Any) -> list[Delta]:
-        """What a chunk adds; raises `ProviderError` when it reports one or is none."""
+        """Take a chunk and return what it adds; raise `ProviderError` when it reports one or is none."""
 
     def take_whole(self, document: Any) -> None:
-        """Take a whole response; raises `ProviderError` when it reports one or is none."""
+        """Take a whole response; raise `ProviderError` when it reports one or is none."""
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes, and return what was held back.
+
+        Args:
+            is_cut: The stream ended without a word, though as much of the reply is there as `is_ended` wants.
+        """
 
     def finished(self) -> Reply:
-        """The reply that has come; raises `BadReply` when none has."""
+        """Return the reply that has come; raise `BadReply` when none has."""
 
 
 def whole_reply(codec: Codec, reply: ReplyParts, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -53,6 +64,7 @@ def whole_reply(codec: Codec, reply: ReplyParts, status: int, headers: Mapping[s
             return decoder.finish()
         raise unreadable("the reply is no JSON", headers, body) from None
     reply.take_whole(document)
+    reply.end(is_cut=False)
     return reply.finished()
 
 
@@ -70,7 +82,10 @@ class ChunkDecoder:
         self._reply = reply
         self._headers = headers
         self._events = EventStream()
+        self._usage = reply.usage  # as it was told last
         self._is_done = False
+        self._is_over = False
+        self._has_halves = False
         self._error: ProviderError | None = None
 
     @property
@@ -78,54 +93,77 @@ class ChunkDecoder:
         """Whether the stream said that nothing more comes."""
         return self._is_done
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """What the next bytes add to the reply.
+    @property
+    def has_failed(self) -> bool:
+        """Whether `finish` raises, whatever else may come."""
+        return self._error is not None
 
-        Raises:
-            ProviderError: The stream reports one, or is not what it should be.
-        """
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; return what they add to the reply."""
         return self._taken(self._events.feed(data))
 
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return what it adds to the reply."""
+        if self._is_over:
+            return []
+        self._is_over = True
+        deltas = self._taken(self._events.finish(), is_cut=True)
+        if self._error is None and self._reply.is_ended and not self._is_done:
+            deltas += self._reply.end(is_cut=True)
+        return deltas
+
     def finish(self) -> Reply:
-        """The whole reply.
+        """Return the whole reply.
 
         Raises:
             ProviderError: The stream reported one, was cut off, or was empty.
         """
-        self._taken(self._events.finish(), is_cut=True)
+        self.end()
         if self._error:
             raise self._error
         if (document := self._events.document) is not None:
             return self._codec.decode(200, self._headers, document)
         if not self._is_done and not self._reply.is_ended:
             raise unreadable("the stream was cut off before the end of the reply", self._headers)
-        return self._reply.finished()
+        reply = self._reply.finished()
+        return deepcopy(reply) if self._has_halves else reply  # without a `CutText`
 
     def _taken(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
         deltas: list[Delta] = []
-        take = self._reply.take
         try:
             for event, data in events:
-                if self._is_done:
+                if self._is_done or self._error:
                     break
-                if not data.startswith(b"{"):
-                    bare = data.strip()
-                    self._is_done = bare == b"[DONE]"
-                    if self._is_done or not bare:
-                        continue
-                if event == "error":
-                    raise reported(_json_or_text(data), self._headers)
-                try:
-                    chunk = read_json(data)
-                except ValueError:
-                    if is_cut:  # half an event at the end of the bytes: what came before may be complete
-                        continue
-                    raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
-                deltas += take(chunk)
+                self._take(event, data, deltas, is_cut)
         except ProviderError as error:
             self._error = error
-            raise
+        self._error = self._error or self._events.error
         return deltas
+
+    def _take(self, event: str, data: bytes, deltas: list[Delta], is_cut: bool) -> None:
+        if not data.startswith(b"{"):
+            bare = data.strip()
+            if bare == b"[DONE]":
+                self._is_done = True
+                deltas += self._reply.end(is_cut=False)
+            if self._is_done or not bare:
+                return
+        if event == "error":
+            raise reported(_json_or_text(data), self._headers)
+        try:
+            chunk = read_json(data, self._keep_halves)
+        except ValueError:
+            if is_cut:  # half an event at the end of the bytes: what came before may be complete
+                return
+            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
+        deltas += self._reply.take(chunk)
+        if (usage := self._reply.usage) is not self._usage:
+            self._usage = usage
+            deltas.append(UsageReported(usage))
+
+    def _keep_halves(self, value: Any) -> Any:
+        self._has_halves = True
+        return with_halves(value)
 
 
 def _json_or_text(data: bytes) -> Any:

@@ -18,9 +18,9 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.key_patterns import KEY_LIKE
 from fsm_agent.providers.error_codes import judged, status_of
 from fsm_agent.providers.wire import read_json, request_id
+from fsm_agent.redaction import mask_keys
 from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
@@ -247,5 +247,5 @@ def _page_text(body: bytes) -> str:
 
 def _shown(text: str) -> str:
     """A provider's text, bounded, and without anything that looks like a key."""
-    text = KEY_LIKE.sub(lambda key: f"{key[0][:4]}***", text).strip()
+    text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
+from fsm_agent.providers.arriving_text import ArrivingText
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
@@ -15,10 +16,14 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_STEPS = 64
 
 
-class _Pieces(list[str]):
-    """A string while it arrives."""
+class _ArrivingString(ArrivingText):
+    """A string among the arguments."""
 
-    will_continue = False
+    __slots__ = ("will_continue",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.will_continue = False
 
 
 class StreamedArguments:
@@ -46,11 +51,11 @@ class StreamedArguments:
             _at(place, last, None)
             place[last] = piece.get(known)
             return True
-        pieces = _at(place, last, None)
-        if not (isinstance(pieces, _Pieces) and pieces.will_continue):
-            pieces = place[last] = _Pieces()
-        pieces.append(text)
-        pieces.will_continue = piece.get("willContinue") is True
+        string = _at(place, last, None)
+        if not (isinstance(string, _ArrivingString) and string.will_continue):
+            string = place[last] = _ArrivingString()
+        string.add(text)
+        string.will_continue = piece.get("willContinue") is True
         return True
 
     def json(self) -> str:
@@ -77,7 +82,7 @@ def _steps(path: Any) -> list[str | int]:
 
 def _is_place(place: Any, step: Any) -> bool:
     if isinstance(step, int):
-        return isinstance(place, list) and not isinstance(place, _Pieces) and step <= len(place)
+        return isinstance(place, list) and step <= len(place)
     return isinstance(step, str) and isinstance(place, dict)
 
 
@@ -92,8 +97,9 @@ def _at(place: Any, step: Any, empty: Any) -> Any:
 
 def _joined(value: Any) -> Any:
     """Arguments with their strings in one piece."""
-    if isinstance(value, _Pieces):
-        return "".join(value)
+    if isinstance(value, _ArrivingString):
+        value.end()
+        return str(value)
     if isinstance(value, list):
         return [_joined(item) for item in value]
     return {key: _joined(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -6,14 +6,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.citations import cited, grounding
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.gemini_arguments import StreamedArguments
 from fsm_agent.providers.openai_parts import MAX_LOGPROB, first_count, text_or_none
 from fsm_agent.providers.wire import request_id
-from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
+from fsm_agent.replies import UNUSED, Finish, Reply, TokenLogprob, Usage
 
 WIRE = "gemini"
 
@@ -35,15 +43,15 @@ _NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
 class _Words:
     """A text or a thought while it arrives."""
 
-    __slots__ = ("kind", "pieces", "signature")
+    __slots__ = ("kind", "signature", "text")
 
-    def __init__(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None) -> None:
+    def __init__(self, kind: type[Text] | type[Reasoning], signature: str | None) -> None:
         self.kind = kind
-        self.pieces = [text]
+        self.text = ArrivingText()
         self.signature = signature
 
     def part(self) -> Part:
-        text = "".join(self.pieces)
+        text = str(self.text)
         return Text(text, self.signature) if self.kind is Text else Reasoning(text=text)
 
 
@@ -80,7 +88,7 @@ class ReplyInParts:
         self._has_candidate = False
         self._model: str | None = None
         self._response_id: str | None = None
-        self._usage = Usage()
+        self.usage = UNUSED
         self._parts: list[_Words | _Call | Opaque] = []
         self._calls = 0
         self._open: _Call | None = None  # the one whose arguments are still coming
@@ -124,13 +132,21 @@ class ReplyInParts:
             raise reported(document, self._headers)
         self._model = self._model or text_or_none(document.get("modelVersion"))
         self._response_id = self._response_id or text_or_none(document.get("responseId"))
-        if (usage := _usage(document.get("usageMetadata"))) != Usage():  # each is of the whole: the newest counts
-            self._usage = usage
+        usage = _usage(document.get("usageMetadata"))
+        if usage not in (UNUSED, self.usage):  # each is of the whole: the newest counts
+            self.usage = usage
         if isinstance(feedback, dict):
             self._block_reason = text_or_none(feedback.get("blockReason")) or self._block_reason
         for candidate in candidates if isinstance(candidates, list) else ():
             if isinstance(candidate, dict):
                 self._take_candidate(candidate, is_whole)
+        return self._deltas
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes; see `ReplyParts`."""
+        self._deltas = []
+        self._close_call(is_cut=True)
+        self._end_words()
         return self._deltas
 
     def finished(self) -> Reply:
@@ -143,7 +159,6 @@ class ReplyInParts:
             raise unreadable("there is no answer in the reply", self._headers)
         if self._has_nameless_call:
             raise unreadable("a function call in the reply has no name", self._headers)
-        self._close_call(is_cut=True)
         finish = FINISHES.get(self._finish_raw or "")
         if self._block_reason:
             finish = "content_filter"
@@ -153,7 +168,7 @@ class ReplyInParts:
         text = "".join([part.text for part in parts if isinstance(part, Text)])
         return Reply(
             message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
-            usage=self._usage,
+            usage=self.usage,
             finish=finish,
             finish_raw=self._finish_raw or self._block_reason,
             logprobs=tuple(self._logprobs),
@@ -189,7 +204,7 @@ class ReplyInParts:
         text = part.get("text")
         if not isinstance(text, str):
             if part.keys() - _NO_DATA:
-                self._parts.append(Opaque(wire=WIRE, data=part))
+                self._append(Opaque(wire=WIRE, data=part))
                 return
             text = ""
         if not part.get("thought"):
@@ -197,26 +212,36 @@ class ReplyInParts:
             return
         self._say(Reasoning, text, None, is_whole)
         if signature:  # `Reasoning` does not say whose signature it holds, `Opaque` does
-            self._parts.append(Opaque(wire=WIRE, data=part))
+            self._append(Opaque(wire=WIRE, data=part))
 
     def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None, is_whole: bool) -> None:
         """Add words; those of a stream go on where the last ended, unless a signature belongs to one of them."""
         if not text and not signature:
             return
-        if text:
-            self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
         last = self._parts[-1] if self._parts and not is_whole else None
-        if isinstance(last, _Words) and last.kind is kind and not last.signature and not signature:
-            last.pieces.append(text)
-        else:
-            self._parts.append(_Words(kind, text, signature))
+        if not (isinstance(last, _Words) and last.kind is kind and not last.signature and not signature):
+            last = _Words(kind, signature)
+            self._append(last)
+        self._tell(last, last.text.add(text))
+
+    def _append(self, part: _Words | _Call | Opaque) -> None:
+        self._end_words()
+        self._parts.append(part)
+
+    def _end_words(self) -> None:
+        if self._parts and isinstance(last := self._parts[-1], _Words):
+            self._tell(last, last.text.end())
+
+    def _tell(self, words: _Words, text: str) -> None:
+        if text:
+            self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
 
     def _take_call(self, said: Mapping[str, Any], signature: str | None) -> None:
         """Take a call, or a piece of one: only the first has a name, only the last no `willContinue`."""
         if name := text_or_none(said.get("name")):
             self._close_call()
             self._open = _Call(self._calls, name, text_or_none(said.get("id")), signature)
-            self._parts.append(self._open)
+            self._append(self._open)
             self._calls += 1
             self._deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
         if (call := self._open) is None:
@@ -242,7 +267,7 @@ class ReplyInParts:
         self._open = None
         arguments = call.args.json()
         call.arguments = arguments[:-1] if is_cut else arguments
-        self._deltas.append(ArgumentsDelta(call.index, call.arguments))
+        self._deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
 
 
 def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:

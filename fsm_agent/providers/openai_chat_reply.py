@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.deferred import pydantic_core
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
-from fsm_agent.messages import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.events import Delta, ReasoningDelta, TextDelta
+from fsm_agent.messages import Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers.arriving_text import ArrivingText, joined
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai_parts import first_count, token_logprobs
+from fsm_agent.providers.openai_chat_calls import ArrivingCalls
+from fsm_agent.providers.openai_parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.wire import request_id
-from fsm_agent.replies import Finish, Reply, TokenLogprob, Usage
+from fsm_agent.replies import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.values import maker
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
+UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
@@ -29,54 +32,37 @@ FINISHES: dict[str, Finish] = {
 
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
 
-_make_text, _make_reasoning, _make_call = maker(Text), maker(Reasoning), maker(FunctionCall)
+_make_text, _make_reasoning = maker(Text), maker(Reasoning)
 _make_message, _make_reply, _make_usage = maker(Message), maker(Reply), maker(Usage)
 _make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta)
-_make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(ArgumentsDelta)
-
-
-class _Pieces(list[str]):
-    """A text while it arrives."""
-
-
-class _Call:
-    """A function call while it arrives."""
-
-    __slots__ = ("arguments", "id", "index", "is_whole", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.index: int | None = None  # among the calls of the reply, once its name is known
-        self.is_whole = False  # its first piece was a whole JSON object
 
 
 class ReplyInParts:
     """Collects a reply: of one whole completion, or of the chunks of a stream.
 
-    Of several choices the first that comes is read, the others are not.
+    Of several choices the first that comes is read, the others are not.  A stream is whole at its ``[DONE]``, though
+    some services name no reason to finish before it, or when there is such a reason: what may be missing then is the
+    usage, and to ask again would cost it twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.finish_raw: str | None = None
+        self.usage = UNUSED
+        self._is_cut = False
         self._choice: Any = None  # the index of the one that is read
         self._has_choice = False
         self._model: str | None = None
         self._response_id: str | None = None
-        self._usage: Mapping[str, Any] = {}
-        self._said: list[tuple[type[Text] | type[Reasoning], list[str]]] = []
-        self._saying: type[Text] | type[Reasoning] | None = None  # what is said last, and its pieces
-        self._pieces: list[str] = []
+        self._said: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
+        self._saying: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
+        self._text = ArrivingText()
         self._details: list[dict[str, Any]] = []
         self._annotations: list[Any] = []
         self._sources: Any = None
-        self._refusal: list[str] = []
+        self._refusal = ArrivingText()
         self._logprobs: list[TokenLogprob] = []
-        self._calls: list[_Call] = []  # in the order in which their names came
-        self._by_key: dict[Any, _Call] = {}
-        self._last: _Call | None = None
+        self._calls = ArrivingCalls()
         self._deltas: list[Delta] = []
 
     @property
@@ -103,11 +89,11 @@ class ReplyInParts:
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)
         if self._model is None:
-            self._model = _text(document.get("model"))
+            self._model = text_or_none(document.get("model"))
         if self._response_id is None:
-            self._response_id = _text(document.get("id"))
+            self._response_id = text_or_none(document.get("id"))
         if (usage := document.get("usage")) and type(usage) is dict:
-            self._usage = usage  # the newest: the counts of some streams grow
+            self._take_usage(usage)
         if type(choices) is list:
             for choice in choices:
                 if type(choice) is dict:
@@ -119,7 +105,22 @@ class ReplyInParts:
             raise reported(document, self._headers)
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
-            self._usage = usage
+            self._take_usage(usage)
+
+    def _take_usage(self, usage: Mapping[str, Any]) -> None:
+        """Keep the newest: the counts of some streams grow."""
+        if (counted := _usage(usage)) != self.usage:
+            self.usage = counted
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes; see `ReplyParts`."""
+        self._deltas = []
+        self._is_cut = is_cut
+        self._end_text()
+        untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
+        for text in (self._refusal, *untold):
+            text.end()
+        return [*self._deltas, *self._calls.end()]
 
     def finished(self) -> Reply:
         """The reply that has come.
@@ -129,37 +130,38 @@ class ReplyInParts:
         """
         if not self._has_choice:
             raise unreadable("there is no answer in the reply", self._headers)
-        for call in self._by_key.values():
-            if call.index is None and call.arguments:
-                raise unreadable("a function call in the reply has no name", self._headers)
+        if self._calls.has_nameless:
+            raise unreadable("a function call in the reply has no name", self._headers)
         parts: list[Part] = []
         if self._details:
             details = [
-                {key: "".join(value) if isinstance(value, _Pieces) else value for key, value in entry.items()}
+                {key: str(value) if isinstance(value, ArrivingText) else value for key, value in entry.items()}
                 for entry in self._details
             ]
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
-        for kind, pieces in self._said:
-            text = "".join(pieces)
+        for kind, said in self._said:
+            text = str(said)
             parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
-        for call in self._calls:
-            arguments = "".join(call.arguments)
-            parts.append(_make_call(name=call.name, arguments_json=arguments, provider_id=call.id or None))
+        parts += self._calls.parts()
+        refusal = str(self._refusal) or None
+        if self.finish_raw is None and not parts and refusal is None:
+            raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
         finish = FINISHES.get((self.finish_raw or "").lower())
         if finish == "error" and not self._said and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
         return _make_reply(
             message=_make_message(role="assistant", parts=tuple(parts)),
-            usage=_usage(self._usage),
+            usage=self.usage,
             finish=finish,
             finish_raw=self.finish_raw,
-            refusal="".join(self._refusal) or None,
+            refusal=refusal,
             logprobs=tuple(self._logprobs),
             model=self._model,
             response_id=self._response_id,
             request_id=request_id(self._headers),
+            adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
         )
 
     def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
@@ -194,7 +196,7 @@ class ReplyInParts:
             self._take_content(content)
         self._take_asked(delta, is_whole)
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
-            self._refusal.append(refusal)
+            self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
             self._annotations += annotations
 
@@ -202,9 +204,10 @@ class ReplyInParts:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
-                    self._take_call(call, is_whole)
+                    self._deltas += self._calls.take(call, is_whole=is_whole)
         elif isinstance(function := delta.get("function_call"), dict):
-            self._take_call({"index": "function_call", "function": function}, is_whole)
+            entry = {"index": "function_call", "function": function}
+            self._deltas += self._calls.take(entry, is_whole=is_whole)
 
     def _take_reasoning(self, thought: Any, details: Any) -> None:
         told = self._take_details(details)
@@ -212,16 +215,23 @@ class ReplyInParts:
         if thought and isinstance(thought, str):
             self._say(Reasoning, thought)
 
-    def _say(self, kind: type[Text] | type[Reasoning], text: str) -> None:
+    def _say(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
         if kind is not self._saying:
-            self._saying, self._pieces = kind, []
-            self._said.append((kind, self._pieces))
-        self._pieces.append(text)
-        self._deltas.append(_make_text_delta(text) if kind is Text else _make_reasoning_delta(text))
+            self._end_text()
+            self._saying, self._text = kind, ArrivingText()
+            self._said.append((kind, self._text))
+        self._tell(self._text.add(piece))
+
+    def _end_text(self) -> None:
+        self._tell(self._text.end())
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._deltas.append(_make_text_delta(text) if self._saying is Text else _make_reasoning_delta(text))
 
     def _take_content(self, content: Any) -> None:
         """A text, parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
-        if type(content) is str:
+        if isinstance(content, str):
             self._say(Text, content)
             return
         if not isinstance(content, list):
@@ -234,7 +244,7 @@ class ReplyInParts:
                 if text := _plain(told or part.get("text")):
                     self._say(Reasoning, text)
             elif kind == "refusal":
-                self._refusal.append(_plain(part.get("refusal")))
+                self._refusal.add(_plain(part.get("refusal")))
             elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
                 self._say(Text, text)
 
@@ -244,89 +254,23 @@ class ReplyInParts:
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
                 continue
-            told.append(_text(detail.get("text")) or _text(detail.get("summary")) or "")
+            told.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
             if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
                 self._details.append({})
             entry = self._details[-1]
             for key, value in detail.items():
                 if key in ("text", "summary", "data") and isinstance(value, str):
-                    pieces = entry.get(key)
-                    if not isinstance(pieces, _Pieces):
-                        pieces = entry[key] = _Pieces()
-                    pieces.append(value)
+                    text = entry.get(key)
+                    if not isinstance(text, ArrivingText):
+                        text = entry[key] = ArrivingText()
+                    text.add(value)
                 elif value or key not in entry:
                     entry[key] = value
-        return "".join(told)
-
-    def _take_call(self, entry: Mapping[str, Any], is_whole: bool) -> None:
-        function = entry.get("function")
-        if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
-            custom = entry.get("custom")
-            if isinstance(custom, dict) and custom.get("name"):
-                function = {"name": custom["name"], "arguments": custom.get("input")}
-        if not isinstance(function, dict):
-            function = {}
-        id, name, arguments = _text(entry.get("id")), _text(function.get("name")), function.get("arguments")
-        text = (
-            arguments
-            if isinstance(arguments, str)
-            else ""
-            if arguments is None
-            else pydantic_core.to_json(arguments).decode()
-        )
-        call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
-        call.id = call.id or id or ""
-        call.name = call.name or name or ""
-        if text:
-            call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
-            call.arguments.append(text)
-        if not call.name:
-            return
-        if call.index is None:
-            call.index = len(self._calls)
-            self._calls.append(call)
-            self._deltas.append(_make_started(call.index, call.name, call.id or None))
-            text = "".join(call.arguments)
-        if text:
-            self._deltas.append(_make_arguments_delta(call.index, text))
-
-    def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
-        """The call that a piece belongs to: by index, else by id, else the last one.
-
-        Some services give all parallel calls one index, so another name or id, or a second whole set of
-        arguments, begins a call too; others repeat name and id with every piece.
-        """
-        key = index if isinstance(index, int | str) else id
-        known = self._by_key.get(key) if key is not None else None if name else self._last
-        if known and not is_new:
-            is_other = name and (
-                (id and known.id and id != known.id)
-                or (known.name and name != known.name)
-                or (known.is_whole and _is_object(text))
-            )
-            if not is_other:
-                return known
-        call = self._last = _Call()
-        self._by_key[key if not is_new and key is not None else object()] = call
-        return call
+        return joined(told)
 
 
 def _is_flat_error(document: Mapping[str, Any]) -> bool:
     return document.get("object") == "error" or "message" in document or "detail" in document
-
-
-def _is_object(text: str) -> bool:
-    if not text.startswith("{") or not text.endswith("}"):
-        return False
-    try:
-        pydantic_core.from_json(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _plain(value: Any) -> str:
@@ -334,7 +278,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join([_plain(item) for item in value])
+        return joined([_plain(item) for item in value])
     return _plain(value.get("text")) if isinstance(value, dict) else ""
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.openai_parts import text_or_none
-from fsm_agent.providers.openai_responses_items import item_type
+from fsm_agent.providers.openai_responses_items import as_text, entries, item_type
 
 
 class Piece(NamedTuple):
@@ -29,22 +30,25 @@ PIECES = {
 }
 
 
-class Told:
-    """A text as far as it has come."""
+class Told(ArrivingText):
+    """A text as far as it has come, which may come again as a whole."""
 
-    __slots__ = ("length", "pieces")
+    __slots__ = ("length",)
 
     def __init__(self) -> None:
-        self.pieces: list[str] = []
+        super().__init__()
         self.length = 0
 
-    def add(self, text: str) -> None:
-        self.pieces.append(text)
+    def add(self, piece: str) -> str:
+        """Take the next piece; see `ArrivingText`."""
+        text = super().add(piece)
         self.length += len(text)
+        return text
 
     def rest(self, whole: str) -> str:
-        """What the whole text says beyond it; nothing when they differ."""
-        if len(whole) <= self.length or not whole.startswith("".join(self.pieces)):
+        """Return what the whole text says beyond it; nothing when they differ."""
+        self.half = ""  # the whole says what became of it
+        if len(whole) <= self.length or not whole.startswith(str(self)):
             return ""
         return whole[self.length :]
 
@@ -52,7 +56,7 @@ class Told:
 class ArrivingItem:
     """An item of the output while it arrives."""
 
-    __slots__ = ("call", "data", "index", "is_done", "is_matched", "kind", "told")
+    __slots__ = ("call", "data", "index", "is_completed", "is_done", "is_matched", "kind", "told", "totals")
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind = kind
@@ -60,8 +64,19 @@ class ArrivingItem:
         self.data: dict[str, Any] = {}  # as an event gave it
         self.is_done = False  # it is whole there
         self.is_matched = False
-        self.told: dict[tuple[Piece, int], Told] = {}
+        self.told: dict[tuple[Piece, int], Told] = {}  # by the index that the events give a part
+        # All parts together: some services count the index on from item to item, so it says nothing of a whole item.
+        self.totals: dict[Piece, Told] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
+        self.is_completed = False
+
+    def part(self, piece: Piece, index: int) -> Told:
+        """Return what is there of the part that events give this index."""
+        return self.told.setdefault((piece, index), Told())
+
+    def total(self, piece: Piece) -> Told:
+        """Return what has been told of all such parts together."""
+        return self.totals.setdefault(piece, Told())
 
     def whole(self) -> dict[str, Any]:
         """The item; of the pieces when it never came as a whole."""
@@ -70,7 +85,7 @@ class ArrivingItem:
         item = self.data or {"type": self.kind}
         parts: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         for (piece, index), told in self.told.items():
-            text = "".join(told.pieces)
+            text = str(told)
             if piece.part:
                 parts.setdefault(piece.place, []).append((index, {"type": piece.part, piece.key: text}))
             else:
@@ -78,6 +93,14 @@ class ArrivingItem:
         for place, found in parts.items():
             item = {**item, place: [part for _, part in sorted(found, key=lambda entry: entry[0])]}
         return item
+
+
+def whole_text(piece: Piece, data: Mapping[str, Any]) -> str:
+    """Return the text of all such parts of a whole item."""
+    if not piece.part:
+        return as_text(data.get(piece.place))
+    parts = [entry.get(piece.key) for entry in entries(data.get(piece.place)) if entry.get("type") == piece.part]
+    return "".join([text for text in parts if isinstance(text, str)])
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:

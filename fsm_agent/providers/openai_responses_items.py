@@ -41,6 +41,7 @@ _ONLY_GIVEN = {
     "custom_tool_call": ("status",),
     "image_generation_call": ("action", "background", "output_format", "quality", "revised_prompt", "size"),
 }
+_OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedrock puts into items too
 
 
 def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
@@ -155,7 +156,16 @@ class InputItems:
         return items
 
     def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
-        return self._is_stored or bool(reasoning.get("encrypted_content") or reasoning.get("content"))
+        """Return whether the service takes it.
+
+        Who encrypts what a model thought takes it in no other form: "Invalid 'input[1].content': array too long.
+        Expected an array with maximum length 0".  Who does not (DeepSeek, vLLM) wants the words.  Both
+        https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
+        read in November 2026.
+        """
+        if self._is_stored or reasoning.get("encrypted_content"):
+            return True
+        return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
 
     def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
         """An item and what belongs to it; then what came from elsewhere: a message between calls may be refused."""
@@ -248,8 +258,8 @@ def _sent_back(item: Any) -> Any:
     """An item without what its service does not take."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
-        return {**item, "action": _without(action, "sources")}
-    return _without(item, *_ONLY_GIVEN[kind]) if kind in _ONLY_GIVEN else item
+        item = {**item, "action": _without(action, "sources")}
+    return _without(item, *_ONLY_GIVEN.get(kind, ()), *_OF_EVENTS) if kind else item
 
 
 def _hollow(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -7,14 +7,21 @@ from typing import Any
 
 from fsm_agent.deferred import pydantic_core
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import ArgumentsDelta, Delta, FunctionCallStarted, ReasoningDelta, TextDelta
+from fsm_agent.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from fsm_agent.messages import Message
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai_parts import first_count, text_or_none, token_logprobs
-from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Piece, Told, matched
-from fsm_agent.providers.openai_responses_items import CALLS, as_text, entries, item_parts, item_type
+from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Piece, matched, whole_text
+from fsm_agent.providers.openai_responses_items import CALLS, entries, item_parts, item_type
 from fsm_agent.providers.wire import request_id
-from fsm_agent.replies import Finish, Reply, Usage
+from fsm_agent.replies import UNUSED, Finish, Reply, Usage
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("completed", "complete"), "stop"),
@@ -34,10 +41,10 @@ class ReplyInItems:
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.is_ended = False
+        self.usage = UNUSED
         self._status = ""
         self._model: str | None = None
         self._response_id: str | None = None
-        self._usage: Mapping[str, Any] = {}
         self._items: list[ArrivingItem] = []
         self._by_key: dict[
             int | str, ArrivingItem
@@ -84,6 +91,10 @@ class ReplyInItems:
             self._end(event, "")
         return self._deltas
 
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes: nothing is held back beyond the last version of the response."""
+        return []
+
     def finished(self) -> Reply:
         """The reply that has come.
 
@@ -101,7 +112,7 @@ class ReplyInItems:
         contents = [part for item in items if item_type(item) == "message" for part in entries(item.get("content"))]
         return Reply(
             message=message,
-            usage=_usage(self._usage),
+            usage=self.usage,
             finish="tool_calls" if finish == "stop" and message.function_calls else finish,
             finish_raw=self._status or None,
             refusal="".join([text_or_none(part.get("refusal")) or "" for part in contents]) or None,
@@ -120,8 +131,8 @@ class ReplyInItems:
         """What every version of the response says; the newest counts."""
         self._model = text_or_none(response.get("model")) or self._model
         self._response_id = text_or_none(response.get("id")) or self._response_id
-        if (usage := response.get("usage")) and isinstance(usage, dict):
-            self._usage = usage
+        if (usage := response.get("usage")) and isinstance(usage, dict) and (counted := _usage(usage)) != self.usage:
+            self.usage = counted
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:
         """The last version of the response."""
@@ -137,6 +148,9 @@ class ReplyInItems:
         self.is_ended = self.is_ended or bool(status) or isinstance(output, list)
         if isinstance(output, list):
             self._take_output([data for data in output if isinstance(data, dict)])
+        if self.is_ended:
+            for item in self._items:
+                self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
         """All items at the end.  When there are any they are the truth; what was not told of them is told now."""
@@ -165,7 +179,8 @@ class ReplyInItems:
         if (name := text_or_none(event.get("name"))) and not item.data.get("name"):
             item.data = {**item.data, "name": name}
             self._start(item)
-        self._tell(item, piece, index if type(index) is int else 0, text, is_whole=is_done)
+        told = item.part(piece, index if type(index) is int else 0)
+        self._tell(item, piece, told.add(told.rest(text) if is_done else text))
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
         """The item that an event is about: by index, else by id, else the newest one of its kind."""
@@ -186,7 +201,7 @@ class ReplyInItems:
         item.call = self._calls
         self._calls += 1
         self._deltas.append(FunctionCallStarted(item.call, name, text_or_none(item.data.get("call_id"))))
-        if told := "".join([piece for told in item.told.values() for piece in told.pieces]):
+        if told := "".join(map(str, item.totals.values())):
             self._deltas.append(ArgumentsDelta(item.call, told))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
@@ -194,28 +209,30 @@ class ReplyInItems:
         item.data, item.is_done = data, True
         self._start(item)
         for piece in PIECES.values():
-            if piece.item != item.kind:
-                continue
-            if not piece.part:
-                self._tell(item, piece, 0, as_text(data.get(piece.place)), is_whole=True)
-                continue
-            for index, entry in enumerate(entries(data.get(piece.place))):
-                if entry.get("type") == piece.part and isinstance(text := entry.get(piece.key), str):
-                    self._tell(item, piece, index, text, is_whole=True)
+            if piece.item == item.kind:
+                self._tell(item, piece, item.total(piece).rest(whole_text(piece, data)))
+        self._end_item(item)
 
-    def _tell(self, item: ArrivingItem, piece: Piece, index: int, text: str, *, is_whole: bool) -> None:
-        told = item.told.setdefault((piece, index), Told())
-        if is_whole:
-            text = told.rest(text)
+    def _end_item(self, item: ArrivingItem) -> None:
+        """No more is to come of the item: it is whole, or all that there will ever be."""
+        if not item.is_done:
+            for (piece, _), told in item.told.items():
+                self._tell(item, piece, told.end())
+        if item.call is not None and not item.is_completed:
+            item.is_completed = True
+            self._deltas.append(FunctionCallCompleted(item.call))
+
+    def _tell(self, item: ArrivingItem, piece: Piece, text: str) -> None:
         if not text:
             return
-        told.add(text)
+        item.total(piece).add(text)
         if piece.part == "output_text":
             self._deltas.append(TextDelta(text))
         elif piece.item == "reasoning":
             self._deltas.append(ReasoningDelta(text))
         elif item.call is not None:
             self._deltas.append(ArgumentsDelta(item.call, text))
+            item.is_completed = False
 
 
 def _is_error(document: Mapping[str, Any], kind: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
@@ -12,6 +12,7 @@ from fsm_agent.deferred import pydantic_core
 from fsm_agent.effects import Request
 from fsm_agent.errors import BadReply
 from fsm_agent.events import Delta
+from fsm_agent.providers.arriving_text import mended
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 from fsm_agent.replies import Reply
 from fsm_agent.values import frozen
@@ -56,17 +57,28 @@ class Profile:
 
 
 class Decoder(Protocol):
-    """Makes deltas and at last a reply of the bytes of one response's stream, however they are cut."""
+    """Makes deltas and at last a reply of the bytes of one response's stream.
+
+    However the bytes are cut, the deltas are the same, and so are the reply or the error: an error that the stream
+    reports takes nothing from the deltas before it.
+    """
 
     @property
     def is_done(self) -> bool:
         """Whether the stream said that nothing more comes, whatever the connection does."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the stream reported an error or is none: nothing more is read of it, and `finish` raises."""
+
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; raises `ProviderError` when the stream reports one."""
+        """Take the next bytes; return what they add to the reply."""
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return what it adds to the reply."""
 
     def finish(self) -> Reply:
-        """The whole reply, at the end of the bytes; raises `ProviderError` when it is cut or empty."""
+        """Return the whole reply, at the end of the bytes; raise `ProviderError` when there is none."""
 
 
 class Codec(Protocol):
@@ -117,9 +129,13 @@ class EventStream:
 
     Args:
         max_event_bytes: An event longer than this is an error.
+
+    Attributes:
+        error: Why nothing more is read of the stream.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.error: BadReply | None = None
         self._max = max_event_bytes
         self._document: bytearray | None = None
         self._begun = False
@@ -137,28 +153,29 @@ class EventStream:
         return None if self._document is None else bytes(self._document)
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """Take the next bytes.
+        """Take the next bytes; return the events that end in them, up to an `error`."""
+        events: list[ServerEvent] = []
+        try:
+            if self.error is None:
+                self._cut(data, events)
+        except BadReply as error:
+            self.error = error
+        return events
 
-        Raises:
-            BadReply: An event is too long.
-        """
+    def _cut(self, data: bytes, events: list[ServerEvent]) -> None:
         if not self._begun:
             data = self._begin(data)
         if self._document is not None:
             self._check(len(self._document) + len(data))
             self._document += data
-            return []
+            return
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
-        if not data:
-            return []
-        events: list[ServerEvent] = []
-        if b"\r" not in data:
+        if data and b"\r" not in data:
             data = self._take_whole_ones(data, events)
         if data:
             self._take(data, events)
-        return events
 
     def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
         """Take the events whose ends are here, in bytes without CR; gives the rest."""
@@ -190,11 +207,12 @@ class EventStream:
             self._line_bytes += len(rest)
 
     def finish(self) -> list[ServerEvent]:
-        """The last event, when no blank line ended it."""
+        """Return the last event, when no blank line ended it."""
         events: list[ServerEvent] = []
-        if self._line:
+        if self.error is None:
+            if self._line:
+                self._end_line(b"", events)
             self._end_line(b"", events)
-        self._end_line(b"", events)
         return events
 
     def _begin(self, data: bytes) -> bytes:
@@ -251,10 +269,14 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
     return whole
 
 
-def read_json(data: bytes) -> Any:
-    """A provider's JSON.
+def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
+    """Return the value of a provider's JSON.
 
-    Raw control characters and halves of surrogate pairs in strings, which some services send, are mended.
+    Raw control characters in strings, which some services send, are taken.  Halves of surrogate pairs become U+FFFD.
+
+    Args:
+        data: The JSON.
+        keep_halves: Makes something else of a value with such halves in its strings.
 
     Raises:
         ValueError: It is no JSON.
@@ -263,10 +285,13 @@ def read_json(data: bytes) -> Any:
         return pydantic_core.from_json(data)
     except ValueError:
         try:
-            mended = json.dumps(json.loads(data.decode("utf-8-sig", "replace"), strict=False), ensure_ascii=False)
+            value = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
+            text = json.dumps(value, ensure_ascii=False)
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
-        return pydantic_core.from_json(mended.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        valid = mended(text)
+        read = pydantic_core.from_json(valid)  # and no deeper than it takes
+        return keep_halves(value) if keep_halves is not None and valid != text else read
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:

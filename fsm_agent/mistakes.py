@@ -1,0 +1,128 @@
+"""What is said of an argument that cannot be right, and what would be?
+
+Whoever comes from another library types its words: `AGENT_WORDS` and the tables below it have ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.redaction import mask_keys
+
+Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
+
+MAX_SHOWN_CHARS = 80
+
+_DIALOG = "a Dialog as the task: call(result.dialog.put('…'))"
+_ROUNDS = "limits=Limits(rounds=…)"
+_PROMPT = "a Prompt as the task: call(Prompt('…', {}))"
+
+AGENT_WORDS = {
+    **dict.fromkeys(
+        ("tools", "toolsets", "tool_list", "agents", "handoffs", "sub_agents", "mcp_servers"), "functions=[…]"
+    ),
+    **dict.fromkeys(("output_type", "result_type", "response_model", "response_format", "output_schema"), "output=…"),
+    **dict.fromkeys(("instructions", "instruction", "system_prompt", "system_message", "prompt"), "system=…"),
+    **dict.fromkeys(("max_turns", "max_iterations", "max_steps", "recursion_limit"), _ROUNDS),
+    **dict.fromkeys(("model_settings", "generation_config"), "settings=Settings(…)"),
+    **dict.fromkeys(("usage_limits", "timeout"), "limits=Limits(…)"),
+    **dict.fromkeys(("callbacks", "event_stream_handler"), "hooks=[…]"),
+    **dict.fromkeys(("client", "llm"), "the model: Agent(client)"),
+    **dict.fromkeys(("message_history", "messages", "history"), _DIALOG),
+    **dict.fromkeys(("deps", "deps_type", "context_type"), "deps=… of call"),
+    "retries": "limits=Limits(parse_retries=…)",
+    "base_url": "a client as the model: Agent(client_for('provider:model', base_url=…))",
+    "api_key": "a client as the model: Agent(client_for('provider:model', api_key=…))",
+}
+PROMPT_WORDS = {
+    **{word: right for word, right in AGENT_WORDS.items() if right in ("functions=[…]", "output=…")},
+    **dict.fromkeys(("prompt", "text", "task"), "the template, as Prompt('…')"),
+    **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
+    **dict.fromkeys(("name", "id"), "path=…"),
+    **{f"{kind}_handler": f"on_{kind}=…" for kind in ("exception", "interrupt", "final")},
+}
+SETTINGS_WORDS = {
+    **dict.fromkeys(("max_output_tokens", "max_completion_tokens", "max_new_tokens"), "max_tokens=…"),
+    **dict.fromkeys(("stop_sequences", "stop_words"), "stop=…"),
+    **dict.fromkeys(("parallel_tool_calls", "parallel"), "parallel_function_calls=…"),
+    **dict.fromkeys(("thinking", "effort", "reasoning"), "reasoning_effort=…"),
+    **dict.fromkeys(("logprobs", "n_logprobs"), "top_logprobs=…"),
+}
+CALL_WORDS = {
+    **dict.fromkeys(("message_history", "messages", "history", "chat_history", "dialog"), _DIALOG),
+    **dict.fromkeys(("max_turns", "max_iterations", "max_steps", "recursion_limit"), f"{_ROUNDS} of the Agent"),
+    **dict.fromkeys(("usage_limits", "limits", "timeout"), "limits=Limits(…) of the Agent"),
+    **dict.fromkeys(("model_settings", "settings", "config"), "args={'temperature': 0}, say"),
+    **dict.fromkeys(("context", "ctx", "dependencies"), "deps=…"),
+    **dict.fromkeys(("output_type", "result_type", "response_model", "output"), _PROMPT.format("output=…")),
+    **dict.fromkeys(("tools", "functions", "toolsets"), _PROMPT.format("functions=[…]")),
+    **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
+    **dict.fromkeys(("model", "client"), "dataclasses.replace(agent, model=…)"),
+    **dict.fromkeys(("hooks", "callbacks", "stop_when"), "an argument of the Agent"),
+}
+AGENT_METHODS = {
+    **dict.fromkeys(("run_sync", "invoke", "ask", "generate", "chat", "kickoff", "predict", "query"), "call"),
+    **dict.fromkeys(("ainvoke", "run_async", "arun_sync", "agenerate", "achat", "kickoff_async"), "acall"),
+    **dict.fromkeys(("run_stream_sync", "stream_sync", "iter", "stream_events"), "stream"),
+    **dict.fromkeys(("run_stream", "run_stream_events", "astream_events", "run_streamed"), "astream"),
+    **dict.fromkeys(("override", "clone", "copy", "with_config"), "dataclasses.replace(agent, model=…)"),
+    **dict.fromkeys(("tool", "tool_plain", "tools", "bind_tools", "add_tool"), "Agent(…, functions=[…])"),
+    **dict.fromkeys(("instructions", "system_prompt"), "Agent(…, system=…)"),
+    **dict.fromkeys(("as_tool", "to_tool"), "as_function"),
+    "output_type": "output",
+}
+
+
+def shown(value: object) -> str:
+    """Return what a message may show of a value: its `repr`, cut, without keys.
+
+    Of a mapping, whose values may be secret, only the numbers are shown.
+    """
+    if isinstance(value, Mapping):
+        plain = {key: repr(item) if isinstance(item, int | float | None) else "…" for key, item in value.items()}
+        text = f"{{{', '.join([f'{key!r}: {item}' for key, item in plain.items()])}}}"
+    else:
+        try:
+            text = repr(value)
+        except ValueError:  # a number of more digits than Python writes out
+            return f"a huge {type(value).__name__}"
+    text = mask_keys(text)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+
+
+def wrong(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
+    """Return the error for an argument whose value is not ``right``."""
+    return kind(f"{what} is {shown(value)}: {right} would be right")
+
+
+def check(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
+    """Raise the error of `wrong` unless the value is right."""
+    if not is_right:
+        raise wrong(what, value, right, kind)
+
+
+def check_fields(given: object, owner: str, rights: Rights) -> None:
+    """Raise the error of `wrong` for the first field that is not right."""
+    for name, is_right, right in rights:
+        value = getattr(given, name)
+        check(f"{name} of {owner}", value, is_right(value), right)
+
+
+def unknown_argument(owner: str, words: Iterable[str], known: Iterable[str], ours: Mapping[str, str]) -> TypeError:
+    """Return the error for arguments that ``owner`` does not have.
+
+    Args:
+        owner: The class.
+        words: The arguments.
+        known: Those that it has.
+        ours: What is right instead of some that other libraries have.
+    """
+    word = next(iter(words))
+    return TypeError(f"{owner} has no argument {word!r}{remedy(word, known, ours)}")
+
+
+def remedy(word: str, known: Iterable[str], ours: Mapping[str, str]) -> str:
+    """Return the end of a message about an unknown word: what is right instead."""
+    return f": here that is {ours[word]}" if word in ours else hint(word, known)

@@ -1,0 +1,20 @@
+"""What of a stranger's text may somebody be shown?"""
+
+from __future__ import annotations
+
+import unicodedata
+
+_KEPT = "\n\t"
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees, but models read
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without control characters (line ends and tabs stay), tags, and marks that reorder it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([c for c in text if c in _KEPT or not _is_hidden(c)])
+
+
+def _is_hidden(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cs") or c in _REORDERING or ord(c) in _TAGS

@@ -1,0 +1,129 @@
+"""How does a file with somebody's conversation replace the one before: unseen by others, and whole or not at all?
+
+The text is written to a new file beside the old one, forced to the disk, and only then renamed: whoever holds the old
+file open reads the old text.  The new file's name is ``.name.0.new``, or the next number when that is taken.  Its
+writer holds a lock on it, which the system frees when the process dies, so a later writer can tell what the dead have
+left from what the living write, and removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where nobody can remove a file that somebody has open
+    fcntl = None  # type: ignore[assignment]
+
+_OWNERS = stat.S_IRUSR | stat.S_IWUSR
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_CLEANED = 16  # so many of the names are looked at after each write
+_UNABLE = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # a folder that may not be read, or some network file systems
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file, which from then on only its owner may read; a stricter mode of the old one is kept.
+
+    Safe to call for one path from many threads and processes at once: the last one wins.
+
+    Raises:
+        OSError: The file cannot be replaced.
+    """
+    descriptor, fresh = _create(path)
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            if fcntl is not None:
+                os.fchmod(descriptor, _mode_for(path))
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+            if fcntl is not None:
+                os.replace(fresh, path)
+        except BaseException:  # under the lock: later the name may be another writer's
+            with suppress(OSError):
+                fresh.unlink()
+            raise
+    if fcntl is None:  # Windows renames no file that is open
+        os.replace(fresh, path)
+        return
+    _sync_folder(path.parent)
+    for slot in range(_CLEANED):
+        _remove_if_dead(_fresh(path, slot))
+
+
+def _fresh(path: Path, slot: int) -> Path:
+    return path.with_name(f".{path.name}.{slot}.new")
+
+
+def _mode_for(path: Path) -> int:
+    try:
+        return _OWNERS & os.lstat(path).st_mode
+    except FileNotFoundError:
+        return _OWNERS
+
+
+def _create(path: Path) -> tuple[int, Path]:
+    """Create and lock a new file; return its descriptor and name."""
+    for slot in itertools.count():
+        fresh = _fresh(path, slot)
+        _remove_if_dead(fresh)
+        try:
+            descriptor = os.open(fresh, _NEW, _OWNERS)
+        except FileExistsError:
+            continue
+        if _lock(descriptor) and _is_at(descriptor, fresh):
+            return descriptor, fresh
+        os.close(descriptor)  # before it was locked, another writer took it for a dead one's
+    raise AssertionError("unreachable")
+
+
+def _remove_if_dead(fresh: Path) -> None:
+    """Remove a new file that nobody writes any more."""
+    if fcntl is None:
+        with suppress(OSError):
+            fresh.unlink()
+        return
+    try:
+        descriptor = os.open(fresh, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # there is none, nearly always
+        return
+    try:
+        if _lock(descriptor) and _is_at(descriptor, fresh):
+            with suppress(OSError):
+                fresh.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the new name to the disk, where that is possible."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _UNABLE:
+            raise

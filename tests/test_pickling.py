@@ -1,0 +1,318 @@
+"""What goes to another process, what stays here, and what says so?"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fsm_agent import (
+    Agent,
+    AgentCall,
+    Approved,
+    CallFailed,
+    CallResult,
+    CallSuspended,
+    Dialog,
+    Function,
+    Limits,
+    Message,
+    Network,
+    Overloaded,
+    Prompt,
+    Reason,
+    Settings,
+    Toolset,
+    UsageError,
+    function,
+    snapshot,
+)
+from fsm_agent.client import HttpClient
+from fsm_agent.hosted_tools import HostedMCP
+from fsm_agent.testing import Script, call
+
+
+class Unit(Enum):
+    METRE = "m"
+    FOOT = "ft"
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def convert(length: float, to: Unit) -> str:
+    return f"{length} {to.name}"
+
+
+def spoken(length: Any, to: Any) -> str:
+    return f"{to.name.lower()}: {length}"
+
+
+@function
+def measure(to: Unit) -> str:
+    return to.name
+
+
+class Tools:
+    @function
+    @staticmethod
+    def halve(n: int) -> int:
+        return n // 2
+
+
+CHECKED = Function.of(add, needs_approval=True, name="plus")
+CONVERT = Function.of(convert)
+AGENT = Agent("openai:gpt-5-mini", functions=[add], system="Be terse.", limits=Limits(rounds=2), output=int)
+
+
+def sent(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_a_decorated_function_is_the_one_of_its_module():
+    assert sent(add) is add
+    assert sent([add, Tools.halve]) == [add, Tools.halve]
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "returned"),
+    [
+        (CHECKED, '{"a": 1, "b": 2}', 3),
+        (Function.of(measure, name="gauge"), '{"to": "ft"}', "FOOT"),
+        (CONVERT, '{"length": 2, "to": "ft"}', "2.0 FOOT"),
+        (Function(name="pay", parameters={"type": "object", "properties": {"n": {"type": "integer"}}}), None, None),
+        (Function(name="add").link(partial(add, 1, 2)), "{}", 3),
+        (CONVERT.link(spoken, acall=spoken), '{"length": 1, "to": "m"}', "metre: 1.0"),
+    ],
+    ids=["derived", "derived from types", "plain", "external", "partial", "linked"],
+)
+def test_what_is_made_of_a_function_of_a_module_is_made_again(made, arguments, returned):
+    same = sent(made)
+    for name in ("name", "description", "parameters", "needs_approval", "is_async", "takes_context", "positional"):
+        assert getattr(same, name) == getattr(made, name)
+    if arguments:
+        assert same.run(arguments) == returned
+    assert same.refusal('{"n": "x"}') == made.refusal('{"n": "x"}')
+
+
+def test_what_no_module_holds_is_refused_by_name():
+    @function
+    def nested(x: int) -> int:
+        return x
+
+    plain = Function.of(lambda x: x, name="double")
+    for made in (
+        nested,
+        plain,
+        Agent(Script(), functions=[nested]),
+        Dialog(top_prompt=Prompt("hi", functions=[plain])),
+    ):
+        with pytest.raises(UsageError, match=r"cannot be pickled.*top of a module would be right"):
+            pickle.dumps(made)
+
+
+def test_a_copy_needs_no_module():
+    class Counter:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def count(self, n: int) -> int:
+            self.seen.append(n)
+            return len(self.seen)
+
+    counter = Counter()
+    made = Function.of(counter.count)
+    deep = copy.deepcopy(made)
+    assert (copy.copy(made).run('{"n": 1}'), made.run('{"n": 1}')) == (1, 2)
+    assert deep.run('{"n": 1}') == 1
+    assert counter.seen == [1, 1]
+
+
+def test_an_agent_is_what_it_was_made_of():
+    with Script("3", call("add", a=1, b=2), "3") as script:
+        agent = Agent(script, functions=[add], system="Be terse.", limits=Limits(rounds=2), output=int)
+        assert agent.call("1 + 2?").output == 3  # with a client, a world and prompts kept beside the fields
+        assert [f.name for f in copy.deepcopy(agent).functions] == ["add"]
+        assert agent.call("1 + 2?").output == 3
+    same = sent(AGENT)
+    assert (same.functions, same.limits, same.system) == ((add,), Limits(rounds=2), "Be terse.")
+    assert same.prompt.by_name == {"add": add}
+    assert same.prompt.expected.type is int
+
+
+def test_a_toolset_keeps_its_versions():
+    tools = sent(Toolset([add, CONVERT], name="tools").without("convert"))
+    assert (tools.name, tools.functions) == ("tools", (add,))
+
+
+def test_a_result_is_read_in_another_process():
+    agent = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], output=int)
+    result = agent.call("1 + 2?", deps=threading.Lock())  # of no use to a call that has ended
+    same = sent(result)
+    assert isinstance(same, CallResult)
+    assert (same.output, same.text, same.dialog, same.usage) == (3, "3", result.dialog, result.usage)
+    assert same.function_calls == result.function_calls
+    assert same.trace == result.trace
+
+
+def failed(*entries: Any, **options: Any) -> CallFailed:
+    with pytest.raises(CallFailed) as caught:
+        Agent(Script(*entries), limits=Limits(recalls=0, parse_retries=0), **options).call("hi")
+    return caught.value
+
+
+def suspended(functions: list[Any], deps: Any = None) -> CallSuspended:
+    agent = Agent(Script(call("erase", path="n.txt")), functions=functions, settings=Settings(temperature=0.5))
+    with pytest.raises(CallSuspended) as caught:
+        agent.call("hi", deps=deps)
+    return caught.value
+
+
+@pytest.mark.parametrize("copied", [sent, copy.copy, copy.deepcopy])
+def test_a_failure_keeps_its_type_its_reason_and_its_call(copied):
+    error = failed(Overloaded("too busy", status=529), functions=[add])
+    same = copied(error)
+    assert type(same) is CallFailed
+    assert (str(same), same.reason, same.trace) == (str(error), Reason.MODEL_FAILED, error.trace)
+    assert same.call.record == error.call.record
+    assert same.call.prompt.by_name == {"add": add}
+    assert same.result.dialog == error.result.dialog
+    assert (type(same.__cause__), same.__cause__.status) == (Overloaded, 529)
+
+
+def test_a_suspended_call_goes_on_elsewhere():
+    same = sent(suspended([erase], deps={"user": "ada"}))
+    assert type(same) is CallSuspended
+    assert (same.call.deps, same.call.settings) == ({"user": "ada"}, Settings(temperature=0.5))
+    assert inspect.signature(AgentCall).parameters.keys() <= {"record", *AgentCall.__slots__}
+    (effect,) = same.call.effects
+    same.call.advance(effect.key, Approved())
+    with Script("done") as script:
+        assert Agent(script, functions=[erase]).run(same.call).text == "done"
+    assert "erased n.txt" in script.requests[0].messages[-1].text
+
+
+@pytest.mark.parametrize("why", ["prompt", "deps"])
+def test_what_cannot_be_sent_is_missed_when_it_is_needed(why):
+    local = Function.of(erase, format=lambda value, _: str(value))
+    error = suspended([local]) if why == "prompt" else suspended([erase], deps=threading.Lock())
+    same = sent(error)
+    assert (type(same), str(same), same.call.record) == (CallSuspended, str(error), error.call.record)
+    (effect,) = same.call.effects
+    assert (effect.key, effect.call.name) == ("ask:1.0", "erase")
+    same.call.advance(effect.key, Approved())
+    with pytest.raises(UsageError, match=r"without its prompt 'agent' \(.+\): agent.restore\(snapshot\(call\)\)"):
+        _ = same.call.effects
+    agent = Agent(Script("done"), functions=[erase])
+    assert agent.run(agent.restore(snapshot(same.call))).text == "done"
+
+
+class Unloadable:
+    """Pickled well, and loaded never."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_cannot_be_loaded_is_missed_when_it_is_needed():
+    same = sent(suspended([erase], deps=Unloadable()))
+    assert type(same) is CallSuspended
+    same.call.advance("ask:1.0", Approved())
+    with pytest.raises(UsageError, match="invalid literal for int"):
+        _ = same.call.effects
+
+
+def test_the_dialog_of_a_failure_can_always_be_sent_again():
+    error = sent(failed("x", output=int, stop_when=None, functions=[Function.of(erase, format=lambda v, _: str(v))]))
+    assert error.result.dialog.top_prompt is None
+    assert Agent(Script("ok")).call(error.result.dialog.append(Message.of("user", "Again?"))).text == "ok"
+
+
+def test_what_an_agent_lent_to_a_dialog_for_one_call_stays_lent():
+    def may(item: Function, deps: Any) -> bool:
+        return item is add or deps == "admin"
+
+    tools = Toolset([add, erase]).filtered(may)
+    script = Script("one", "two")
+    agent = Agent(script, functions=tools)
+    dialog = agent.call(agent.init_dialog().put(Prompt("hi")), deps="admin").dialog
+    agent.call(sent(dialog).append(Message.of("user", "again")), deps="guest")
+    assert [[f.name for f in r.functions] for r in script.requests] == [["add", "erase"], ["add"]]
+
+
+class TestClient:
+    def test_it_is_its_configuration(self, monkeypatch):
+        client = HttpClient(
+            "openai", "gpt-5", base_url="https://host/v1", headers={"x-team": "a"}, network=Network(read_s=5)
+        )
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-other-process")
+        data = pickle.dumps(client)
+        assert b"sk-of" not in data
+        same = pickle.loads(data)
+        assert same.name == "openai:gpt-5"
+        endpoint = same._access.locate()
+        assert str(endpoint.base_url) == "https://host/v1"
+        assert endpoint.headers["x-team"] == "a"
+        assert endpoint.headers["authorization"] == "Bearer sk-of-the-other-process"
+        assert same._network == Network(read_s=5)
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"api_key": "sk-hunter2hunter2"}, "api_key"),
+            ({"headers": {"X-Api-Key": "hunter2"}}, "headers"),
+            ({"base_url": "https://host/v1?key=hunter2"}, "base_url"),
+            ({"network": Network(proxy="http://u:hunter2@host:1")}, "network.proxy"),
+        ],
+    )
+    def test_a_secret_stays_here(self, options, said):
+        client = HttpClient("openai", "gpt-5", **options)
+        with pytest.raises(UsageError, match=f"{said} may hold a secret; a key in OPENAI_API_KEY") as caught:
+            pickle.dumps(Agent(client))
+        assert "hunter2" not in str(caught.value)
+
+    def test_that_of_a_hosted_server_too(self):
+        hosted = HostedMCP("docs", "https://host/mcp?key=hunter2", authorization="hunter2")
+        with pytest.raises(UsageError, match="'docs' cannot be pickled") as caught:
+            pickle.dumps(Settings(hosted_tools=(hosted,)))
+        assert "hunter2" not in str(caught.value)
+        assert copy.deepcopy(hosted) == copy.copy(hosted) == hosted
+
+
+def ask(dialog: Dialog, *entries: Any) -> CallResult:
+    """Work of another process."""
+    functions = [add, erase]
+    return Agent(Script(*entries), functions=functions, limits=Limits(recalls=0)).call(dialog)
+
+
+def test_all_of_it_through_other_processes():
+    dialog = Agent(Script("yes"), functions=[add]).call("Can you add?").dialog.put("1 + 2?")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        result = pool.submit(ask, dialog, call("add", a=1, b=2), "3").result()
+        assert (result.text, result.function_calls[0].result) == ("3", "3")
+        assert result.dialog.top_prompt is not None
+        assert result.dialog.top_prompt.by_name == {"add": add, "erase": erase}
+        with pytest.raises(CallFailed, match="too busy") as caught:
+            pool.submit(ask, dialog, Overloaded("too busy", status=529)).result()
+        assert caught.value.reason is Reason.MODEL_FAILED
+        with pytest.raises(CallSuspended) as waits:
+            pool.submit(ask, dialog, call("erase", path="n")).result()
+        assert isinstance(waits.value.call, AgentCall)
+        assert waits.value.call.effects[0].key.startswith("ask:")

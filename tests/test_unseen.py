@@ -1,0 +1,156 @@
+"""Is no secret to be seen in anything that is written, though the server quotes all of them?"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from asking import KEY, WAYS, ask, client_of, everything_said_by
+from fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+
+from fsm_agent.agents import Agent
+from fsm_agent.cassette import Cassette
+from fsm_agent.client import Network
+from fsm_agent.errors import CallFailed, ConfigError, ProviderError
+from fsm_agent.functions import function
+from fsm_agent.hosted_tools import HostedMCP
+from fsm_agent.limits import Limits
+from fsm_agent.snapshots import snapshot
+
+HEADERS = {
+    "X-Password": "pass-word-4711",
+    "X-Credential": "credential.4712",
+    "X-Subscription": "subscribed",
+    "X-Gateway-Key": "Key gateway.key.4713",
+    "X-Pwd": "hunter2",
+}
+PLANTED = [KEY, "pass-word-4711", "credential.4712", "subscribed", "gateway.key.4713", "hunter2", "query.key.4714"]
+PLANTED += ["another.query.4715", "path-t0ken-4716"]
+SAID = f"What is {' or '.join(PLANTED)}?"
+QUOTING: dict[str, list[Step]] = {
+    "in a message": [http({"error": {"message": SAID, "code": PLANTED[5], "type": SAID}}, status=400)],
+    "in a code": [http({"error": {"message": "no", "code": SAID}}, status=401, x_request_id=SAID)],
+    "in a page": [http(f"<html><title>{SAID}</title>", status=500, content_type="text/html")],
+    "in a redirect": [http("", status=302, location=f"https://example.invalid/{'/'.join(PLANTED)}")],
+    "in a content type": [http("", content_type=f"text/{SAID}")],
+    "in an encoding": [http("x", content_encoding=SAID)],
+    "in a stream": [SSE_HEAD, chunk(events({"error": {"message": SAID, "code": SAID}})), END_OF_CHUNKS],
+    "in no answer": [http({"what": SAID})],
+    "in a status": [f"HTTP/1.1 {SAID}\r\n\r\n".encode()],
+    "in a reason": [f"HTTP/1.1 400 {SAID}\r\ncontent-length: 0\r\n\r\n".encode()],
+    "in a header": [f"HTTP/1.1 200 OK\r\n{SAID}\r\n\r\n".encode()],
+    "in no HTTP": [SAID.encode()],
+    "cut off": [http({"error": {"message": f"{'x' * (1000 - len(KEY))}{KEY}"}}, status=400)],
+}
+
+
+def address(server: FaultServer) -> str:
+    return f"{server.base_url}/path-t0ken-4716?api-version=2&key=query.key.4714&k=another.query.4715"
+
+
+def seen_in(text: str, planted: Sequence[str] = PLANTED) -> list[str]:
+    return [secret for secret in planted if secret in text or secret[:-1] in text]
+
+
+@pytest.fixture
+def written(caplog: pytest.LogCaptureFixture) -> Any:
+    """All that is logged, by whomever, at every level."""
+    caplog.set_level(logging.DEBUG)
+    caplog.handler.setFormatter(logging.Formatter("%(name)s %(message)s"))
+    return lambda: caplog.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", QUOTING)
+@pytest.mark.usefixtures("over")
+def test_errors_and_logs(where: str, way: str, written: Any) -> None:
+    with FaultServer(QUOTING[where]) as server:
+        client = client_of(address(server), headers=HEADERS)
+        with client, pytest.raises(ProviderError) as caught:
+            ask(client, way)
+    assert server.requests[0].headers["x-password"] == "pass-word-4711"
+    assert seen_in(everything_said_by(caught.value)) == []
+    assert seen_in(written()) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("over")
+def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
+    said = {"error": {"message": "Incorrect key: pa55.", "code": "pa55"}}
+    with FaultServer([http(said, status=401, x_request_id="pa55")]) as server:
+        client = client_of(server, api_key="pa55")
+        with client, pytest.raises(ProviderError, match=r"Incorrect key: \*\*\*\.") as caught:
+            ask(client, way)
+    assert "pa55" not in everything_said_by(caught.value) + written()
+
+
+@pytest.mark.parametrize("way", ["complete", "acomplete"])
+def test_addresses_in_the_logs_of_httpx(way: str, written: Any) -> None:
+    """It writes each, with its query, at INFO; those of others in the process stay as they are."""
+    pytest.importorskip("h2")
+    script: list[Step] = [http({"error": {"message": SAID}}, status=400, set_cookie=SAID)]
+    with FaultServer(script, [http("")]) as server:
+        client = client_of(address(server), Network(http2=True), headers=HEADERS)
+        with client, pytest.raises(ProviderError):
+            ask(client, way)
+        httpx.post(f"{server.base_url}/?key=of-somebody-else", content=b"x")
+    assert seen_in(written()) == []
+    assert written().count("HTTP Request: POST") == 2
+    assert "?api-version=2&key=***&k=***" in written()
+    assert "?key=of-somebody-else" in written()
+
+
+def test_a_base_url_that_is_none() -> None:
+    for wrong in ("ftp://h/path-t0ken-4716?key=query.key.4714", "h/path-t0ken-4716?key=query.key.4714"):
+        with pytest.raises(ConfigError, match="is no base URL") as caught:
+            client_of(wrong)
+        assert seen_in(everything_said_by(caught.value)) == []
+
+
+def test_reprs() -> None:
+    client = client_of("https://h.invalid/path-t0ken-4716?key=query.key.4714&k=another.query.4715", headers=HEADERS)
+    agent = Agent(client, system="x")
+    shown = [client, client._access, client._access.locate(), agent, agent.seed("Hello?"), HOSTED]
+    assert seen_in(repr(shown)) == []
+
+
+HOSTED = HostedMCP("files", "https://h.invalid/path-t0ken-4716?k=another.query.4715", authorization="hunter2")
+
+
+@function
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> None:
+    """A cassette is recorded of a call that uses a function, and then fails with all that the server knows."""
+    asked = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [asked]}
+    said = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    path = tmp_path / "tape.json"
+    seen: list[Any] = []
+    encoded = base64.b64encode(f"me:{KEY}".encode()).decode()
+    refusal = {"error": {"message": f"{SAID} {quote(SAID)} {encoded}", "code": SAID}}
+    refused: list[Step] = [http(refusal, status=400, x_request_id=SAID, set_cookie=SAID)]
+    with FaultServer([http(said)], refused) as server, Cassette(path) as tape:
+        client = client_of(address(server), tape.network(), headers=HEADERS)
+        agent = Agent(client, functions=[look], limits=Limits(recalls=0))
+        call = agent.seed("Hello?")
+        with pytest.raises(CallFailed) as caught:
+            seen += agent.stream(call) if stream else [agent.run(call, seen.append)]
+    assert len(server.requests) == 2
+    kept = path.read_text()
+    assert "exchanges" in kept
+    assert seen_in(kept) == []
+    assert "dGhlLmtleS50aGF0" not in kept  # the key's beginning, in Base64
+    assert seen_in(snapshot(call) + repr(call) + repr(call.record) + repr(seen)) == []
+    assert seen_in(everything_said_by(caught.value)) == []
+    assert seen_in(written()) == []
