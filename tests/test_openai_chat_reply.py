@@ -187,6 +187,7 @@ def test_usage_is_the_newest_of_the_stream() -> None:
     assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()
 
 
+@pytest.mark.spec("1.22: usage as an event of its own", "4.22: usage while the reply arrives")
 def test_usage_is_told_as_it_grows() -> None:
     delta = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
     counts = [{"prompt_tokens": 7, "completion_tokens": count} for count in (1, 1, 2)]

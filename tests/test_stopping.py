@@ -246,6 +246,7 @@ class TestBudgets:
         assert agent.call("?").output == "done"
         assert ran == [1, 2]
 
+    @pytest.mark.spec("1.5: it can stop at a number of tokens")
     @pytest.mark.parametrize(
         ("usage", "content", "stops"),
         [
