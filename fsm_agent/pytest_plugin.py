@@ -69,7 +69,7 @@ class _NoModelRequests:
 
 
 class _RowCoverage:
-    """Watches every call of this process (not of workers that it starts), and reports at the end of the run."""
+    """Count the rows that calls take, here and in workers of pytest-xdist, and report them at the end of the run."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
@@ -79,10 +79,16 @@ class _RowCoverage:
 
         WATCHERS.append(self._watch)
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         from fsm_agent.call import WATCHERS
 
         WATCHERS.remove(self._watch)
+        if (sent := getattr(session.config, "workeroutput", None)) is not None:
+            sent["fsm_rows"] = dict(self.taken)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.taken.update(getattr(node, "workeroutput", {}).get("fsm_rows", {}))  # none of a worker that crashed
 
     def _watch(self, step: Stepped) -> None:
         self.taken[_named(step.source, step.trigger, step.to, step.guard)] += 1

@@ -60,6 +60,9 @@ class FakeClock:
         self._now_s += delay_s
 
     def sleep(self, delay_s: float) -> None:
+        """Move on at once; like `time.sleep` it takes no negative delay."""
+        if delay_s < 0:
+            raise ValueError(f"a sleep of {delay_s!r} s was asked for: 0 s or more would be right")
         self.sleeps.append(delay_s)
         self.advance(delay_s)
 

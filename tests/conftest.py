@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -55,10 +56,27 @@ def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
     chosen.pop()
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Run a file or a test that is named here, and only whole folders in several OS processes."""
+    named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    return 0 if any(path.is_file() for path in named) else None
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays: no collection of garbage needs to look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts_arrive() -> Iterator[None]:
+    """Undo that a shell ignores SIGINT for the jobs in its background, here and in OS processes that tests start."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)

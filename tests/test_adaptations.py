@@ -120,7 +120,7 @@ ALONE = "'wait' was the only function offered: the model takes no function's nam
         (False, False, "none", ()),
     ],
 )
-@pytest.mark.spec("0.13", "1.38")
+@pytest.mark.spec("1.38: a model that takes no name is offered that one alone")
 def test_choices_that_a_model_does_not_take(
     wire: str, named: bool, required: bool, choice: str, notes: tuple[str, ...]
 ) -> None:
@@ -167,7 +167,6 @@ def test_choice_of_an_unknown_function_is_refused() -> None:
         ("anthropic:claude-fable-5-1", False),
     ],
 )
-@pytest.mark.spec("0.13")
 def test_models_that_refuse_to_be_made_to_call(model: str, takes_required: bool) -> None:
     entry, name = split_model(model)
     assert entry.profile_of(name).required_tool_choice is takes_required

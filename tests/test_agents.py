@@ -12,6 +12,7 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from tenacity import wait_incrementing
 from walking import add, erase, parse
 
 from fsm_agent import (
@@ -24,6 +25,7 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
+    Overloaded,
     ParseError,
     Prompt,
     Reason,
@@ -38,6 +40,7 @@ from fsm_agent.events import Done, FunctionStarted, LoopDetected, Suspended, Tex
 from fsm_agent.testing import Script, ScriptError, call
 
 
+@pytest.mark.spec("0.6: its system prompt is sent", "2.28: a text is taken as it is")
 def test_a_task_in_words(script):
     agent = Agent(script("42"), system="You are terse.")
     result = agent.call("What is 17 + 25?")
@@ -49,7 +52,7 @@ def test_a_task_in_words(script):
     ]
 
 
-@pytest.mark.spec("3.4")
+@pytest.mark.spec("3.4: a text is never a template")
 @pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
 def test_a_users_text_is_data_and_never_a_template(script, text):
     one = script("ok")
@@ -71,7 +74,7 @@ def test_a_dialog_goes_on(script):
     assert len(dialog) == 2
 
 
-@pytest.mark.spec("3.4")
+@pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call")
 def test_a_dialogs_own_prompt_governs(script):
     agent = Agent(script("x", "42"))
     dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
@@ -93,7 +96,7 @@ def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
     assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
 
 
-@pytest.mark.spec("4.5")
+@pytest.mark.spec("4.5: name, description, schema and callable")
 def test_a_plain_callable_is_a_function(script):
     def shout(text: str) -> str:
         """Say it loud.
@@ -121,7 +124,11 @@ class Mood(enum.Enum):
     BAD = "bad"
 
 
-@pytest.mark.spec("0.3")
+@pytest.mark.spec(
+    "0.3: the schema goes out with the requests of the agent",
+    "0.6: its output type is asked for",
+    "2.30: a text output is left alone",
+)
 @pytest.mark.parametrize(
     ("output", "said", "expected"),
     [
@@ -143,7 +150,7 @@ def test_typed_output(script, output, said, expected):
     assert one.requests[0].output.type == output
 
 
-@pytest.mark.spec("0.3", "3.9")
+@pytest.mark.spec("0.3: a wrong type opens the exception branch", "3.9: the text of the error reaches the model")
 def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
     result = Agent(one, output=Person).call("Who?")
@@ -152,7 +159,7 @@ def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     assert len(result.dialog) == 2
 
 
-@pytest.mark.spec("0.5", "3.2")
+@pytest.mark.spec("0.5: settings reach the request", "3.2: settings of one call go over those of the agent")
 def test_settings_of_the_agent_and_of_one_call(script):
     one = script("a", "b")
     agent = Agent(one, settings=Settings(temperature=0, seed=1))
@@ -166,7 +173,7 @@ def test_settings_of_the_agent_and_of_one_call(script):
         agent.call("?", args={"temprature": 1})
 
 
-@pytest.mark.spec("3.2")
+@pytest.mark.spec("3.2: parser_args reach the parser")
 def test_parser_args_reach_the_parser(script):
     def split(text: str, separator: str = ",") -> list[str]:
         return text.split(separator)
@@ -195,7 +202,20 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     assert one.requests == []
 
 
-@pytest.mark.spec("0.10")
+@pytest.mark.spec("2.32: so many retries, the first attempt not counted", "2.32: waits of 100, 200 and 300 ms")
+def test_retries_wait_as_long_as_their_policy_says(script):
+    one = script(*[Overloaded("busy")] * 3, "42")
+    agent = Agent(one, limits=Limits(recalls=3), world={"backoff": wait_incrementing(start=0.1, increment=0.1)})
+    assert agent.call("?").output == "42"
+    assert one.clock.sleeps == pytest.approx([0.1, 0.2, 0.3])
+    with pytest.raises(CallFailed, match="busy"):
+        Agent(script(*[Overloaded("busy")] * 4), limits=Limits(recalls=3)).call("?")
+
+
+@pytest.mark.spec(
+    "0.10: a function that is used up is no longer offered",
+    "0.10: when none is left the model is asked for its answer",
+)
 def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     once = [
         function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
@@ -206,7 +226,7 @@ def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     assert "give your final answer" in one.requests[2].messages[-1].text
 
 
-@pytest.mark.spec("4.25", "4.37")
+@pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
 def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
     edited = []
 
@@ -242,7 +262,12 @@ class States:
         self.seen.append((str(event.to), self.call.record.ending is None))
 
 
-@pytest.mark.spec("0.7")
+@pytest.mark.spec(
+    "0.7: idle at the start",
+    "0.7: busy while something is waited for",
+    "0.7: done when completed",
+    "0.7: error when failed",
+)
 @pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
 def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     hook = States()
@@ -255,7 +280,11 @@ def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     assert hook.seen == [*[(state, True) for state in busy], (end, False)]
 
 
-@pytest.mark.spec("4.20")
+@pytest.mark.spec(
+    "1.27: parse retries used up",
+    "3.1: it ends in an output or raises",
+    "4.20: it has the reason and the trace",
+)
 def test_a_failure_is_raised_once_with_everything_in_it(script):
     agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
     with pytest.raises(CallFailed, match="unparseable") as caught:
@@ -270,7 +299,7 @@ def collect(stream, events):
         events.append(event)
 
 
-@pytest.mark.spec("1.24")
+@pytest.mark.spec("1.24: the error is raised behind it")
 def test_a_stream_ends_with_done_and_then_says_what_failed(script):
     agent = Agent(script("a"), limits=Limits(parse_retries=0))
     events = []
@@ -292,7 +321,7 @@ def test_sync_async_and_streams_agree(script):
     assert asyncio.run(both(agent)) == ("one two", deltas)
 
 
-@pytest.mark.spec("4.23")
+@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere")
 def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     one = script(call("erase", path="x"), "done")
     with pytest.raises(CallSuspended) as caught:
@@ -309,7 +338,7 @@ def test_an_approver_decides_here(script):
     assert agent.call("Erase x").function_calls[0].result == "erased x"
 
 
-@pytest.mark.spec("1.21")
+@pytest.mark.spec("1.21: the failure is a function error one level up")
 def test_agents_inside_functions_of_agents_are_bounded(script):
     inner_script = script()
 
@@ -325,7 +354,7 @@ def test_agents_inside_functions_of_agents_are_bounded(script):
     assert "gave up" in result.function_calls[0].result
 
 
-@pytest.mark.spec("3.9")
+@pytest.mark.spec("3.9: a ParseError opens the branch, and what data of another shape raises")
 def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     def even(text: str) -> int:
         if int(text) % 2:
@@ -337,7 +366,7 @@ def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     assert "invalid literal" in one.requests[1].messages[-1].text
 
 
-@pytest.mark.spec("3.3")
+@pytest.mark.spec("3.3: a dialog begins with the rendered system prompt", "3.3: it can be called at once")
 def test_a_system_prompt_with_variables(script):
     one = script("ok")
     agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
@@ -388,7 +417,7 @@ def test_a_client_that_was_never_made_needs_no_closing():
     asyncio.run(Agent("openai:gpt-5-mini").aclose())
 
 
-@pytest.mark.spec("2.29")
+@pytest.mark.spec("2.29: a class with its default client")
 def test_a_client_is_made_of_the_models_name_on_first_use():
     agent = Agent("openai-compatible:some-model")
     assert agent.client.name == "openai-compatible:some-model"
@@ -455,7 +484,7 @@ def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent(
 
 
 class TestDeps:
-    @pytest.mark.spec("1.31")
+    @pytest.mark.spec("1.31: functions share what the caller gives")
     @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
     def test_functions_find_what_the_caller_shares(self, script, way):
         @function
@@ -509,7 +538,6 @@ class TestToolsets:
 
         return Toolset([add, erase], name="files").filtered(admits)
 
-    @pytest.mark.spec("4.24")
     @pytest.mark.parametrize("listed", [True, False])
     def test_filters_are_asked_anew_for_each_call(self, script, listed):
         one, asked = script(*["ok"] * 3), []
@@ -537,7 +565,6 @@ class TestToolsets:
         agent.call(dialog.append(Message.of("user", "?")), deps="admin")
         assert offered(one) == [["add"], ["add", "erase"], ["add", "erase"]]
 
-    @pytest.mark.spec("4.24")
     @pytest.mark.parametrize("go_on", ["put", "append"])
     @pytest.mark.parametrize("prompt", [None, Prompt("Do it.", output=int), Prompt("{{ x }}", parser=int)])
     def test_a_dialog_that_goes_on_is_offered_what_its_new_caller_may_use(self, script, go_on, prompt):
@@ -579,7 +606,7 @@ class TestToolsets:
         restored = agent.restore(snapshot(one), deps="guest")
         assert [f.name for f in restored.prompt.offers] == ["add"]
 
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: shares of calls")
     def test_shares_are_of_calls(self, script):
         one = script(*["ok"] * 4)
         old, new = [Function(name="find", version=v, call=lambda: 1) for v in "12"]
@@ -590,6 +617,7 @@ class TestToolsets:
             agent.call("?")
         assert [r.functions[0].version for r in one.requests] == ["1", "2", "1", "1"]
 
+    @pytest.mark.spec("3.32: calls share nothing")
     def test_calls_at_once_do_not_mix_up_their_functions(self, script):
         agent = Agent(script(), functions=self.guarded([]))
         ones = [agent.seed("?", deps=deps) for deps in ("admin", "guest", "admin")]
@@ -599,7 +627,7 @@ class TestToolsets:
 class TestNested:
     """An agent is a function of another."""
 
-    @pytest.mark.spec("1.21")
+    @pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: the failure is a function error one level up")
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_recursion_is_bounded_and_told_one_level_up(self, way):
         """0 -> 1 -> 2 are allowed with three levels; the fourth is an error of the third's function."""
@@ -631,7 +659,7 @@ class TestNested:
         assert len(asked) == 3
         one.assert_exhausted()
 
-    @pytest.mark.spec("1.21")
+    @pytest.mark.spec("1.21: siblings do not add up")
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_siblings_do_not_add_up(self, way):
         helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
@@ -662,6 +690,7 @@ class TestNested:
         assert result.function_calls[0].error.startswith("CallFailed: unparseable")
         assert result.output == "sorry"
 
+    @pytest.mark.spec("3.17: version is recorded", "4.24: the version is recorded with the call")
     def test_its_output_is_the_result(self):
         inner = Agent(Script('{"name": "Ada", "age": 36}'), output=Person, name="person")
         outer = Agent(Script(call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
@@ -705,9 +734,9 @@ class TestNested:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert ended == ["inner"], "before the loop ends all that is left"
 
         asyncio.run(main())
-        assert ended == ["inner"]
 
     def test_its_own_hooks_are_told_of_it(self):
         told: list[str] = []
@@ -721,7 +750,12 @@ class TestNested:
         assert told == ["inside"]
 
 
-@pytest.mark.spec("0.13", "1.38")
+@pytest.mark.spec(
+    "0.13: none: functions are never offered",
+    "0.13: auto: the model decides",
+    "0.13: required: only the first request demands a call",
+    "1.38: one function is demanded on the wire",
+)
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -738,7 +772,10 @@ def test_tool_choice(script, choice, expected):
     assert [(r.tool_choice, len(r.functions)) for r in one.requests] == expected
 
 
-@pytest.mark.spec("0.10")
+@pytest.mark.spec(
+    "0.10: a function that is used up is no longer offered",
+    "0.10: when none is left the model is asked for its answer",
+)
 def test_functions_of_an_agent_are_used_up(script):
     once = [Function(name=name, call=lambda: "fine", max_calls=1) for name in ("login", "fetch")]
     one = script(call("login"), call("fetch"), "done")
@@ -748,7 +785,13 @@ def test_functions_of_an_agent_are_used_up(script):
     assert "Call no more functions" in one.requests[2].messages[-1].text
 
 
-@pytest.mark.spec("1.8", "1.9", "1.10", "1.11", "1.23")
+@pytest.mark.spec(
+    "1.8: it is checked before the functions run",
+    "1.9: the loop is told to observers",
+    "1.9: the repeated functions are still run",
+    "1.10: the call fails before the loop is run",
+    "1.23: a loop with name, count and action",
+)
 @pytest.mark.parametrize(
     ("on_loop", "replies", "seen"),
     [("warn", 7, [3, 6]), ("tell", 7, [3, 6]), ("stop", 3, [3])],
@@ -777,7 +820,7 @@ def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
     assert ran == (2 if on_loop == "stop" else replies)
 
 
-@pytest.mark.spec("1.23")
+@pytest.mark.spec("1.23: a loop with name, count and action")
 def test_a_loop_at_the_end_is_seen_once():
     @function(repeatable=True)
     def poll() -> str:
@@ -791,7 +834,7 @@ def test_a_loop_at_the_end_is_seen_once():
     assert sum(isinstance(e, LoopDetected) for e in events) == 1
 
 
-@pytest.mark.spec("1.1")
+@pytest.mark.spec("1.1: the defaults, one by one", "1.1: nothing callable is set by default")
 def test_the_defaults_of_an_agent():
     agent = Agent("openai:gpt-5-mini")
     given = {name: getattr(agent, name) for name in ("stop_when", "approve", "masking", "results")}
@@ -801,7 +844,7 @@ def test_the_defaults_of_an_agent():
     assert (agent.limits, agent.settings) == (Limits(), Settings())
 
 
-@pytest.mark.spec("1.1")
+@pytest.mark.spec("1.1: repr names callables without addresses or secrets")
 def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
     class Hook:
         def on_done(self, event) -> None: ...
@@ -817,7 +860,7 @@ def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
     )
 
 
-@pytest.mark.spec("1.1")
+@pytest.mark.spec("1.1: a copy shares what it does not change")
 def test_a_changed_agent_shares_what_it_does_not_change():
     agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
     other = dataclasses.replace(agent, limits=Limits(rounds=1))

@@ -61,7 +61,7 @@ def set_to(profile: dict[str, Any] | None = None, **settings: Any) -> dict[str, 
     return {key: value for key, value in body.items() if key not in ("model", "messages")}
 
 
-@pytest.mark.spec("3.6")
+@pytest.mark.spec("3.6: each API has its own request")
 def test_shortest_request() -> None:
     assert encoded() == {"model": "m1", "max_tokens": 16_000, "messages": [{"role": "user", "content": "hi"}]}
     assert CODEC.path("m1", stream=True) == "/messages"
@@ -107,7 +107,7 @@ def test_no_more_functions_are_strict_than_the_service_takes() -> None:
     assert strict == [True] * 20 + [False] * 5
 
 
-@pytest.mark.spec("1.38")
+@pytest.mark.spec("1.38: one function is demanded on the wire")
 @pytest.mark.parametrize(
     ("choice", "said"),
     [

@@ -45,7 +45,13 @@ def keys(one: Any) -> list[str]:
     return [effect.key for effect in one.effects]
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: every function call is put to the approver once",
+    "1.4: functions can be exempt",
+    "1.4: an approved call is run",
+    "1.4: a denied call is not run",
+    "1.4: the result of a denied call gives the reason",
+)
 @anyhow
 def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(driven):
     asked: list[str] = []
@@ -62,7 +68,7 @@ def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(d
     assert results == ["worked 0", "The call was not allowed: no", "worked 2", "worked 3"]
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec("1.4: a denied call is not run")
 @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
 def test_an_approver_that_denies_all_lets_nothing_run(way):
     ran: list[str] = []
@@ -126,7 +132,6 @@ def test_a_call_keeps_waiting_where_there_is_no_approver():
     assert keys(restore(snapshot(one), prompt)) == ["ask:2.0"]
 
 
-@pytest.mark.spec("1.4")
 @anyhow
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_an_approver_may_know_who_asks(driven, is_trusted):
@@ -146,7 +151,6 @@ def test_an_approver_may_know_who_asks(driven, is_trusted):
     assert context.idempotency_key == f"{one.record.id}/2.0"
 
 
-@pytest.mark.spec("1.4")
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_a_predicate_may_know_who_asks(is_trusted):
     ran: list[int] = []

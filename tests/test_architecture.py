@@ -92,7 +92,7 @@ def test_imports_go_down(name):
             assert RANK[imported.removeprefix("fsm_agent.")] < RANK[name], f"{name} imports {imported}"
 
 
-@pytest.mark.spec("0.1")
+@pytest.mark.spec("0.1: no part of an agent does input or output while it is made")
 @pytest.mark.parametrize("name", [name for name, (floor, _) in RANK.items() if floor <= 2])
 def test_the_lower_floors_are_pure(name):
     for imported, inside in imports(MODULES[name]):

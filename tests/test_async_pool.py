@@ -23,7 +23,7 @@ from asking import (
     good,
     refused,
 )
-from fault_server import BARRIER, CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
+from fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection
@@ -33,6 +33,7 @@ from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
 from fsm_agent.errors import ProviderError
 
 ORIGIN = ("http", "h", 80)
+SOON_S = LIMIT_S / 2  # before the server gives up
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -136,7 +137,7 @@ def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
         if number != 0:
             await asyncio.sleep(0)
             tasks[0].cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SOON_S)
         assert [isinstance(outcome, bytes) for outcome in outcomes] == [i not in (0, number) for i in range(4)]
 
     with FaultServer([STALL], WHOLE) as server:
@@ -234,7 +235,7 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
         assert await asyncio.to_thread(server.wait_for_requests, 1)
         await pool.aclose()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SOON_S)
         assert [type(result) for result in results] == [httpx.ReadError, RuntimeError]
         with pytest.raises(RuntimeError, match="closed"):
             await post(pool, server)

@@ -53,7 +53,7 @@ def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> li
     return said
 
 
-@pytest.mark.spec("2.53")
+@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize(
     ("codec", "document", "said"),
     [
@@ -171,7 +171,7 @@ def rounds(*results: FunctionResult) -> list[tuple[Message, ...]]:
 SHOWN = "What look (call {}) returned beside its text:"
 
 
-@pytest.mark.spec("2.53")
+@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize("messages", rounds(ONE, TWO))
 def test_chat_tells_attachments_behind_all_results_of_a_round(messages: tuple[Message, ...]) -> None:
     beside = {
@@ -206,7 +206,7 @@ def test_each_round_has_its_own_attachments(codec: Codec) -> None:
     assert [str(entry).count("image/gif") for entry in said[2:]] == [0, 1, 0, 0, 1]
 
 
-@pytest.mark.spec("2.53")
+@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize("messages", rounds(ONE, TWO))
 def test_responses_tells_attachments_in_the_output(messages: tuple[Message, ...]) -> None:
     notes = {"type": "input_file", "filename": "notes.md", "file_data": f"data:text/markdown;base64,{NOTES_64}"}
@@ -224,7 +224,7 @@ def test_responses_tells_attachments_in_the_output(messages: tuple[Message, ...]
     ]
 
 
-@pytest.mark.spec("2.53")
+@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize("messages", rounds(ONE, TWO))
 def test_anthropic_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
     text = {"type": "text", "media_type": "text/plain", "data": "# Hi"}
@@ -259,7 +259,7 @@ def test_anthropic_tells_what_came_with_an_error_behind_the_results(messages: tu
     ]
 
 
-@pytest.mark.spec("2.53")
+@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize("messages", rounds(ONE, TWO))
 def test_gemini_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
     assert told(GEMINI, *messages)[2]["parts"] == [

@@ -48,7 +48,15 @@ from fsm_agent.snapshots import restore, snapshot
 from fsm_agent.table import start
 
 
-@pytest.mark.spec("3.2", "3.11")
+@pytest.mark.spec(
+    "0.12: the last message is the result",
+    "1.26: how it ended",
+    "1.27: complete",
+    "3.2: the result unpacks to message, dialog and function calls",
+    "3.11: the first valid answer without calls ends it",
+    "3.11: parsed output and dialog are returned",
+    "4.2: it ends when it is done",
+)
 def test_text_is_an_answer():
     call = say(begun(), "42")
     result = call.result()
@@ -59,7 +67,14 @@ def test_text_is_an_answer():
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 
-@pytest.mark.spec("0.16", "3.7", "3.12", "4.6", "3.17")
+@pytest.mark.spec(
+    "0.10: the loop ends when no function is called",
+    "1.26: the number of iterations",
+    "3.7: functions are run and each call has one result",
+    "3.7: the loop goes on with them",
+    "3.17: name, arguments and result of every call",
+    "4.6: results in order",
+)
 def test_a_round_of_functions_then_an_answer():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
     assert keys(call) == ["run:2.0", "run:2.1"]
@@ -72,7 +87,14 @@ def test_a_round_of_functions_then_an_answer():
     assert result.iterations == 2
 
 
-@pytest.mark.spec("4.3", "4.15")
+@pytest.mark.spec(
+    "1.30: one step at a time",
+    "3.7: the message with the calls comes first",
+    "3.12: function results stay in the dialog",
+    "4.3: what each step appends, in order",
+    "4.15: the exact messages after each step",
+    "4.18: steps, processors and functions are tested alone",
+)
 def test_each_step_adds_what_it_stands_for():
     def roles() -> str:
         return " ".join(message.role for message in call.record.dialog)
@@ -90,7 +112,12 @@ def test_each_step_adds_what_it_stands_for():
     assert call.effects == ()
 
 
-@pytest.mark.spec("0.9", "0.14")
+@pytest.mark.spec(
+    "0.9: calls are detected by their presence, whatever the finish reason",
+    "0.14: beside calls the content is not checked",
+    "1.39: calls count whatever the reason says",
+    "3.9: only answers without calls are parsed",
+)
 def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     call = say(begun(), "nonsense", function_call("tick"), finish="stop")
     assert call.state is State.TOOL_INTERRUPT
@@ -98,7 +125,13 @@ def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     assert call.record.dialog[2].text == "nonsense", "the model's real words are kept"
 
 
-@pytest.mark.spec("3.8")
+@pytest.mark.spec(
+    "3.8: the error goes back in the exception prompt",
+    "3.8: failures add up in the branch",
+    "3.8: success prunes the branch",
+    "3.8: what was pruned is kept beside the dialog",
+    "3.12: exception branches do not",
+)
 def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     call = say(say(begun(), "forty"), "forty-two")
     assert call.state is State.PARSE_EXCEPTION
@@ -109,7 +142,12 @@ def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["forty", "forty-two"]
 
 
-@pytest.mark.spec("2.32", "3.8", "4.20")
+@pytest.mark.spec(
+    "2.32: so many retries, the first attempt not counted",
+    "3.8: retries are bounded for the whole call",
+    "3.8: used up, the call fails and the dialog is as it was",
+    "4.20: the error says state, round and attempts",
+)
 def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
     call = begun(Limits(parse_retries=3))
     before = call.record.dialog
@@ -135,7 +173,14 @@ def test_the_branch_is_governed_by_the_exception_handler():
     assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
 
 
-@pytest.mark.spec("3.10", "4.19")
+@pytest.mark.spec(
+    "1.27: recalls used up",
+    "2.32: transient failures are tried again",
+    "3.10: a failure is asked again when its time has come",
+    "3.10: recalls are bounded",
+    "3.30: the steps tell what failed",
+    "4.19: transient failures of the model are asked again",
+)
 def test_transport_failures_back_off_and_are_bounded():
     call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
     assert call.effects == (Sleep("sleep:1", 204.0),)
@@ -166,7 +211,7 @@ def test_the_next_request_begins_at_its_first_attempt():
     assert (call.state, call.effects[0].attempt) == (State.PARSE_EXCEPTION, 1)
 
 
-@pytest.mark.spec("2.32", "3.10")
+@pytest.mark.spec("2.32: other failures are not tried again", "3.10: without recalls it fails at once")
 @pytest.mark.parametrize(
     ("failure", "limits"),
     [
@@ -182,7 +227,6 @@ def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
     assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
 
 
-@pytest.mark.spec("2.32", "3.10")
 @pytest.mark.parametrize(
     ("delay_s", "limits"),
     [(60.0, Limits()), (4.9, Limits(deadline_s=5.0)), (9e9, Limits(wait_s=None))],
@@ -199,7 +243,12 @@ def test_a_failure_in_the_branch_goes_back_to_the_branch():
     assert len(request(call).messages) == 4
 
 
-@pytest.mark.spec("3.18")
+@pytest.mark.spec(
+    "3.17: repetition is recorded",
+    "3.18: equal name and arguments are not run again",
+    "3.18: the order of keys does not matter",
+    "3.18: a repetition is recorded and the model told",
+)
 def test_a_repeated_call_is_answered_without_running_it():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
     call.advance("run:2.0", Returned(text="3"))
@@ -212,7 +261,7 @@ def test_a_repeated_call_is_answered_without_running_it():
     assert "already called" in request(call).messages[-1].text
 
 
-@pytest.mark.spec("3.18")
+@pytest.mark.spec("3.18: only calls that succeeded block", "3.18: a function may be repeatable")
 def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
     call.advance("run:2.0", Returned(text="disk full", is_error=True))
@@ -221,7 +270,7 @@ def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     assert keys(call) == ["run:5.0", "run:5.1"]
 
 
-@pytest.mark.spec("3.18")
+@pytest.mark.spec("3.18: two equal calls of one reply run once")
 def test_two_equal_calls_of_one_reply_run_once():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))
     assert keys(call) == ["run:2.0"]
@@ -229,7 +278,7 @@ def test_two_equal_calls_of_one_reply_run_once():
     assert [m.role for m in call.record.dialog][-3:] == ["assistant", "tool", "tool"]
 
 
-@pytest.mark.spec("3.18")
+@pytest.mark.spec("3.18: values that only Python calls equal differ")
 @pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true"), ('"1"', "1"), ("0", "false")])
 def test_values_that_python_calls_equal_are_other_arguments(one, other):
     def note(value: object) -> None:
@@ -242,7 +291,13 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
     assert call.state is State.TOOL_INTERRUPT
 
 
-@pytest.mark.spec("1.28", "4.29", "4.36")
+@pytest.mark.spec(
+    "1.28: an unknown function is an error result",
+    "1.28: invalid arguments are an error result",
+    "1.28: the call goes on",
+    "4.29: before the function is run",
+    "4.36: broken arguments are an error result and are not run",
+)
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
@@ -262,7 +317,7 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
     assert_sendable(request(call).messages)
 
 
-@pytest.mark.spec("1.39", "4.36")
+@pytest.mark.spec("1.39: cut arguments are an error result that says so", "4.36: cut arguments say so")
 def test_arguments_cut_at_the_token_limit_are_told_as_such():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
     assert "cut off at the token limit" in request(call).messages[-1].text
@@ -276,7 +331,11 @@ class Review(BaseModel):
     stars: int
 
 
-@pytest.mark.spec("1.39")
+@pytest.mark.spec(
+    "1.39: a cut typed answer is told as cut and asked for again",
+    "1.39: a cut answer in words is noticed",
+    "1.39: a cut text goes to the parser",
+)
 @pytest.mark.parametrize(
     ("prompt", "text", "told"),
     [
@@ -303,14 +362,13 @@ def test_an_answer_that_was_cut_off_is_asked_for_again_and_never_mended(prompt, 
     assert f"unparseable: {told}; settings.max_tokens sets another limit (in" in str(caught.value)
 
 
-@pytest.mark.spec("1.39")
+@pytest.mark.spec("1.39: a cut text goes to the parser")
 def test_an_answer_that_was_whole_before_the_cut_is_one():
     call = say(begun(prompt=Prompt("x", output=Review)), '{"title": "a", "stars": 10} I took ten bec', finish="length")
     assert call.result().output == Review(title="a", stars=10)
     assert say(begun(), "42", finish="length").result().output == 42, "a parser decides itself"
 
 
-@pytest.mark.spec("1.39")
 def test_plain_words_that_were_cut_off_may_be_wanted():
     limits = Limits(on_cut="accept")
     call = say(begun(limits, Prompt("x")), "The answer is fort", finish="length")
@@ -320,7 +378,12 @@ def test_plain_words_that_were_cut_off_may_be_wanted():
     assert typed.state is State.PARSE_EXCEPTION, "no number is known to be whole"
 
 
-@pytest.mark.spec("1.2", "3.13")
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: at the limit: a final prompt",
+    "3.13: behind the last round the final prompt is sent",
+    "3.13: its request offers no functions",
+)
 def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
     call = begun(Limits(rounds=2))
     for n in range(2):
@@ -342,7 +405,13 @@ def test_tools_of_the_provider_are_withdrawn_with_the_functions():
     assert request(call).settings == Settings(temperature=0)
 
 
-@pytest.mark.spec("1.2", "3.13", "4.2")
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: the last real reply is kept",
+    "3.13: calls in spite of it are not run",
+    "3.13: text beside such calls is not lost",
+    "4.2: the round limit is an ending of its own",
+)
 def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     call = begun(Limits(rounds=1))
     say(call, function_call("tick"))
@@ -355,7 +424,14 @@ def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("1.2", "4.2")
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: the last real reply is kept",
+    "1.2: iterations count the replies",
+    "1.2: at the limit: stop",
+    "1.2: at the limit: fail",
+    "4.2: the round limit is an ending of its own",
+)
 @pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
 def test_at_the_round_limit_the_call_may_end(on_limit, state):
     call = begun(Limits(rounds=2, on_limit=on_limit))
@@ -367,7 +443,7 @@ def test_at_the_round_limit_the_call_may_end(on_limit, state):
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("3.13")
+@pytest.mark.spec("3.13: none is without limit")
 def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     call = begun(Limits(rounds=None))
     for n in range(12):
@@ -377,7 +453,12 @@ def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     assert request(begun(Limits(rounds=0))).functions == ()
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: all are asked before any function runs",
+    "1.4: a denied call is not run",
+    "1.4: the result of a denied call gives the reason",
+    "1.4: results stay in call order",
+)
 def test_approvals_come_before_any_function_runs():
     calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
     call = say(begun(), *calls)
@@ -392,7 +473,7 @@ def test_approvals_come_before_any_function_runs():
     assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec("1.4: a denied call is not run")
 def test_a_denial_of_the_only_call_closes_the_round():
     call = say(begun(), function_call("erase", path="/"))
     call.advance("ask:2.0", Denied())
@@ -400,7 +481,10 @@ def test_a_denial_of_the_only_call_closes_the_round():
     assert_sendable(request(call).messages)
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: changed arguments are the ones that are run",
+    "1.4: changed arguments are checked against the schema",
+)
 def test_an_approver_may_give_other_arguments_and_they_are_checked():
     call = say(begun(), function_call("erase", path="/"), function_call("erase", path="x"))
     call.advance("ask:2.0", Modified('{"path": "tmp"}'))
@@ -413,7 +497,7 @@ def test_an_approver_may_give_other_arguments_and_they_are_checked():
     assert "path: Field required" in refused
 
 
-@pytest.mark.spec("4.30", "1.27")
+@pytest.mark.spec("4.30: every pending call still gets its result")
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
 def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
@@ -425,7 +509,7 @@ def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     assert texts(call.record.dialog)[-2].startswith("Not run: ")
 
 
-@pytest.mark.spec("1.39")
+@pytest.mark.spec("1.39: a refusal fails and is not retried")
 def test_a_refusal_ends_the_call_and_is_not_retried():
     call = say(begun(), "", refusal="I will not.")
     with pytest.raises(CallFailed, match="refused: I will not"):
@@ -433,7 +517,17 @@ def test_a_refusal_ends_the_call_and_is_not_retried():
     assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
 
 
-@pytest.mark.spec("1.5", "1.6")
+@pytest.mark.spec(
+    "1.5: it is asked after every reply, the last one included",
+    "1.5: it comes before functions and parser",
+    "1.5: the reply at hand is the last and its functions are not run",
+    "1.5: the reason is kept",
+    "1.6: the iteration, from 1",
+    "1.6: usage up to and with this reply",
+    "1.6: the number of function calls of earlier rounds",
+    "1.6: the results of the last round, none at first",
+    "1.27: stopped, with the reason",
+)
 def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     seen = []
 
@@ -452,7 +546,7 @@ def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
     assert_sendable(result.dialog)
 
 
-@pytest.mark.spec("1.8", "1.10")
+@pytest.mark.spec("1.10: name and count are kept")
 def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
     call = begun(Limits(identical_rounds=3, on_loop="stop"))
     for n in range(2):
@@ -463,7 +557,7 @@ def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
         call.result()
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: only rounds in a row count")
 def test_another_round_between_resets_the_count():
     call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for name in ("tick", "add", "tick"):
@@ -472,7 +566,11 @@ def test_another_round_between_resets_the_count():
     assert call.state is State.CALLING
 
 
-@pytest.mark.spec("1.11")
+@pytest.mark.spec(
+    "1.11: the message names function and count",
+    "1.11: at every multiple of the threshold",
+    "1.11: behind the results of the round",
+)
 def test_a_model_in_a_loop_is_told_behind_every_third_round():
     call = begun(Limits(rounds=None))
     for n in range(7):
@@ -486,7 +584,7 @@ def test_a_model_in_a_loop_is_told_behind_every_third_round():
     ]
 
 
-@pytest.mark.spec("1.21")
+@pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: none is without limit")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
 def test_nesting_is_bounded(depth, limit, ends):
     call = seeded(Limits(depth=limit), depth=depth)
@@ -494,7 +592,7 @@ def test_nesting_is_bounded(depth, limit, ends):
     assert (call.state is State.FAILED) == ends
 
 
-@pytest.mark.spec("0.13")
+@pytest.mark.spec("0.13: none: functions are never offered", "0.13: required: only the first request demands a call")
 def test_a_forced_choice_is_for_the_first_request_only():
     call = begun(settings=Settings(tool_choice="required"))
     assert request(call).tool_choice == "required"
@@ -504,7 +602,7 @@ def test_a_forced_choice_is_for_the_first_request_only():
     assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
 
 
-@pytest.mark.spec("1.26")
+@pytest.mark.spec("1.26: the usage of all requests, pruned ones included")
 def test_usage_counts_pruned_replies_too():
     call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
     say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
@@ -533,7 +631,7 @@ def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says
     assert call.state is State.CALLING
 
 
-@pytest.mark.spec("1.30")
+@pytest.mark.spec("1.30: behind the end nothing changes")
 def test_a_call_that_has_ended_takes_nothing_more():
     call = say(begun(), "42")
     for key, outcome in [("", Cancelled()), ("model:1", Replied(reply=Reply.of("43")))]:
@@ -542,7 +640,7 @@ def test_a_call_that_has_ended_takes_nothing_more():
     assert call.result().output == 42
 
 
-@pytest.mark.spec("1.30")
+@pytest.mark.spec("1.30: injected messages are in the next request", "1.30: they stand behind the results")
 def test_what_is_injected_between_two_steps_stands_behind_the_results():
     call = say(begun(), function_call("tick"))
     with pytest.raises(IllegalTrigger, match="'injected' is not possible in ToolInterrupt"):
@@ -579,7 +677,7 @@ class Halved(BaseModel):
     n: Annotated[int, AfterValidator(halved)]
 
 
-@pytest.mark.spec("3.9")
+@pytest.mark.spec("3.9: any other exception of a parser opens it too", "3.9: the text of the error reaches the model")
 @pytest.mark.parametrize(
     ("prompt", "told"),
     [
@@ -605,7 +703,6 @@ def test_whatever_a_parser_raises_is_told_to_the_model(prompt, told):
     assert call.step.detail.startswith(told)
 
 
-@pytest.mark.spec("3.9")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
 def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
     call = begun(prompt=Prompt("x", parser=raiser(error)))
@@ -617,7 +714,7 @@ def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
     assert keys(call) == ["model:0"]
 
 
-@pytest.mark.spec("3.9")
+@pytest.mark.spec("3.9: the original exception is kept as the cause")
 def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_type_and_text():
     error = OSError("disk full")
     prompt = Prompt("x", path="p", parser=raiser(error))
@@ -657,7 +754,7 @@ def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
     assert (call.record, call.state) == (before, State.CALLING)
 
 
-@pytest.mark.spec("3.14")
+@pytest.mark.spec("3.7: the interrupt handler writes the results", "3.14: a handler of one's own knows the attempt")
 def test_handlers_are_told_the_attempt_and_the_results():
     @function
     def half(n: int) -> int:
@@ -707,7 +804,7 @@ def test_a_call_that_waits_is_no_result():
     assert caught.value.call is call
 
 
-@pytest.mark.spec("4.1")
+@pytest.mark.spec("4.1: a state is never changed")
 def test_the_record_refuses_fields_that_it_does_not_have():
     with pytest.raises(TypeError, match="a CallRecord has no turns"):
         begun().record.changed(turns=3)
@@ -785,7 +882,7 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert say(call, "42").result().output == 42
 
 
-@pytest.mark.spec("1.7")
+@pytest.mark.spec("1.7: anything else is refused")
 def test_a_stop_when_that_says_something_else_is_a_mistake():
     async def stop(context: object) -> bool:
         return False
@@ -864,7 +961,7 @@ def test_the_last_request_is_governed_by_the_final_handler():
 MEND = "{{ error_message }}"
 
 
-@pytest.mark.spec("3.14")
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
 @pytest.mark.parametrize(
     ("task", "handler", "kind", "answer", "output"),
     [
@@ -887,7 +984,7 @@ def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind
     assert restore(snapshot(call), prompt).output == output
 
 
-@pytest.mark.spec("3.14")
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
 @pytest.mark.parametrize(
     ("on_exception", "kind", "answer", "output"),
     [
@@ -904,7 +1001,11 @@ def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exceptio
     assert say(call, answer).result().output == output
 
 
-@pytest.mark.spec("0.17")
+@pytest.mark.spec(
+    "0.17: no output format while functions are offered",
+    "0.17: the last request has the format and no functions",
+    "0.17: it holds the raw result and the instruction",
+)
 def test_in_two_stages_functions_come_without_the_form_and_the_form_without_functions():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
     call = begun(prompt=prompt)
@@ -925,7 +1026,7 @@ def test_in_two_stages_functions_come_without_the_form_and_the_form_without_func
     assert texts(call.record.dialog)[-1] == "42"
 
 
-@pytest.mark.spec("0.17")
+@pytest.mark.spec("0.17: the last request has the format and no functions")
 def test_one_stage_is_enough_when_no_functions_are_left():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
     call = begun(Limits(rounds=0), prompt=prompt)
@@ -935,7 +1036,7 @@ def test_one_stage_is_enough_when_no_functions_are_left():
     assert bare.result().output == 42
 
 
-@pytest.mark.spec("0.17")
+@pytest.mark.spec("0.17: functions asked for in the second stage are not run")
 def test_functions_asked_for_in_the_second_stage_end_the_call():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
     call = say(say(begun(prompt=prompt), "It is forty-two."), function_call("tick"))

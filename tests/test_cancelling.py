@@ -40,9 +40,6 @@ from fsm_agent.replies import Reply
 from fsm_agent.testing import Script, call
 from fsm_agent.world import SystemClock
 
-pytestmark = pytest.mark.spec("4.30")
-
-
 PROMPT_S = 0.5  # ends well within this, though what is waited for takes LONG_S
 LONG_S = 30.0
 
@@ -163,6 +160,14 @@ IN_ITS_OWN_THREAD = {  # functions that the sync driver runs itself, and waits f
 }
 
 
+@pytest.mark.spec(
+    "4.30: while functions run beside each other",
+    "4.30: while the model is waited for, under asyncio",
+    "4.30: while the model is waited for, under the sync driver",
+    "4.30: while an approver is waited for",
+    "4.30: while it waits before the model is asked again",
+    "4.30: every pending call still gets its result",
+)
 @pytest.mark.parametrize("driven", WAYS)
 @pytest.mark.parametrize("pending", PENDING)
 def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending: str, driven: Driver):
@@ -216,6 +221,12 @@ def test_a_function_in_the_drivers_own_thread_is_waited_for_and_the_call_ends_th
     assert off.record.ending.reason is Reason.CANCELLED
 
 
+@pytest.mark.spec(
+    "1.12: it ends the wait for the model",
+    "1.12: it ends the wait for functions",
+    "1.12: it ends the wait for an approver",
+    "4.30: a time limit for the call",
+)
 @anyhow
 @pytest.mark.parametrize("pending", ["a request", "an approval", "an approval in a coroutine", "plain functions"])
 def test_the_deadline_ends_whatever_is_waited_for(pending: str, driven: Driver):
@@ -260,6 +271,7 @@ def seeded(*functions: object) -> AgentCall:
     return AgentCall.seed(Dialog().put("Go."), Prompt("{{ task }}", functions=functions))
 
 
+@pytest.mark.spec("4.30: in every live state")
 @anyhow
 def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven):
     script, off = Script("never"), seeded()
@@ -273,6 +285,7 @@ def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven
     assert script.requests == []
 
 
+@pytest.mark.spec("4.30: while functions run beside each other", "4.30: every pending call still gets its result")
 def test_functions_that_block_in_threads_do_not_hold_it_up():
     begun, free = threading.Barrier(3), threading.Event()
 
@@ -296,6 +309,7 @@ def test_functions_that_block_in_threads_do_not_hold_it_up():
     assert_sendable(blocked.record.dialog)
 
 
+@pytest.mark.spec("4.30: while functions run beside each other")
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("heard", [False, True])
 def test_coroutines_are_cancelled_with_it_from_another_thread(many, heard):
@@ -337,6 +351,7 @@ def test_coroutines_are_cancelled_with_it_from_another_thread(many, heard):
     assert_sendable(off.record.dialog)
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
     class Silent(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -356,6 +371,7 @@ def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
     asyncio.run(main())
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     class Hasty(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -380,6 +396,7 @@ def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     assert hurried.record.ending.reason is Reason.CANCELLED
 
 
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
 def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     class Ending(Script):
         async def acomplete(self, request, *, timeout_s=None):
@@ -391,6 +408,7 @@ def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
+@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 def test_a_cancellation_of_the_driver_is_none_of_the_call():
     async def main() -> AgentCall:
         begun = asyncio.Event()
@@ -413,6 +431,7 @@ def test_a_cancellation_of_the_driver_is_none_of_the_call():
     assert (resting.state, resting.record.ending, resting.driver) == (State.TOOL_INTERRUPT, None, None)
 
 
+@pytest.mark.spec("4.30: by a function of the call")
 @anyhow
 def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     @function(blocking=False)
@@ -427,6 +446,7 @@ def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     assert off.record.function_calls[0].result in ("stopped", None)
 
 
+@pytest.mark.spec("4.30: an agent call inside of a function ends with it")
 @anyhow
 def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
     script, inner, _ = request_pending()

@@ -168,7 +168,11 @@ def test_what_is_no_models_name_is_refused_with_help(wrong: str, says: str) -> N
     assert says in str(caught.value)
 
 
-@pytest.mark.spec("2.35", "4.4", "4.17")
+@pytest.mark.spec(
+    "2.35: a provider of one's own has a name",
+    "4.4: a provider of one's own is registered",
+    "4.17: a provider of one's own",
+)
 def test_ones_own_provider() -> None:
     mine = Provider(name="mine-1.of_test", codec=OpenAIChat(), base_url="https://example.invalid/v1")
     register_provider(mine)

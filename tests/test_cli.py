@@ -423,6 +423,7 @@ class TestDemo:
             pid = int(next(filter(None, found))[1])
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=LIMIT_S)
+            assert len(stub.requests) < len([*self.SUM, *self.REST]), "the second process came to its own end"
         assert process.returncode == 130
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -665,6 +666,7 @@ class TestTerminal:
         assert "PNG" not in terminal.seen
 
 
+@pytest.mark.long
 @needs_model
 class TestEmbedded:
     def test_the_demo_shows_a_real_model(self, here):
@@ -716,6 +718,7 @@ class TestEmbedded:
         assert ended.stdout.splitlines()[: len(said)] == said
 
 
+@pytest.mark.spec("4.23: in another OS process, without running again what ran")
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [

@@ -55,7 +55,7 @@ def test_a_turn_is_read_as_it_was_said(name: str, turn: Turn, mixed: bool) -> No
     check_turn(DIALECTS[name], turn, mixed=mixed)
 
 
-@pytest.mark.spec("1.22", "4.22")
+@pytest.mark.spec("1.22: the completion of each call")
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name != "responses, never whole"])
 @some
 @given(turn=turns())

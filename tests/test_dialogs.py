@@ -38,7 +38,7 @@ class TestValue:
             [SYSTEM, Message.of("user", "c"), Message.of("assistant", "d")],
         ]
 
-    @pytest.mark.spec("3.4")
+    @pytest.mark.spec("3.4: a text is never a template")
     @pytest.mark.parametrize("text", ["{", '{"a": 1}', "{{ name }}", "{% if", "{#", "\ud800"])
     def test_text_is_never_a_template(self, text):
         assert Dialog().put(text).tail == Message.of("user", text)
@@ -47,7 +47,7 @@ class TestValue:
         with pytest.raises(PromptError, match="the variables city, self are for a Prompt, not for the text 'Tell"):
             Dialog().put("Tell me of {{ city }}", city="Rome", **{"self": 1})
 
-    @pytest.mark.spec("3.4")
+    @pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call", "3.29: the tail")
     def test_a_prompt_is_rendered_and_governs(self):
         prompt, other = Prompt("About {{ said }}"), Prompt("More")
         start = Dialog([SYSTEM])
@@ -60,6 +60,7 @@ class TestValue:
         with pytest.raises(PromptError, match="said"):
             start.put(prompt)
 
+    @pytest.mark.spec("2.28: texts and images, in order")
     def test_images_go_behind_the_text(self):
         image = Image.of(PNG)
         assert Dialog().put("Look", image).tail == Message.of("user", "Look", image)
@@ -90,7 +91,7 @@ class TestValue:
 
 
 class TestFork:
-    @pytest.mark.spec("3.29")
+    @pytest.mark.spec("3.29: forks share their messages")
     def test_it_shares_everything(self):
         prompt = Prompt("x")
         dialog = Dialog([SYSTEM] * 1000).put(prompt)
@@ -106,7 +107,7 @@ class TestFork:
         assert [message.text for message in one] == ["Be terse.", "a", "b"]
         assert [message.text for message in two] == ["Be terse.", "a", "c"]
 
-    @pytest.mark.spec("3.29")
+    @pytest.mark.spec("3.29: a fork keeps the newest and the oldest, in whole rounds")
     def test_the_oldest_and_the_newest(self):
         dialog = Dialog([SYSTEM, *[Message.of("user", str(i)) for i in range(5)]])
 
@@ -122,7 +123,7 @@ class TestFork:
         assert kept(5) == "B01234"
         assert kept(9, 9) == "B01234"
 
-    @pytest.mark.spec("3.29")
+    @pytest.mark.spec("3.29: a fork keeps the newest and the oldest, in whole rounds")
     def test_a_round_is_kept_whole_or_not_at_all(self):
         dialog = Dialog([SYSTEM, asked("1.0", "1.1"), told("1.0"), told("1.1"), Message.of("assistant", "so"), SYSTEM])
         assert dialog.fork(3).messages == dialog.messages
@@ -199,7 +200,7 @@ def dialogs(text: st.SearchStrategy[str]) -> st.SearchStrategy[Dialog]:
 
 
 class TestJson:
-    @pytest.mark.spec("3.29")
+    @pytest.mark.spec("3.29: JSON and back, the prompt by its path")
     @given(dialogs(sound))
     @settings(max_examples=60, deadline=None)
     def test_round_trip(self, dialog):
@@ -234,14 +235,13 @@ class TestJson:
             "top_prompt": "greet",
         }
 
-    @pytest.mark.spec("3.29")
+    @pytest.mark.spec("3.29: JSON and back, the prompt by its path")
     def test_the_prompt_comes_back_by_its_path(self):
         prompt = Prompt("Hi", path="greet")
         document = Dialog().put(prompt).to_json()
         again = Dialog.from_json(document, prompts=[Prompt("Bye", path="part"), prompt])
         assert again.top_prompt is prompt
 
-    @pytest.mark.spec("3.29")
     @pytest.mark.parametrize("path", ['"greet"', "null", None])
     def test_a_prompt_that_is_not_at_hand_is_not_missed(self, path):
         named = "" if path is None else f', "top_prompt": {path}'

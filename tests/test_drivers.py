@@ -73,7 +73,11 @@ def facts(events: list[Any]) -> list[Any]:
     return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
 
 
-@pytest.mark.spec("1.25", "3.26")
+@pytest.mark.spec(
+    "1.25: every way to listen gets equal events",
+    "3.26: the same script gives the same trace",
+    "4.33: a stream is the same machine",
+)
 @everywhere
 def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
     script, reference = rich_script(), rich_script()
@@ -88,7 +92,7 @@ def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driv
     script.assert_exhausted()
 
 
-@pytest.mark.spec("1.24")
+@pytest.mark.spec("1.24: every stream ends with exactly one", "1.24: a failed call has one too")
 @everywhere
 def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
     for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
@@ -96,7 +100,7 @@ def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
         assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
 
 
-@pytest.mark.spec("1.23")
+@pytest.mark.spec("1.23: every transition, parse failures and recalls among them")
 @everywhere
 def test_the_steps_among_the_events_are_the_trace(driven: Driver):
     one = seed(limits=Limits(recalls=3))
@@ -105,7 +109,11 @@ def test_the_steps_among_the_events_are_the_trace(driven: Driver):
 
 
 @everywhere
-@pytest.mark.spec("1.22", "1.23", "1.25")
+@pytest.mark.spec(
+    "1.22: pieces of arguments that add up to the whole",
+    "1.23: the golden order of one script",
+    "1.25: deltas and lifecycle come in one order",
+)
 def test_deltas_and_steps_come_in_one_order(driven: Driver):
     script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
     events = driven(seed(), script)
@@ -154,7 +162,7 @@ def test_run_with_and_without_a_sink_give_equal_records():
     assert one.record == other.record
 
 
-@pytest.mark.spec("1.22", "4.22")
+@pytest.mark.spec("1.22: text deltas", "4.22: text in pieces, over server-sent events")
 @everywhere
 def test_text_comes_in_pieces(driven: Driver):
     events = driven(seed(Prompt("x")), Script("It is forty two."))
@@ -165,7 +173,11 @@ def test_text_comes_in_pieces(driven: Driver):
 # Functions at once
 
 
-@pytest.mark.spec("1.3", "4.6", "4.18")
+@pytest.mark.spec(
+    "1.3: the calls of one reply run at once",
+    "4.6: all calls of a reply at once",
+    "4.18: functions run at once",
+)
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
 def test_sixteen_plain_functions_run_at_once(driven: Driver):
     barrier = threading.Barrier(16)
@@ -181,7 +193,7 @@ def test_sixteen_plain_functions_run_at_once(driven: Driver):
     assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
 
 
-@pytest.mark.spec("1.3", "4.6")
+@pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
 def test_sixteen_coroutine_functions_run_at_once():
     async def main() -> AgentCall:
         barrier = asyncio.Barrier(16)
@@ -198,7 +210,11 @@ def test_sixteen_coroutine_functions_run_at_once():
     assert len(asyncio.run(main()).record.function_calls) == 16
 
 
-@pytest.mark.spec("1.3", "4.6")
+@pytest.mark.spec(
+    "1.3: ends are told in the order of completion",
+    "1.3: results enter the dialog in call order",
+    "4.6: results in order",
+)
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
     quick_ended = threading.Event()
@@ -230,7 +246,7 @@ def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(dr
     assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
 
 
-@pytest.mark.spec("1.3")
+@pytest.mark.spec("1.3: one after another when switched off")
 def test_one_after_another_when_asked():
     log: list[str] = []
 
@@ -289,7 +305,10 @@ def test_the_sync_driver_works_inside_a_running_loop():
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
 
-@pytest.mark.spec("3.17", "4.5")
+@pytest.mark.spec(
+    "3.17: an exception is told to the model and the loop goes on",
+    "4.5: errors are told and the loop goes on",
+)
 @everywhere
 def test_what_a_function_raises_is_told(driven: Driver):
     def broken() -> None:
@@ -315,7 +334,7 @@ def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_
     assert names == ["MainThread"]
 
 
-@pytest.mark.spec("1.21")
+@pytest.mark.spec("1.21: functions know how deep they are")
 @anyhow
 def test_functions_know_how_deep_they_are(driven: Driver):
     depths = []
@@ -332,7 +351,10 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 # Approval and suspension
 
 
-@pytest.mark.spec("1.4", "1.30")
+@pytest.mark.spec(
+    "1.4: without a verdict the call is suspended and goes on later",
+    "1.30: a call that waits goes on later",
+)
 @everywhere
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
     script = Script(call("erase", path="x"), "42")
@@ -342,7 +364,9 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
     assert isinstance(driven(one, script)[-1], Done)
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: an approved call is run", "1.4: a denied call is not run", "1.4: the result of a denied call gives the reason"
+)
 @anyhow
 @pytest.mark.parametrize(
     ("verdict", "said"),
@@ -374,6 +398,7 @@ def test_a_verdict_that_is_none_of_these_is_the_callers_mistake(driven: Driver):
         driven(seed(), Script(call("erase", path="x")), approve=lambda f: "yes")
 
 
+@pytest.mark.spec("3.16: without a callable it is answered from outside")
 @everywhere
 def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
     order = Function(name="order", parameters={"type": "object", "properties": {"item": {"type": "string"}}})
@@ -393,7 +418,12 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
-@pytest.mark.spec("1.12", "4.30", "1.27")
+@pytest.mark.spec(
+    "1.12: it ends the wait for the model",
+    "1.12: the limit is named",
+    "1.27: timeout, with the limit",
+    "4.30: a time limit for the call",
+)
 @anyhow
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -402,7 +432,7 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
-@pytest.mark.spec("1.12")
+@pytest.mark.spec("1.12: it is checked between two steps")
 @anyhow
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
@@ -412,7 +442,7 @@ def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     assert_sendable(one.record.dialog)
 
 
-@pytest.mark.spec("1.12")
+@pytest.mark.spec("1.12: zero asks no model")
 @anyhow
 def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     script = Script()
@@ -421,7 +451,7 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
 
 
-@pytest.mark.spec("1.12", "4.30")
+@pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
@@ -496,7 +526,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
 
-@pytest.mark.spec("4.30")
+@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[str] = []
@@ -540,6 +570,7 @@ def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: D
     assert (one.state, one.record.turn) == (State.CALLING, 0)
 
 
+@pytest.mark.spec("2.35: any object with the methods of a client is one")
 def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
     closed = []
 
@@ -641,7 +672,7 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         assert ran.count(1) == 1
 
 
-@pytest.mark.spec("4.30")
+@pytest.mark.spec("4.30: by a listener, at any event")
 @everywhere
 @pytest.mark.parametrize("at", range(1, 14))
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
@@ -777,7 +808,11 @@ def test_nobody_is_asked_about_what_a_denial_before_has_settled(driven: Driver):
     ]
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: all are asked before any function runs",
+    "1.4: changed arguments are the ones that are run",
+    "1.4: changed arguments are checked against the schema",
+)
 @anyhow
 def test_all_are_approved_before_any_is_run(driven: Driver):
     log: list[str] = []
@@ -803,7 +838,7 @@ def test_all_are_approved_before_any_is_run(driven: Driver):
     ]
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec("1.4: an approver that raises ends it before anything is run")
 @anyhow
 def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: Driver):
     ran: list[int] = []
@@ -817,7 +852,6 @@ def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: D
     assert (ran, one.state) == ([], State.TOOL_INTERRUPT)
 
 
-@pytest.mark.spec("1.4")
 @anyhow
 def test_a_predicate_says_which_calls_need_approval(driven: Driver):
     asked: list[str] = []
@@ -833,7 +867,11 @@ def test_a_predicate_says_which_calls_need_approval(driven: Driver):
     assert [f.result for f in one.record.function_calls] == ["/tmp", "/etc"]
 
 
-@pytest.mark.spec("1.4", "1.30")
+@pytest.mark.spec(
+    "1.4: without a verdict the call is suspended and goes on later",
+    "1.30: a call that waits goes on later",
+    "4.23: every budget is kept",
+)
 @anyhow
 def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven: Driver):
     functions = (
@@ -899,7 +937,7 @@ def test_asyncio_takes_no_more_threads_than_allowed():
     assert 1 <= most <= 3
 
 
-@pytest.mark.spec("1.23")
+@pytest.mark.spec("1.23: the start of a request with its number and size")
 def test_every_request_is_announced_with_its_number_and_size():
     script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
     events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
@@ -908,7 +946,13 @@ def test_every_request_is_announced_with_its_number_and_size():
     assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
 
 
-@pytest.mark.spec("1.8", "1.9", "1.10", "1.23")
+@pytest.mark.spec(
+    "1.8: it fires at every multiple of the threshold",
+    "1.9: the loop is told to observers",
+    "1.9: the repeated functions are still run",
+    "1.10: the call fails before the loop is run",
+    "1.23: a loop with name, count and action",
+)
 @pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("tell", [3, 6]), ("stop", [3])])
 def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
     script = Script(*[call("tick")] * 7, "done")

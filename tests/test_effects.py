@@ -70,7 +70,7 @@ class TestOutcomes:
 
 
 class TestSettings:
-    @pytest.mark.spec("0.5")
+    @pytest.mark.spec("0.5: a partial update keeps the rest")
     def test_override(self):
         settings = Settings(temperature=0.0, stop=("END",))
         changed = settings.override({"temperature": 1.0, "seed": 5})
@@ -105,6 +105,7 @@ class TestEffects:
         with pytest.raises(AttributeError):
             effects[0].key = "again"
 
+    @pytest.mark.spec("0.5: the choice of functions is automatic by default")
     def test_a_request_is_plain_text_by_default(self):
         request = Request(messages=())
         assert (request.functions, request.tool_choice, request.output, request.settings) == (

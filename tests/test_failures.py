@@ -113,7 +113,11 @@ KINDS: list[tuple[int, dict[str, Any], type[ProviderError], bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.spec("0.8", "1.35")
+@pytest.mark.spec(
+    "0.8: failures are typed and say whether and when to ask again",
+    "1.35: the error says whether asking again may help",
+    "1.35: every status has its kind",
+)
 @pytest.mark.parametrize(("status", "error", "kind", "retryable"), KINDS)
 def test_failures_have_their_kind(status: int, error: dict[str, Any], kind: type, retryable: bool) -> None:
     found = failed(status, {"error": error})
@@ -145,7 +149,10 @@ def test_error_inside_a_reply_is_judged_by_what_it_says(
     assert code is None or error.code == code
 
 
-@pytest.mark.spec("0.8", "2.38")
+@pytest.mark.spec(
+    "0.8: failures are typed and say whether and when to ask again",
+    "2.38: what the server says goes first",
+)
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -244,7 +251,7 @@ def test_messages_are_bounded() -> None:
     assert len(unreadable("no", {}, b"x" * 100_000).message) < 300
 
 
-@pytest.mark.spec("0.8")
+@pytest.mark.spec("0.8: an unreadable body is an error that shows it", "1.35: an unreadable reply carries its text")
 def test_unreadable_shows_how_the_body_begins() -> None:
     error = unreadable("the reply is no JSON", {"x-request-id": "a"}, b"<html><title>Sign in</title>")
     assert str(error) == "the reply is no JSON: 'Sign in' [status=200, request_id=a]"
@@ -357,6 +364,6 @@ def test_any_body_becomes_an_error(status: int, body: bytes) -> None:
     ids=lambda body: body[:12].decode(),
 )
 def test_large_bodies_are_read_in_no_time(body: bytes) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     failed(400, body)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5

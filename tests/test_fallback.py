@@ -81,7 +81,7 @@ def test_the_first_that_answers_is_the_only_one_asked(way: str) -> None:
     assert b.requests == []
 
 
-@pytest.mark.spec("4.19")
+@pytest.mark.spec("4.19: the next client is asked")
 @pytest.mark.parametrize("way", WAYS)
 def test_the_next_is_asked_the_same_and_the_reply_names_it(way: str) -> None:
     a, b = failing(Overloaded("busy", status=529)), Script("from b", name="b")
@@ -120,7 +120,7 @@ def test_a_second_stream_that_breaks_says_what_went_before(way: str) -> None:
     assert c.requests == []
 
 
-@pytest.mark.spec("4.19")
+@pytest.mark.spec("4.19: the next client is asked")
 @pytest.mark.parametrize(
     ("error", "moves_on"),
     [
@@ -253,6 +253,7 @@ def test_the_callers_mistake_ends_it(way: str) -> None:
     assert b.requests == []
 
 
+@pytest.mark.spec("1.33: around requests to a model")
 @pytest.mark.parametrize("way", WAYS)
 def test_they_nest_and_the_innermost_is_named(way: str) -> None:
     inner = FallbackClient([failing(Overloaded("b is busy"), "b"), Script("from c", name="c")])

@@ -236,7 +236,7 @@ class TestLinking:
         needs_approval=True,
     )
 
-    @pytest.mark.spec("3.16")
+    @pytest.mark.spec("3.16: a schema alone, linked to a callable later")
     def test_a_bound_copy(self):
         linked = self.BARE.link(lambda q, n=1: q * (n or 1))
         assert linked.run('{"q": "a", "n": 3}') == "aaa"
@@ -269,9 +269,9 @@ class TestLinking:
     def test_a_decorated_function_is_taken_for_its_callable(self):
         @function
         def f(q: str, n: int = 0) -> str:
-            return q
+            return q * n
 
-        assert self.BARE.link(f).call is f.call
+        assert self.BARE.link(f).run('{"q": "a", "n": 3}') == "aaa"
 
     @pytest.mark.parametrize(
         ("call", "problem"),
@@ -299,20 +299,24 @@ class TestLinking:
 class TestOffered:
     """What becomes of functions on the wires and in an agent call."""
 
-    @pytest.mark.spec("0.4")
+    @pytest.mark.spec("0.4: without functions there is no key for them")
     @pytest.mark.parametrize("name", ["openai-chat", "openai", "anthropic", "google"])
     def test_without_functions_no_request_has_a_key_for_them(self, name):
         bare, provider = Request(messages=[Message.of("user", "hi")]), PROVIDERS[name]
         body = provider.codec.encode(bare, model="m", profile=provider.profile, stream=False)
         assert not {"tools", "tool_choice", "toolConfig"} & set(body)
 
-    @pytest.mark.spec("0.4")
+    @pytest.mark.spec("0.4: each function goes out with its name, description and schema")
     def test_with_functions_each_is_there_with_its_schema(self):
         asked = Request(messages=[Message.of("user", "hi")], functions=(ADD,))
         body = OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
         assert body["tools"] == [{"type": "function", "function": {"name": "add", "parameters": ADD.parameters}}]
 
-    @pytest.mark.spec("1.28")
+    @pytest.mark.spec(
+        "1.28: an unknown function is an error result",
+        "1.28: invalid arguments are an error result",
+        "1.28: the call goes on",
+    )
     def test_what_the_model_did_wrong_is_told_and_the_call_goes_on(self):
         script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
         result = Agent(script, functions=[ADD]).call("1 + 2?")
@@ -329,14 +333,14 @@ class TestOffered:
 class TestTold:
     CALL = FunctionCall(name="add", arguments_json='{"a": 1}', id="3.0")
 
-    @pytest.mark.spec("3.17")
+    @pytest.mark.spec("3.17: a function has its own format")
     def test_what_the_format_says(self):
         made = Function.of(add, format=lambda value, call: f"{call.name}({call.arguments['a']}) = {value}")
         assert made.told(3, self.CALL) == "add(1) = 3"
         assert ADD.told({"a": 3}, self.CALL) == '{"a":3}'
         assert Function.of(add, format=lambda value, call: "half \ud800").told(3, self.CALL) == "half ?"
 
-    @pytest.mark.spec("3.17")
+    @pytest.mark.spec("3.17: a function has its own format")
     def test_a_format_that_gives_no_text(self):
         with pytest.raises(UsageError, match="format of function 'add' returned 3: a text would be right"):
             Function.of(add, format=lambda value, call: value).told(3, self.CALL)
@@ -418,6 +422,7 @@ class TestHostileValues:
 
 
 class TestArguments:
+    @pytest.mark.spec("4.29: wrong, missing, extra and nested arguments are named")
     def test_each_bad_field_is_told(self):
         assert ADD.refusal('{"a": "x", "c": [1, "2", null], "d": 4}') == (
             "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')\n"

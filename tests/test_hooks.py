@@ -62,7 +62,11 @@ def script() -> Script:
     return Script(["Let me see.", call("add", a=17, b=25)], "It is 42.")
 
 
-@pytest.mark.spec("1.23", "1.25", "4.12")
+@pytest.mark.spec(
+    "1.23: the golden order of one script",
+    "1.25: deltas and lifecycle come in one order",
+    "4.12: the golden order",
+)
 @everyway
 def test_the_golden_order_of_all_events(called: Called):
     log: list[tuple[str, Any]] = []
@@ -88,6 +92,7 @@ def test_the_golden_order_of_all_events(called: Called):
     ]
 
 
+@pytest.mark.spec("1.25: every way to listen gets equal events", "4.12: several hooks, in order")
 @everyway
 def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
     log: list[tuple[str, Any]] = []
@@ -98,6 +103,7 @@ def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
         assert events == [e for name, e in log if name == "a"]
 
 
+@pytest.mark.spec("4.12: a method for every kind of event", "4.17: a hook of one's own")
 @everyway
 def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
     log: list[Any] = []
@@ -127,7 +133,7 @@ def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
     assert sum(told == "Done" for told in log) == 1
 
 
-@pytest.mark.spec("1.24")
+@pytest.mark.spec("1.24: a failed call has one too")
 @everyway
 def test_a_call_that_failed_is_done_once_too(called: Called):
     log: list[tuple[str, Any]] = []
@@ -138,6 +144,7 @@ def test_a_call_that_failed_is_done_once_too(called: Called):
     assert log[-1][1].result.state is State.FAILED
 
 
+@pytest.mark.spec("4.12: what a hook raises goes through")
 @everyway
 @pytest.mark.parametrize("at", [Stepped, TextDelta, ReplyCompleted, FunctionStarted, FunctionEnded, Done])
 def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called: Called, at: type):
@@ -176,6 +183,7 @@ def test_a_sink_is_told_behind_the_hooks():
     assert [name for name, _ in log] == ["hook", "sink"] * (len(log) // 2)
 
 
+@pytest.mark.spec("4.12: a method for every kind of event")
 @pytest.mark.parametrize("event", get_args(Event))
 def test_there_is_a_method_for_every_event(event: type):
     name = "".join([f"_{letter.lower()}" if letter.isupper() else letter for letter in event.__name__])
@@ -188,6 +196,7 @@ def test_there_is_a_method_for_every_event(event: type):
     assert told[0] is made
 
 
+@pytest.mark.spec("1.25: kinds that a consumer does not know can be ignored")
 def test_an_event_of_another_kind_is_told_to_on_event_once():
     log: list[tuple[str, Any]] = []
     notify([Notes("a", log)], "news")

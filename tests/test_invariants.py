@@ -151,7 +151,6 @@ def rewritten(one: AgentCall, index: int, changes: dict[str, Any]) -> str:
     return json.dumps(document)
 
 
-@pytest.mark.spec("1.4")
 @pytest.mark.parametrize(
     ("index", "changes", "waits_for"),
     [

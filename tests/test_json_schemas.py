@@ -42,8 +42,8 @@ ANY_SCHEMA = st.recursive(
 )
 
 
-@pytest.mark.spec("4.29")
 class TestSchemaOnly:
+    @pytest.mark.spec("4.29: a schema of one's own is checked too")
     @pytest.mark.parametrize(
         ("schema", "right", "wrong"),
         [
@@ -108,6 +108,10 @@ class TestSchemaOnly:
         assert made.refusal("{}") == "a: Field required (given: {})"
         assert made.parameters is parameters
 
+    @pytest.mark.spec(
+        "4.29: wrong, missing, extra and nested arguments are named",
+        "4.29: a schema of one's own is checked too",
+    )
     def test_what_is_not_required_may_be_null(self):
         made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
         assert made.refusal('{"a": null}') is None

@@ -100,7 +100,7 @@ def explored(name: str) -> Explored:
     return explore(MODELS[name])
 
 
-@pytest.mark.spec("1.27", "3.1")
+@pytest.mark.spec("3.1: every call ends completed or failed")
 @pytest.mark.parametrize("name", MODELS)
 def test_every_step_from_every_configuration_is_as_documented(name):
     assert explored(name).steps > 0
@@ -118,6 +118,7 @@ def test_the_models_differ_in_every_limit():
     assert {0, 1, 2, None} <= {model.limits.rounds for model in MODELS.values()}
 
 
+@pytest.mark.spec("1.27: every reason is reached")
 def test_every_row_is_taken_from_each_of_its_sources(capsys):
     found = [explored(name) for name in MODELS]
     taken = {_named(*row) for one in found for row in one.rows}

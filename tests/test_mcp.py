@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def time() -> Iterator[MCPServer]:
 
 
 class TestARealServer:
-    @pytest.mark.spec("4.5")
+    @pytest.mark.spec("4.5: name, description, schema and callable")
     def test_an_agent_uses_its_tools_sync_and_async(self, time):
         assert names(time) == ["time_get_current_time", "time_convert_time"]
         asked = call("time_convert_time", source_timezone="Asia/Tokyo", time="09:30", target_timezone="UTC")
@@ -123,7 +124,7 @@ class TestARealServer:
             assert result.function_calls[0].succeeded
             assert "T00:30:00+00:00" in (result.function_calls[0].result or "")
 
-    @pytest.mark.spec("4.29")
+    @pytest.mark.spec("4.29: before the function is run")
     def test_arguments_are_checked_before_it_is_asked(self, time):
         asked = call("time_get_current_time", timezone=7)
         result = Agent(Script(asked, "Sorry."), functions=time.functions).call("When?")
@@ -168,7 +169,13 @@ class TestTheList:
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
         found = names(old_server)
         assert len(found) == len(set(found)) == 14
-        assert found[0] == "find"
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found)
+        assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in found[:4]] == [
+            "find",
+            "files_read_…",
+            "files_read_…",
+            f"{('long' * 64)[:57]}_…",
+        ]
 
     def test_a_function_calls_its_tool_under_the_servers_name(self, old_server):
         said = {name: function_of(old_server, name) for name in names(old_server) if name.startswith("files")}
@@ -231,7 +238,6 @@ def test_names_are_distinct_and_the_same_in_any_order():
 
 
 class TestManyCallers:
-    @pytest.mark.spec("4.5")
     def test_threads_and_loops_share_a_session(self, server):
         start = threading.Barrier(8)
 

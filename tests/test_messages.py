@@ -35,7 +35,10 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 
 
 class TestImage:
-    @pytest.mark.spec("2.53")
+    @pytest.mark.spec(
+        "2.53: bytes, files, URLs and data URLs become one value",
+        "2.53: the media type is read from the bytes",
+    )
     @pytest.mark.parametrize(
         ("data", "media_type"),
         [
@@ -59,13 +62,13 @@ class TestImage:
         assert expected.data_url() == data_url(data, media_type)
         assert Image.of(expected.data_url()) == expected
 
-    @pytest.mark.spec("2.53")
+    @pytest.mark.spec("2.53: bytes, files, URLs and data URLs become one value")
     @pytest.mark.parametrize("url", ["https://example.com/a.png?b=c", "HTTP://EXAMPLE.COM/A"])
     def test_a_url_is_kept(self, url: str) -> None:
         assert Image.of(url) == Image(url=url)
         assert Image.of(url).data_url() == url
 
-    @pytest.mark.spec("2.53")
+    @pytest.mark.spec("2.53: the media type is read from the bytes")
     @pytest.mark.parametrize(
         ("source", "problem"),
         [
@@ -128,8 +131,11 @@ PDF = b"%PDF-1.7\n" + b"\xe2\xe3\xcf\xd3 pages"
 TEXT = "Grüße, \N{SNOWMAN}\n".encode()
 
 
-@pytest.mark.spec("2.53")
 class TestDocument:
+    @pytest.mark.spec(
+        "2.53: bytes, files, URLs and data URLs become one value",
+        "2.53: the media type is read from the bytes",
+    )
     def test_a_pdf_is_one_by_its_bytes(self, tmp_path: Path) -> None:
         path = tmp_path / "report.md"
         path.write_bytes(PDF)
@@ -177,6 +183,7 @@ class TestDocument:
         assert Document.of(data_url(TEXT, said)) == Document(data=TEXT, media_type=media_type)
         assert Document.of(data_url(TEXT, said).replace("data:", "DATA:", 1)).media_type == media_type
 
+    @pytest.mark.spec("2.53: bytes, files, URLs and data URLs become one value")
     @pytest.mark.parametrize(
         ("url", "media_type"),
         [
@@ -202,6 +209,7 @@ class TestDocument:
         assert (sheet.text, sheet.data_url()) == (None, data_url(b"PK", "application/vnd.ms-excel"))
         assert Document(data=b"a\xff", media_type="text/x-log").text == "a\ufffd"
 
+    @pytest.mark.spec("2.53: the media type is read from the bytes")
     @pytest.mark.parametrize(
         ("source", "problem"),
         [
@@ -269,7 +277,7 @@ class TestFunctionCall:
     def test_arguments_never_raise(self, arguments_json: str) -> None:
         assert isinstance(FunctionCall(name="f", arguments_json=arguments_json).arguments, dict)
 
-    @pytest.mark.spec("3.17")
+    @pytest.mark.spec("3.17: success is a result without an error")
     def test_settled_and_succeeded(self) -> None:
         asked = FunctionCall(name="f", arguments_json="{}")
         returned = dataclasses.replace(asked, result="")
@@ -280,7 +288,7 @@ class TestFunctionCall:
 
 
 class TestMessage:
-    @pytest.mark.spec("0.2")
+    @pytest.mark.spec("0.2: the content is unchanged")
     def test_of_takes_texts_and_parts_in_order(self) -> None:
         call = FunctionCall(name="f", arguments_json="{}")
         message = Message.of("assistant", "a", call, Reasoning(text="hm"), Text("b"), Reasoning(text="!"))

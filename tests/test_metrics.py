@@ -102,7 +102,7 @@ def by_astream(agent: Agent) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.spec("1.37", "4.31")
+@pytest.mark.spec("1.37: cost is exact, in integers", "4.31: counts, times and tokens", "4.31: cost from a price table")
 @pytest.mark.parametrize("driven", [by_call, by_acall, by_stream, by_astream])
 def test_the_numbers_of_a_call(driven):
     metrics = Metrics(PRICES)
@@ -111,7 +111,7 @@ def test_the_numbers_of_a_call(driven):
     assert json.loads(json.dumps(metrics.to_dict())) == EXPECTED
 
 
-@pytest.mark.spec("4.31")
+@pytest.mark.spec("4.31: counts, times and tokens")
 def test_of_one_call_alone():
     of_agent, of_call = Metrics(PRICES), Metrics(PRICES)
     agent = worker(of_agent)
@@ -120,7 +120,7 @@ def test_of_one_call_alone():
     assert of_call.calls == 1
 
 
-@pytest.mark.spec("4.31")
+@pytest.mark.spec("4.31: numbers of several calls add up")
 def test_they_add_up():
     one, other, both = Metrics(PRICES), Metrics(PRICES), Metrics(PRICES)
     by_call(worker(one))
@@ -139,13 +139,14 @@ def test_they_add_up():
         _ = one + 1
 
 
+@pytest.mark.spec("4.31: cost from a price table")
 def test_what_has_no_price_is_not_in_the_cost():
     metrics = Metrics({"large": PRICES["large"]})
     by_call(worker(metrics))
     assert (metrics.unpriced_tokens, metrics.cost_pico_usd) == (11, EXPECTED["cost_micro_usd"] * 10**6)
 
 
-@pytest.mark.spec("4.31")
+@pytest.mark.spec("4.31: numbers of several calls add up")
 def test_nor_is_it_when_they_are_added_up():
     one, other = Metrics(), Metrics()
     one.on_event(ReplyCompleted(said("x", input_tokens=3)))

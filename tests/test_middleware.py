@@ -59,7 +59,7 @@ kinds = pytest.mark.parametrize("kind", ["plain", "waiting"])
 
 
 class TestThrottle:
-    @pytest.mark.spec("4.32")
+    @pytest.mark.spec("4.32: rate limiting")
     @anyhow
     @kinds
     def test_so_many_begin_in_any_span(self, driven: Driver, kind: str):
@@ -123,7 +123,7 @@ class TestThrottle:
 
 
 class TestCache:
-    @pytest.mark.spec("4.32")
+    @pytest.mark.spec("4.32: caching", "4.32: a hit is marked on the call")
     @anyhow
     @kinds
     def test_a_hit_is_not_run_and_says_so(self, driven: Driver, kind: str):
@@ -133,7 +133,7 @@ class TestCache:
         assert [f.is_cached for f in calls] == [False, True, False, True]
         assert [f.result for f in calls] == [f"{n}, for the 1. time" for n in (1, 1, 2, 1)]
 
-    @pytest.mark.spec("4.32")
+    @pytest.mark.spec("4.32: caching")
     @anyhow
     @kinds
     def test_what_is_too_old_is_run_again(self, driven: Driver, kind: str):
@@ -224,7 +224,7 @@ class TestCache:
         assert [f.result for f in one.record.function_calls] == ["found 1"] * 2
         assert ran == [1]
 
-    @pytest.mark.spec("4.32")
+    @pytest.mark.spec("4.32: a hit is marked on the call")
     def test_a_snapshot_keeps_the_mark(self):
         work = Counted("plain", Cache(ttl_s=60))
         one = seed(Prompt("x", path="p", functions=[work.function]))

@@ -276,7 +276,6 @@ class TestDeps:
         script = Script(call(Function.of(used).name), "ok")
         return Agent(script, functions=[used]).call("x", deps=deps).function_calls[0].result or ""
 
-    @pytest.mark.spec("4.21")
     def test_who_forgot_them_is_told_and_not_the_model(self) -> None:
         with pytest.raises(UsageError, match=r"function 'price' takes Context\[Shop\].*Context\[Shop \| None\]"):
             self.ask(self.price)
@@ -379,7 +378,7 @@ def test_each_sub_agent_has_its_client_and_the_keywords_arrive() -> None:
     assert agents("x", flag=True) == (["1", "2"], {"flag": True})
 
 
-@pytest.mark.spec("4.20")
+@pytest.mark.spec("4.20: it names the model that failed, and the status")
 def test_a_failed_request_names_model_and_status() -> None:
     script = Script(Overloaded("bad gateway", status=502))
     with pytest.raises(CallFailed) as caught:

@@ -56,7 +56,7 @@ def entries(*messages: Message, **profile: Any) -> list[Any]:
     return said
 
 
-@pytest.mark.spec("0.1", "3.6")
+@pytest.mark.spec("0.1: each part is made alone and compared with an exact value", "3.6: each API has its own request")
 def test_shortest_request() -> None:
     assert encoded() == {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
     assert CODEC.path("m1", stream=True) == "/chat/completions"
@@ -64,14 +64,14 @@ def test_shortest_request() -> None:
     assert CODEC.headers(None) == {}
 
 
-@pytest.mark.spec("0.2")
+@pytest.mark.spec("0.2: system, user, assistant and tool have their roles on the wire", "0.2: the content is unchanged")
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_system_message_has_the_role_of_the_model(role: Literal["system", "developer", "user"]) -> None:
     system = Message.of("system", "Be ", "terse.")
     assert entries(system, USER, system_role=role)[0] == {"role": role, "content": "Be terse."}
 
 
-@pytest.mark.spec("0.2")
+@pytest.mark.spec("0.2: the content is unchanged")
 @pytest.mark.parametrize(
     ("parts", "content"),
     [
@@ -107,7 +107,7 @@ CALLS = (
 )
 
 
-@pytest.mark.spec("0.15", "3.7")
+@pytest.mark.spec("0.15: the result carries the id of its call", "3.7: functions are run and each call has one result")
 def test_calls_and_results_have_one_id() -> None:
     results = [
         FunctionResult(id="3.0", name="add", text="2", provider_id="call_x"),
@@ -186,13 +186,17 @@ def test_reasoning_content_is_there_beside_calls_even_when_empty() -> None:
     assert said["reasoning_content"] == ""
 
 
-@pytest.mark.spec("0.4")
+@pytest.mark.spec("0.4: without functions there is no key for them")
 def test_without_functions_there_is_no_key_for_them() -> None:
     body = encoded(tool_choice="required")
     assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
 
 
-@pytest.mark.spec("0.4", "3.16")
+@pytest.mark.spec(
+    "0.4: each function goes out with its name, description and schema",
+    "3.6: functions and schemas go out",
+    "3.16: strict only where all properties are required",
+)
 def test_functions_are_strict_only_where_they_can_be() -> None:
     first, second = encoded(functions=(ADD, WAIT))["tools"]
     assert first == {
@@ -217,7 +221,7 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
     assert "description" not in bare["function"]
 
 
-@pytest.mark.spec("0.13", "1.38")
+@pytest.mark.spec("0.13: the choice goes out on the wire", "1.38: one function is demanded on the wire")
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
@@ -244,7 +248,7 @@ def test_choice_of_an_unknown_function_is_refused() -> None:
         encoded(functions=(ADD, WAIT), tool_choice="subtract")
 
 
-@pytest.mark.spec("0.3")
+@pytest.mark.spec("0.3: objects take no other properties", "0.3: a field may be optional")
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["response_format"]
     assert form["type"] == "json_schema"
@@ -264,7 +268,7 @@ def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
     assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
 
 
-@pytest.mark.spec("2.30")
+@pytest.mark.spec("2.30: where a wire has no schema it is told in words")
 @pytest.mark.parametrize(
     ("messages", "begins", "kind"),
     [
@@ -295,7 +299,7 @@ def test_schema_beside_functions_is_told_in_words_where_the_wire_takes_only_one(
     assert {"response_format", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
 
 
-@pytest.mark.spec("0.5")
+@pytest.mark.spec("0.5: settings reach the request")
 def test_settings_have_their_names() -> None:
     settings = Settings(
         temperature=0.0,
@@ -344,6 +348,7 @@ def test_streams_ask_for_usage_where_it_is_understood() -> None:
     assert "stream_options" not in encoded(stream=True, profile=Profile(stream_usage=False))
 
 
+@pytest.mark.spec("3.6: what a model cannot take is refused before it is sent")
 @pytest.mark.parametrize(
     ("messages", "settings", "profile", "problem"),
     [

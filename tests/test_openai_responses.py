@@ -65,7 +65,7 @@ ADD, WAIT = Function.of(add), Function.of(wait)
 USER = Message.of("user", "hi")
 
 
-@pytest.mark.spec("3.6")
+@pytest.mark.spec("3.6: each API has its own request")
 def test_shortest_request() -> None:
     assert encoded() == {"model": "m1", "input": [{"role": "user", "content": "hi"}], "store": False}
     assert CODEC.path("m1", stream=True) == "/responses"
@@ -73,7 +73,7 @@ def test_shortest_request() -> None:
     assert CODEC.headers(None) == {}
 
 
-@pytest.mark.spec("0.4")
+@pytest.mark.spec("0.4: without functions there is no key for them")
 def test_without_functions_there_is_no_key_for_them() -> None:
     request = encoded(tool_choice="required", settings=Settings(parallel_function_calls=True))
     assert not request.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
@@ -106,7 +106,7 @@ def test_functions_are_strict_only_where_they_can_be_and_never_by_default() -> N
     assert "description" not in bare
 
 
-@pytest.mark.spec("1.38")
+@pytest.mark.spec("1.38: one function is demanded on the wire")
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
@@ -128,7 +128,11 @@ def test_function_that_cannot_be_named_is_offered_alone() -> None:
     assert [tool["name"] for tool in request["tools"]] == ["wait"]
 
 
-@pytest.mark.spec("0.3", "3.6")
+@pytest.mark.spec(
+    "0.3: objects take no other properties",
+    "0.3: a field may be optional",
+    "3.6: functions and schemas go out",
+)
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["text"]["format"]
     assert (form["type"], form["name"], form["strict"]) == ("json_schema", "City", True)

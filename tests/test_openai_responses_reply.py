@@ -107,7 +107,7 @@ def test_reply_has_what_the_response_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body(said("hi"))).message == reply.message
 
 
-@pytest.mark.spec("1.39")
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 @pytest.mark.parametrize(
     ("status", "reason", "finish", "raw"),
     [
@@ -132,7 +132,7 @@ def test_finish_is_one_vocabulary(status: Any, reason: Any, finish: Any, raw: An
         assert streamed(sse(ended))[0].finish_raw == raw
 
 
-@pytest.mark.spec("0.9")
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 @pytest.mark.parametrize(
     ("item", "status", "finish"),
     [
@@ -247,7 +247,13 @@ DELTAS = [
 ]
 
 
-@pytest.mark.spec("1.22", "4.22")
+@pytest.mark.spec(
+    "1.22: text deltas",
+    "1.22: reasoning deltas",
+    "1.22: the start of a call with index, id and name",
+    "4.22: text in pieces, over server-sent events",
+    "4.22: calls in pieces",
+)
 def test_deltas_come_as_the_stream_does() -> None:
     reply, deltas = streamed(stream(*EVENTS, output=ITEMS))
     assert deltas == DELTAS

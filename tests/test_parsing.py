@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -73,17 +74,32 @@ REVIEW = Output(Review)
 
 
 class TestSchema:
+    @pytest.mark.spec("2.31: a text output has none")
     def test_text_has_none(self):
         assert Output().schema is None
         assert Output(str).name == "str"
         assert not Output(str).is_wrapped
 
-    @pytest.mark.spec("0.3")
+    @pytest.mark.spec(
+        "0.1: each part is made alone and compared with an exact value",
+        "0.3: a schema is made of fields with types",
+        "2.31: without them names and types",
+    )
     def test_an_object_goes_as_it_is(self):
         assert Output(Review).schema == TypeAdapter(Review).json_schema()
         assert not Output(Review).is_wrapped
         for kind in (Point, Typed, dict[str, int]):
             assert not Output(kind).is_wrapped
+
+    @pytest.mark.spec("2.31: descriptions of fields are in the schema")
+    def test_descriptions_are_part_of_it(self):
+        class Place(BaseModel):
+            """Somewhere."""
+
+            city: str = Field(description="Its name.")
+
+        schema = Output(Place).schema
+        assert (schema["description"], schema["properties"]["city"]["description"]) == ("Somewhere.", "Its name.")
 
     @pytest.mark.parametrize("kind", [int, list[int], int | str, Literal["a"], Color, Node, Any, None, Review | None])
     def test_anything_else_is_wrapped(self, kind):
@@ -123,7 +139,7 @@ class TestText:
     def test_it_is_taken_as_it_is(self, text):
         assert Output(str).parse(text) == text
 
-    @pytest.mark.spec("1.39")
+    @pytest.mark.spec("1.39: a cut answer in words is noticed")
     @pytest.mark.parametrize("text", ["hello", '{"a": 1}', ""])
     def test_half_of_it_is_an_error(self, text):
         with pytest.raises(ParseError, match="the answer was cut off at the token limit: give a shorter one"):
@@ -140,7 +156,7 @@ MEANT = Review(title='A } in ] a "string" {', stars=5)
 
 
 class TestWhereJsonStands:
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown")
     @pytest.mark.parametrize(
         "text",
         [
@@ -170,7 +186,12 @@ class TestWhereJsonStands:
         assert REVIEW.parse(text) == MEANT
         assert REVIEW.parse(text, is_cut=True) == MEANT
 
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec(
+        "2.1: JSON between prose and in Markdown",
+        "2.1: arrays",
+        "2.1: braces and escaped quotes in strings",
+        "2.1: a quote or a closing brace before it does no harm",
+    )
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.text(),
@@ -186,7 +207,7 @@ class TestWhereJsonStands:
         assert extract_json(text) == value
         assert Output(type(value)).parse(text) == value
 
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown", "2.1: arrays")
     @pytest.mark.parametrize(
         ("text", "value"),
         [
@@ -202,7 +223,11 @@ class TestWhereJsonStands:
     def test_extract_json(self, text, value):
         assert extract_json(text) == value
 
-    @pytest.mark.spec("2.1")
+    @pytest.mark.spec(
+        "2.1: a quote or a closing brace before it does no harm",
+        "2.1: a bracket before it does no harm",
+        "2.1: an expected type chooses among candidates",
+    )
     @pytest.mark.parametrize(
         ("text", "expect", "value"),
         [
@@ -328,7 +353,7 @@ class TestTypes:
 
 
 class TestMending:
-    @pytest.mark.spec("2.5")
+    @pytest.mark.spec("2.5: JSON that is nearly right is mended")
     @pytest.mark.parametrize(
         "text",
         [
@@ -389,7 +414,7 @@ class TestMending:
         with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
             Output(Sealed).parse(json.dumps(value))
 
-    @pytest.mark.spec("2.5")
+    @pytest.mark.spec("2.5: valid JSON is never altered")
     @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
     def test_sound_json_is_never_altered(self, text):
         class Short(BaseModel):
@@ -410,16 +435,17 @@ class Sealed(BaseModel):
 
 
 class TestErrors:
-    @pytest.mark.spec("3.9")
+    @pytest.mark.spec("3.9: the text of the error reaches the model")
     def test_each_field_is_told(self):
         with pytest.raises(ParseError) as caught:
             REVIEW.parse('{"stars": 9, "tags": ["a", 5]}')
-        assert str(caught.value) == (
-            "the answer is no valid Review:\n"
-            "title: Field required (given: {'stars': 9, 'tags': ['a', 5]})\n"
-            "stars: Input should be less than or equal to 5 (given: 9)\n"
-            "tags.1: Input should be a valid string (given: 5)"
-        )
+        first, *fields = str(caught.value).splitlines()
+        assert first == "the answer is no valid Review:"
+        assert [re.sub(r": .+ \(", ": … (", field) for field in fields] == [
+            "title: … (given: {'stars': 9, 'tags': ['a', 5]})",
+            "stars: … (given: 9)",
+            "tags.1: … (given: 5)",
+        ]
 
     @pytest.mark.parametrize(
         ("text", "problem"),
@@ -476,7 +502,7 @@ class TestHostileText:
 
         assert growth(lambda size: unit * (size // len(unit)), read, 1500) < 3
 
-    @pytest.mark.spec("2.4")
+    @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
     @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
     def test_a_megabyte_is_refused(self, unit):
         with pytest.raises(ParseError) as caught:

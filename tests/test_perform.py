@@ -33,17 +33,22 @@ def failed(error, attempt=1, world=None):
     return model_failed(effect, error, world or World.of(Script()))
 
 
-@pytest.mark.spec("2.38", "3.10")
+@pytest.mark.spec("2.38: what the server says goes first", "3.10: what the server says is waited for")
 def test_the_provider_says_how_long_to_wait():
     outcome = failed(RateLimited("slow down", status=429, retry_after_s=7.5))
     assert (outcome.delay_s, outcome.error.kind, outcome.error.status) == (7.5, "RateLimited", 429)
 
 
-@pytest.mark.spec("2.38", "3.10", "4.19")
+@pytest.mark.spec(
+    "2.38: waits grow exponentially to a cap",
+    "3.10: exponential backoff",
+    "4.19: waits grow and are bounded",
+)
 def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
     assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
 
 
+@pytest.mark.spec("2.38: waits grow exponentially to a cap", "2.38: waits have jitter")
 def test_by_default_the_wait_has_jitter_and_stays_within_its_bounds():
     world = World(client=Script())
     delays = {failed(Overloaded("busy"), 3, world).delay_s for _ in range(50)}
@@ -60,7 +65,10 @@ def test_a_start_has_a_time_and_an_id_of_its_own():
     assert abs(one.at_s - SystemClock().now()) < 60
 
 
-@pytest.mark.spec("3.17", "4.5")
+@pytest.mark.spec(
+    "3.17: an exception is told to the model and the loop goes on",
+    "4.5: errors are told and the loop goes on",
+)
 @pytest.mark.parametrize(
     ("raised", "text"),
     [(ValueError("bad"), "ValueError: bad"), (KeyError("k"), "KeyError: 'k'"), (OSError(), "OSError")],
@@ -75,6 +83,10 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
     assert (outcome.text, outcome.is_error) == (text, True)
 
 
+@pytest.mark.spec(
+    "3.17: by default the result as text or JSON",
+    "4.18: steps, processors and functions are tested alone",
+)
 def test_results_are_told_as_json_unless_they_are_text():
     effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
     assert run_function(Run(effect, seeded(), World.of(Script()))).text == "42"
@@ -113,7 +125,12 @@ class Raising:
     world_defaults = Script().world_defaults
 
 
-@pytest.mark.spec("4.40", "3.10")
+@pytest.mark.spec(
+    "2.32: transient failures are tried again",
+    "3.10: without recalls it fails at once",
+    "3.10: a failure is a structured report",
+    "4.40: transport failures of one's own client back off",
+)
 @pytest.mark.parametrize(
     ("error", "report"),
     [

@@ -60,7 +60,7 @@ def test_every_policy_has_cases():
     assert set(WRONG) == set(RIGHT) == names
 
 
-@pytest.mark.spec("4.24")
+@pytest.mark.spec("4.24: what makes no sense is refused")
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_what_makes_no_sense_is_refused(name, value):
     with pytest.raises(UsageError) as caught:
@@ -97,7 +97,6 @@ def test_lists_are_taken_for_tuples():
         ({"retry_if": later}, "None or a plain predicate"),
         ({"delay_s": 6}, "5.0 (max_delay_s) is the most"),
     ],
-    ids=str,
 )
 def test_retries_have_ranges(wrong, right):
     with pytest.raises(UsageError) as caught:

@@ -22,7 +22,6 @@ def halve(text: str) -> float:
         raise ParseError(f"{text!r} is no number") from error
 
 
-@pytest.mark.spec("3.9")
 @anyhow
 def test_a_parser_that_fails_is_logged_with_its_traceback(driven: Driver, caplog: pytest.LogCaptureFixture):
     one = seed(Prompt("x", path="p", parser=halve), limits=Limits(parse_retries=1))

@@ -28,7 +28,11 @@ def handler(prompt: Prompt, kind: str) -> Prompt:
 
 
 class TestTask:
-    @pytest.mark.spec("0.1", "0.2")
+    @pytest.mark.spec(
+        "0.1: each part is made alone and compared with an exact value",
+        "0.2: the content is unchanged",
+        "3.33: its variables are listed",
+    )
     def test_it_renders_a_users_message(self):
         prompt = Prompt('Reply like {"city": …} about {{ city }}.')
         assert prompt.render(city="{{ x }} {%") == Message.of("user", 'Reply like {"city": …} about {{ x }} {%.')
@@ -37,7 +41,7 @@ class TestTask:
     def test_any_variable_name_will_do(self):
         assert Prompt("{{ self_ }}{{ kind }}{{ template }}").render(self_=1, kind=2, template=3).text == "123"
 
-    @pytest.mark.spec("3.33")
+    @pytest.mark.spec("3.33: missing variables are named")
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"needs the variable\(s\) a, b; given: none"):
             Prompt("{{ a }} {{ b }}").render()
@@ -63,7 +67,7 @@ class TestTask:
         with pytest.raises(UsageError, match="takes '\\*args'"):
             Prompt("x", functions=[lambda *args: 0])
 
-    @pytest.mark.spec("3.9")
+    @pytest.mark.spec("3.9: a parser may return any object")
     def test_the_output_is_parsed(self):
         prompt = Prompt("x", output=Answer)
         assert prompt.parse('{"n": 1}') == Answer(n=1)
@@ -88,7 +92,7 @@ class TestTask:
         with pytest.raises(dataclasses.FrozenInstanceError):
             prompt.path = "y"
 
-    @pytest.mark.spec("3.33")
+    @pytest.mark.spec("3.33: a prompt extends another, under a new path")
     def test_extend(self):
         prompt = Prompt("x", path="p", functions=[look], output=Answer)
         longer = prompt.extend(path="q", output=str)
@@ -108,7 +112,7 @@ class TestHandlers:
         assert prompt.told("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
         assert "limit of function calls" in prompt.told("final", rounds=3)
 
-    @pytest.mark.spec("3.14")
+    @pytest.mark.spec("3.14: a handler of one's own knows the attempt")
     def test_templates(self):
         prompt = Prompt(
             "x",
@@ -120,12 +124,13 @@ class TestHandlers:
         assert prompt.told("interrupt", call_results="{{", name="f", arguments='{"a": 1}') == 'f({"a": 1}) = {{'
         assert prompt.told("final", rounds=3) == "after 3"
 
+    @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_prompts(self):
         prompt = Prompt("x", on_exception=Prompt("Mend: {{ error_message }}"), on_final=Prompt("Stop."))
         assert prompt.told("exception", error_message="{{", attempt=1) == "Mend: {{"
         assert prompt.told("final", rounds=1) == "Stop."
 
-    @pytest.mark.spec("3.14")
+    @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_functions(self):
         def told(**values):
             return f"{values}"
@@ -143,7 +148,7 @@ class TestHandlers:
         with pytest.raises(PromptError, match=r"on_exception of prompt 'p' returned .*: a text is right"):
             prompt.told("exception", error_message="e", attempt=1)
 
-    @pytest.mark.spec("3.15")
+    @pytest.mark.spec("3.15: a missing placeholder is refused")
     @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])
     @pytest.mark.parametrize("wrap", [str, Prompt])
     def test_the_placeholder_is_needed(self, kind, needed, wrap):
@@ -178,7 +183,7 @@ class TestHandlers:
 
 
 class TestDerivedHandlers:
-    @pytest.mark.spec("3.14")
+    @pytest.mark.spec("3.14: handlers inherit parser and functions", "3.14: they are derived once, under one path")
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", lambda error_message, attempt: error_message])
     def test_they_inherit(self, on_exception):
         prompt = Prompt("x", path="p", functions=[look], output=Answer, parser=str, on_exception=on_exception)
@@ -199,7 +204,7 @@ class TestDerivedHandlers:
         assert prompt.final_handler.path == "__p_final_handler"
         assert prompt.final_handler.functions == ()
 
-    @pytest.mark.spec("3.14")
+    @pytest.mark.spec("3.14: they are derived once, under one path")
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", Prompt("No: {{ error_message }}")])
     def test_they_are_derived_once_and_handle_themselves(self, kind, on_exception):

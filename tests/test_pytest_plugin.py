@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,16 +44,19 @@ def test_allowed(monkeypatch):
 """.replace("{limits}", "__import__('fsm_agent').Limits(recalls=0)")
 
 
+def run(folder: Path, *options: str) -> str:
+    options = ("-p", "no:cacheprovider", "--fsm-coverage", "-W", "error", *options)
+    command = [sys.executable, "-m", "pytest", "-q", *options, str(folder)]
+    environment = {**os.environ, "COLUMNS": "250"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=50, check=False)
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("others")
     (folder / "test_others.py").write_text(TESTS)
-    options = ["-p", "no:cacheprovider", "--fsm-coverage", "--fsm-no-model-requests", "-W", "error"]
-    command = [sys.executable, "-m", "pytest", "-q", *options, str(folder)]
-    environment = {**os.environ, "COLUMNS": "250"}
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120, check=False
-    ).stdout
+    return run(folder, "--fsm-no-model-requests")
 
 
 def test_replies_left_over_fail_the_test_that_wrote_them(output):
@@ -71,3 +75,11 @@ def test_the_rows_are_listed_with_their_counts(output):
     assert "  MISSED  Backoff --slept [in_branch]--> ParseException" in output
     count = sum(len(sources) if isinstance(sources, tuple) else 1 for _, sources, *_ in ROWS)
     assert f" of {count} rows were taken" in output
+
+
+def test_the_rows_of_several_workers_are_added_up(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / f"test_{name}.py").write_text(TESTS.partition("@pytest.fixture")[0])
+    output = run(tmp_path, "-n2", "--dist", "loadfile")
+    assert "2 passed" in output
+    assert "       2  Calling --functions_asked--> ToolInterrupt" in output

@@ -18,6 +18,7 @@ CODE = ["fsm_agent", "tests", "examples"]
     [["ruff", "check", *CODE], ["ruff", "format", "--check", *CODE], ["mypy"]],
     ids=["ruff check", "ruff format", "mypy"],
 )
+@pytest.mark.timeout(300)  # mypy without a cache
 def test_the_checkers_are_content(command):
     pytest.importorskip(command[0], reason=f"{command[0]} comes with the [dev] extra")
     done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -17,7 +17,11 @@ CALL = FunctionCall(name="add", arguments_json="{}", id="2.0", needs_approval=Tr
 RECORD = seeded().record
 
 
-@pytest.mark.spec("0.9", "1.39")
+@pytest.mark.spec(
+    "0.9: calls are detected by their presence, whatever the finish reason",
+    "1.5: it can stop at what the text says",
+    "1.39: a refusal fails and is not retried",
+)
 @pytest.mark.parametrize(
     ("reply", "trigger"),
     [
@@ -37,7 +41,7 @@ def test_a_reply_is_one_trigger(reply, trigger):
     assert read_reply(RECORD, reply, PROMPT, stop, set())[0] == trigger
 
 
-@pytest.mark.spec("1.7")
+@pytest.mark.spec("1.7: continue", "1.7: stop", "1.7: stop with a reason")
 @pytest.mark.parametrize(
     ("verdict", "stopped"),
     [
@@ -101,7 +105,11 @@ def test_calls_get_our_ids_and_everything_else_of_the_message_stays():
     assert [f.id for f in answer.calls] == ["2.0", "2.1"]
 
 
-@pytest.mark.spec("1.8", "3.18")
+@pytest.mark.spec(
+    "1.8: the order of keys does not matter",
+    "3.18: the order of keys does not matter",
+    "3.18: values that only Python calls equal differ",
+)
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [

@@ -27,7 +27,7 @@ def test_states_are_live_or_final_and_shown_by_their_names():
     assert [str(state) for state in FINAL] == ["Completed", "Failed"]
 
 
-@pytest.mark.spec("4.1")
+@pytest.mark.spec("4.1: a state is never changed")
 @given(st.integers(), st.text())
 def test_a_change_makes_another_record_and_leaves_this_one(turn, name):
     before = record(id="a")

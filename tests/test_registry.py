@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
 from fsm_agent.hosted_tools import HostedMCP, WebSearch
 from fsm_agent.registry import registered_agents, scoped_registry
+from fsm_agent.testing import Script
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,17 @@ CONFIG = {
 SECRET = {"kind": "mcp", "label": "docs", "url": "ftp://hunter2", "headers": {"x-key": "hunter2"}}
 
 
-@pytest.mark.spec("2.29", "3.24", "3.27")
+@pytest.mark.spec(
+    "0.6: its system prompt is sent",
+    "2.27: the task comes when it is run",
+    "2.29: the same class with a client that is given",
+    "2.35: one client serves many agents",
+    "3.24: a subclass registers itself",
+    "3.24: sub-agents by name",
+    "3.25: the kind, from the argument or the configuration",
+    "3.25: each sub-agent has its system prompt",
+    "3.27: calling the agent calls it with the task",
+)
 def test_a_subclass_registers_itself_and_is_built(script):
     weather()
     one = script("Rain, later sun.", "Mixed.")
@@ -58,7 +69,12 @@ def test_a_subclass_registers_itself_and_is_built(script):
     assert [r.messages[0].text for r in one.requests] == ["You forecast.", "Shorten: Rain, later sun."]
 
 
-@pytest.mark.spec("0.6", "3.25")
+@pytest.mark.spec(
+    "0.6: it is built from a configuration",
+    "0.6: its model, settings and limits are used",
+    "3.25: each sub-agent has its model, settings and limits",
+    "3.25: what a sub-agent leaves out is the agent's",
+)
 def test_the_configuration_reaches_the_sub_agents():
     weather()
     agents = build_agent(CONFIG).agents
@@ -67,7 +83,9 @@ def test_the_configuration_reaches_the_sub_agents():
     assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
 
 
-@pytest.mark.spec("3.25")
+@pytest.mark.spec(
+    "3.25: each sub-agent has its model, settings and limits", "3.25: what a sub-agent leaves out is the agent's"
+)
 def test_what_a_sub_agent_sets_wins_over_the_agents():
     weather()
     own = {"limits": {"rounds": 5}, "settings": {"temperature": 1}, "model": "openai:gpt-5"}
@@ -86,7 +104,7 @@ def test_a_configuration_is_not_changed():
     assert repr(CONFIG) == before
 
 
-@pytest.mark.spec("3.24")
+@pytest.mark.spec("3.24: sub-agents by name", "3.25: the kind, from the argument or the configuration")
 def test_an_agent_without_a_group_is_its_own_sub_agent(script):
     class Echo(AgentBase):
         agent_type = "echo"
@@ -110,7 +128,7 @@ def test_a_kind_may_be_an_enum_member(script):
     assert build_agent({"model": "x:y"}, Kind.ECHO)("hi") == "hi"
 
 
-@pytest.mark.spec("3.24")
+@pytest.mark.spec("3.24: a second class of one kind is refused, a reload is not")
 def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     first = weather()
     second = weather()
@@ -124,7 +142,7 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
             def call(self, task, **kwargs): ...
 
 
-@pytest.mark.spec("3.24")
+@pytest.mark.spec("3.24: abstract bases stay out")
 def test_abstract_bases_stay_out():
     before = registered_agents()
 
@@ -146,7 +164,11 @@ def test_what_is_registered_in_a_scope_is_forgotten():
     assert "weather" not in registered_agents()
 
 
-@pytest.mark.spec("3.25")
+@pytest.mark.spec(
+    "3.24: names of the group and of the configuration have to agree",
+    "3.25: an unknown kind is an error with those there are",
+    "3.25: a misspelt key is refused",
+)
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -202,7 +224,7 @@ def test_a_group_that_is_one_string_is_a_mistake():
             agent_group = "editor"
 
 
-@pytest.mark.spec("3.26")
+@pytest.mark.spec("3.26: a call of one's own may be asynchronous")
 def test_async_agents(script):
     class Weather(AsyncAgentBase):
         agent_type = "aweather"
@@ -225,7 +247,30 @@ class Next(BaseModel):
     communicate: str
 
 
-@pytest.mark.spec("0.18", "0.19")
+@pytest.mark.spec("3.27: further keywords are handed on")
+def test_calling_an_agent_hands_its_keywords_on():
+    class Echo(AgentBase):
+        agent_type = "echo"
+
+        def call(self, task, **kwargs):
+            return task, kwargs
+
+    class AsyncEcho(AsyncAgentBase):
+        agent_type = "aecho"
+
+        async def call(self, task, **kwargs):
+            return task, kwargs
+
+    expected = ("hi", {"unit": "m", "days": 3})
+    assert build_agent({"model": "x:y"}, "echo", client=Script())("hi", unit="m", days=3) == expected
+    assert asyncio.run(build_agent({"model": "x:y"}, "aecho", client=Script())("hi", unit="m", days=3)) == expected
+
+
+@pytest.mark.spec(
+    "0.18: agents hand on to each other until one says end",
+    "0.18: an unknown next agent is refused",
+    "0.19: what one agent communicates reaches the next",
+)
 def test_agents_hand_on_to_each_other_until_one_says_end(script):
     class Office(AgentBase):
         agent_type = "office"
@@ -264,7 +309,7 @@ rounds = 2
 system = "You forecast."
 """
 
-    @pytest.mark.spec("3.25")
+    @pytest.mark.spec("3.25: from a TOML file")
     @pytest.mark.parametrize("as_path", [str, Path])
     def test_toml(self, tmp_path, script, as_path):
         weather()
@@ -275,7 +320,6 @@ system = "You forecast."
         assert one.requests[0].messages[0].text == "You forecast."
         assert agent.agents["editor"].limits == Limits(rounds=2)
 
-    @pytest.mark.spec("3.25")
     def test_json(self, tmp_path):
         weather()
         file = tmp_path / "weather.json"

@@ -98,7 +98,7 @@ stuck_kinds = pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
 
 
 class TestAtOnce:
-    @pytest.mark.spec("1.3", "4.6")
+    @pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
     @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive, by_arun_unheard])
     @pytest.mark.parametrize("parallel", [16, None])
     def test_sixteen_functions_run_at_once(self, driven: Driver, parallel: int | None):
@@ -113,7 +113,7 @@ class TestAtOnce:
         driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
         assert results(one) == [str(n) for n in range(16)]
 
-    @pytest.mark.spec("1.3")
+    @pytest.mark.spec("1.3: the calls of one reply run at once")
     def test_coroutines_need_no_threads_to_run_at_once(self):
         async def main() -> AgentCall:
             barrier = asyncio.Barrier(16)
@@ -129,7 +129,7 @@ class TestAtOnce:
 
         assert len(results(asyncio.run(main()))) == 16
 
-    @pytest.mark.spec("1.3")
+    @pytest.mark.spec("1.3: one after another when switched off")
     @everywhere
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
@@ -155,7 +155,7 @@ class TestAtOnce:
         assert log_of(events) == ["f(", "f)"] * 5
         assert results(one) == list("01234")
 
-    @pytest.mark.spec("1.3")
+    @pytest.mark.spec("1.3: as many at once as the limits allow")
     @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
     def test_so_many_at_once_as_the_limits_say(self, driven: Driver):
         barrier, lock, running, most = threading.Barrier(3), threading.Lock(), 0, 0
@@ -175,7 +175,7 @@ class TestAtOnce:
         driven(one, Script([call("meet", n=n) for n in range(9)], "done"))
         assert (len(results(one)), most) == (9, 3)
 
-    @pytest.mark.spec("1.3")
+    @pytest.mark.spec("1.3: a start is told when the function really starts")
     @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
@@ -187,7 +187,7 @@ class TestAtOnce:
             most = max(most, running)
         assert (most, len(results(one))) == (threads, 9)
 
-    @pytest.mark.spec("1.3")
+    @pytest.mark.spec("1.3: the calls of one reply run at once")
     @pytest.mark.parametrize("driven", [by_arun, by_adrive, by_arun_unheard])
     def test_a_coroutine_runs_beside_a_function_that_has_the_only_thread(self, driven: Driver):
         met = threading.Event()
@@ -204,7 +204,10 @@ class TestAtOnce:
         driven(one, Script([call("plain"), call("waiting")], "done"), threads=1)
         assert results(one) == ["null", "null"]
 
-    @pytest.mark.spec("1.23", "1.24")
+    @pytest.mark.spec(
+        "1.23: the start of a function with id, name and arguments",
+        "1.23: the end of a function with its result",
+    )
     @everywhere
     def test_each_begins_and_ends_once_with_what_it_said(self, driven: Driver):
         def add(a: int, b: int) -> int:
@@ -226,6 +229,7 @@ class TestAtOnce:
         ]
         assert sum(isinstance(e, Done) for e in events) == 1
 
+    @pytest.mark.spec("1.23: the end of a function with its duration")
     @everywhere
     def test_how_long_it_took_is_told(self, driven: Driver):
         clock = FakeClock()
@@ -286,6 +290,7 @@ class TestStopping:
         assert sorted(ran) == [0, 1, 2]
         assert results(one) == ["0", "1", "2"]
 
+    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
         begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
@@ -321,7 +326,7 @@ def stopped(driven: Driver, one: AgentCall, script: Script, listen: Any) -> None
 
 
 class TestWaves:
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: a batch is run in waves")
     @everywhere
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
     def test_a_reply_is_run_in_waves(self, driven: Driver, policy: dict[str, Any]):
@@ -333,7 +338,7 @@ class TestWaves:
         assert log_of(events) == ["c(", "c)", "b(", "b)", "a(", "a)"]
         assert [m.text for m in one.record.dialog[3:6]] == ["a", "b", "c"]
 
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: a batch is run in waves")
     @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
     def test_the_second_wave_begins_while_others_of_the_first_still_run(self, driven: Driver):
         second = threading.Event()
@@ -359,7 +364,7 @@ class TestWaves:
         driven(one, Script([call("long"), call("behind"), call("first")], "done"))
         assert results(one) == ["long", "behind", "first"]
 
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: what is missing is told")
     @anyhow
     def test_what_cannot_follow_is_told(self, driven: Driver):
         def fails() -> None:
@@ -386,7 +391,7 @@ class TestWaves:
         driven(one, script)
         assert results(one) == ["behind", "at last", "beside"]
 
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: a batch is run in waves")
     @anyhow
     def test_a_call_goes_on_between_two_waves_from_its_snapshot(self, driven: Driver):
         functions = (
@@ -407,7 +412,7 @@ class TestWaves:
 
 
 class TestTimeouts:
-    @pytest.mark.spec("4.30", "1.33")
+    @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
     def test_one_that_blocks_for_ever_is_told_and_the_call_goes_on(self, driven: Driver, kind: str):
@@ -418,7 +423,7 @@ class TestTimeouts:
         assert one.result().output == "done"
         assert log_of(events) in (["stuck(", "stuck)"], [])
 
-    @pytest.mark.spec("4.30")
+    @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
     def test_the_others_of_its_round_are_heard(self, driven: Driver, kind: str):
@@ -453,7 +458,7 @@ class TestTimeouts:
         assert results(one)[1] == "behind requires stuck to have succeeded first."
         assert one.record.tallies["stuck"].failures == 1
 
-    @pytest.mark.spec("1.29")
+    @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_retries_are_within_the_time(self, driven: Driver, kind: str):
@@ -501,6 +506,7 @@ class TestTimeouts:
         driven(one, Script(call("work"), "done"))
         assert cancelled.wait(10)
 
+    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_it_hears_that_nobody_waits_and_nobody_hears_it(self, driven: Driver):
         heard, over = threading.Event(), threading.Event()
@@ -572,7 +578,7 @@ class TestTimeouts:
 
 
 class TestDeadline:
-    @pytest.mark.spec("1.12", "4.30")
+    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_it_ends_the_wait_for_functions(self, driven: Driver, kind: str):
@@ -584,7 +590,7 @@ class TestDeadline:
         assert_sendable(one.record.dialog)
         assert sum(isinstance(e, Done) for e in events) == (1 if events else 0)
 
-    @pytest.mark.spec("1.12", "4.30")
+    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_a_coroutine_that_will_not_die_cannot_keep_the_call_alive(self, driven: Driver):
         with stuck() as made:
@@ -592,7 +598,7 @@ class TestDeadline:
             driven(one, Script(call("stuck")))
         assert one.record.ending.reason is Reason.EXPIRED
 
-    @pytest.mark.spec("1.12")
+    @pytest.mark.spec("1.12: what had come by then is kept")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_what_had_returned_by_then_is_kept(self, driven: Driver, kind: str):
@@ -603,7 +609,7 @@ class TestDeadline:
             driven(one, Script([call("quick"), call("stuck")], clock=clock))
         assert results(one) == ["null", "Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"]
 
-    @pytest.mark.spec("1.12")
+    @pytest.mark.spec("1.12: it is checked between two steps", "1.12: what had come by then is kept")
     @anyhow
     def test_time_that_passes_in_a_function_ends_the_call_behind_it(self, driven: Driver):
         clock = FakeClock()
@@ -613,7 +619,7 @@ class TestDeadline:
         assert (one.record.ending.reason, results(one)) == (Reason.EXPIRED, ["null"])
         assert one.record.reply.message.function_calls[0].name == "work", "the last reply is kept"
 
-    @pytest.mark.spec("1.12")
+    @pytest.mark.spec("1.12: no function begins behind it")
     @anyhow
     @pytest.mark.parametrize("limits", [{"parallel": 1}, {}], ids=["parallel", "threads"])
     def test_no_function_begins_behind_it(self, driven: Driver, limits: dict[str, int]):
@@ -644,7 +650,7 @@ class TestDeadline:
 
 
 class TestProgress:
-    @pytest.mark.spec("1.23")
+    @pytest.mark.spec("4.22: progress of functions")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     @pytest.mark.parametrize("among", [1, 3])
@@ -680,6 +686,7 @@ class TestProgress:
         assert sorted(progress, key=str) == [(f"2.{n}", "work", {"step": n}) for n in range(among)]
         assert results(one) == ["seen"] * among
 
+    @pytest.mark.spec("4.22: progress of functions")
     @everywhere
     def test_it_stands_between_the_beginning_and_the_end_in_order(self, driven: Driver):
         def count(context: Context) -> None:
@@ -694,7 +701,7 @@ class TestProgress:
 
 
 class TestFailing:
-    @pytest.mark.spec("4.19")
+    @pytest.mark.spec("4.19: failures of a function that end the call", "4.20: it names the function that failed")
     @anyhow
     def test_a_failure_that_is_the_calls_ends_it_and_lets_go_of_the_others(self, driven: Driver):
         def breaks() -> None:
@@ -711,7 +718,7 @@ class TestFailing:
         assert_sendable(one.record.dialog)
         assert [e.is_error for e in events if isinstance(e, FunctionEnded)] in ([True], [])
 
-    @pytest.mark.spec("4.19")
+    @pytest.mark.spec("4.19: failures of a function: tell, retry or a default")
     @anyhow
     def test_defaults_and_retries_are_no_failures(self, driven: Driver):
         tries = []
@@ -734,7 +741,7 @@ class TestFailing:
 
 
 class TestListeners:
-    @pytest.mark.spec("4.30")
+    @pytest.mark.spec("4.30: by a listener, at any event")
     @everywhere
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
@@ -764,7 +771,7 @@ class TestListeners:
         assert one.record.ending.reason is Reason.CANCELLED
         assert set(ran) <= {0}
 
-    @pytest.mark.spec("4.30")
+    @pytest.mark.spec("4.30: while functions run beside each other")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_called_off_while_functions_run_it_lets_go_of_them(self, driven: Driver, kind: str):

@@ -81,7 +81,7 @@ kinds = pytest.mark.parametrize("kind", ["plain", "waiting"])
 
 
 class TestContext:
-    @pytest.mark.spec("1.31")
+    @pytest.mark.spec("1.31: functions share what the caller gives", "1.31: a function knows how deep it is")
     @both
     def test_what_a_function_knows_of_its_call(self, way: Way):
         seen: list[Context[Any]] = []
@@ -130,7 +130,7 @@ class TestContext:
         assert told == [FunctionProgress("2.0", "work", 1), FunctionProgress("2.0", "work", {"of": 2})]
         way(run_of(work))
 
-    @pytest.mark.spec("1.20")
+    @pytest.mark.spec("1.20: a round that is not there is refused")
     @both
     @pytest.mark.parametrize("number", [0, 2])
     def test_a_round_that_is_not_there_cannot_be_released(self, way: Way, number: int):
@@ -142,7 +142,7 @@ class TestContext:
         assert (ended.is_error, ended.releases) == (True, ())
         assert f"there is no round {number} to release: this is round 1" in ended.text
 
-    @pytest.mark.spec("1.20")
+    @pytest.mark.spec("1.20: a function releases rounds")
     @both
     @pytest.mark.parametrize("error", [None, ValueError("no")])
     def test_what_it_releases_is_told_whatever_its_end(self, way: Way, error: Exception | None):
@@ -155,6 +155,7 @@ class TestContext:
 
         assert way(run_of(work)).releases == (1, 1)
 
+    @pytest.mark.spec("1.31: a function knows that it is cancelled")
     @both
     def test_it_hears_that_nobody_waits_any_more(self, way: Way):
         def work(context: Context) -> str:
@@ -206,6 +207,7 @@ class TestWhereItRuns:
         asynchronous(run_of(Function.of(work, middleware=[around])))
         assert names == [True, False]
 
+    @pytest.mark.spec("4.30: context variables reach functions")
     @both
     @pytest.mark.parametrize("policy", [{}, {"retries": Retries()}], ids=["plain", "governed"])
     def test_context_variables_reach_every_function(self, way: Way, policy: dict[str, Any]):
@@ -255,7 +257,7 @@ class TestWhereItRuns:
 
 
 class TestRetries:
-    @pytest.mark.spec("1.29")
+    @pytest.mark.spec("1.29: waits double, are bounded and jittered")
     @both
     @kinds
     def test_the_waits_double_and_jitter_by_chance_that_can_be_seeded(self, way: Way, kind: str):
@@ -268,7 +270,7 @@ class TestRetries:
         assert (fails.runs, run.attempt) == (6, 6)
         assert all(low <= s <= high for s, low, high in zip(clock.sleeps, (0.05, 0.1), (0.1, 0.2), strict=False))
 
-    @pytest.mark.spec("1.29")
+    @pytest.mark.spec("1.29: a failed run is tried again, so many times", "1.33: retry and timeout around a function")
     @both
     def test_the_defaults(self, way: Way):
         fails, clock = Fails(*[OSError("busy")] * 9), FakeClock()
@@ -276,7 +278,7 @@ class TestRetries:
         assert (said.text, said.is_error) == ("OSError: busy", True)
         assert (fails.runs, clock.sleeps) == (3, [0.1, 0.2])
 
-    @pytest.mark.spec("1.29")
+    @pytest.mark.spec("1.29: a predicate says what is tried again")
     @both
     @kinds
     def test_a_predicate_says_what_is_worth_it(self, way: Way, kind: str):
@@ -326,7 +328,10 @@ class TestRetries:
 
 
 class TestOnError:
-    @pytest.mark.spec("4.19", "3.17")
+    @pytest.mark.spec(
+        "3.17: an exception is told to the model and the loop goes on",
+        "4.19: failures of a function: tell, retry or a default",
+    )
     @both
     @kinds
     @pytest.mark.parametrize(
@@ -347,7 +352,7 @@ class TestOnError:
         said = way(run_of(fails.function(kind, **policy)))
         assert (said.text, said.is_error, fails.runs) == (text, is_error, runs)
 
-    @pytest.mark.spec("4.19")
+    @pytest.mark.spec("4.19: failures of a function that end the call")
     @both
     @kinds
     def test_a_failure_that_is_the_calls(self, way: Way, kind: str):
@@ -412,7 +417,7 @@ class TestMiddleware:
 
         return around
 
-    @pytest.mark.spec("1.33", "4.32")
+    @pytest.mark.spec("1.33: the first is the outermost", "4.32: code before and behind a run")
     @both
     def test_the_first_is_the_outermost(self, way: Way):
         log: list[str] = []
@@ -426,7 +431,7 @@ class TestMiddleware:
         assert way(run_of(Function.of(work, middleware=layers))).text == "done"
         assert log == ["a(", "b(", "c(", "work", ")c", ")b", ")a"]
 
-    @pytest.mark.spec("1.33")
+    @pytest.mark.spec("1.33: the first is the outermost")
     @both
     @kinds
     def test_coroutine_middleware_waits_for_what_it_surrounds(self, way: Way, kind: str):
@@ -447,7 +452,7 @@ class TestMiddleware:
         assert way(run_of(Function.of(chosen, name="work", middleware=layers))).text == "done"
         assert log == ["a(", "b(", "work", ")b", ")a"]
 
-    @pytest.mark.spec("1.33")
+    @pytest.mark.spec("1.33: approval around a function", "4.32: code before and behind a run")
     @both
     @kinds
     def test_it_may_answer_itself_change_the_call_or_the_result(self, way: Way, kind: str):
@@ -545,7 +550,7 @@ class TestWhatItReturned:
         said = way(run_of(Function(name="f", call=lambda: value, **policy)))
         assert (said.text, said.attachments, said.is_error) == (text, attachments, False)
 
-    @pytest.mark.spec("3.17")
+    @pytest.mark.spec("3.17: a function has its own format")
     @both
     def test_a_format_says_it_all(self, way: Way):
         def show(value: Any, call: FunctionCall) -> str:
@@ -614,6 +619,7 @@ class TestWhatItReturned:
         said = way(run_of(Function(name="f", call=lambda: clock.advance(2.0)), clock=clock))
         assert said.at_s == 52.0
 
+    @pytest.mark.spec("1.13: it changes each result before the model sees it")
     @both
     @kinds
     def test_what_is_done_to_results_is_done_to_this_one(self, way: Way, kind: str):

@@ -80,6 +80,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 
 class TestSchema:
+    @pytest.mark.spec("3.16: a schema from a signature")
     def test_a_typical_function(self):
         def weather(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
             """Tell the weather.
@@ -356,8 +357,8 @@ class Page(BaseModel, Generic[T]):
 CITY = {"title": "City", "type": "string", "description": "Its name."}
 
 
-@pytest.mark.spec("3.16")
 class TestDescriptions:
+    @pytest.mark.spec("3.16: descriptions of parameters are in it")
     def test_a_plain_string_describes(self):
         def f(
             a: Annotated[int, "How many."],
@@ -382,6 +383,7 @@ class TestDescriptions:
             "f": {"title": "F", "anyOf": [{"type": "integer"}, {"type": "null"}], "description": "Perhaps."},
         }
 
+    @pytest.mark.spec("3.16: descriptions of parameters are in it")
     def test_fields_of_nested_types_keep_theirs(self):
         def f(a: Told, b: ToldData, c: ToldDict, d: ToldTuple, e: list[Told]): ...
 
@@ -407,7 +409,6 @@ class TestDescriptions:
         assert definitions["ToldTuple"]["prefixItems"] == [CITY]
 
 
-@pytest.mark.spec("3.16")
 class TestStandardTypes:
     VALUES: typing.ClassVar = {
         "at": ("2026-01-02T03:04:05Z", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
@@ -449,6 +450,7 @@ class TestStandardTypes:
     ) -> Any:
         return locals()
 
+    @pytest.mark.spec("3.16: a schema from a signature")
     def test_schemas(self):
         said = properties(self.f)
         for given in said.values():
@@ -490,10 +492,10 @@ class TestStandardTypes:
             assert re.search(rf"^{name}\b.*: .* \(given: ", refusal, re.MULTILINE), name
 
 
-@pytest.mark.spec("3.16")
 class TestStrict:
     """Strict mode can say a schema when all properties are required and no others are allowed."""
 
+    @pytest.mark.spec("3.16: strict only where all properties are required")
     def test_what_it_can_say(self):
         def required(a: int, b: str | None, c: list[Literal["x"]]): ...
         def optional(a: int, b: str | None = None): ...

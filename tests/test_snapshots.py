@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from driving import anyhow
 from walking import PROMPT, asked, function_call, seeded, stop_when
 
 from fsm_agent.call import AgentCall
 from fsm_agent.dialogs import Dialog
-from fsm_agent.errors import SnapshotError
+from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.messages import Image, Message
-from fsm_agent.outcomes import Approved, Begun, Denied, Replied, Returned
+from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
 from fsm_agent.prompts import Prompt
 from fsm_agent.record import Ending
 from fsm_agent.replies import Reply, TokenLogprob
 from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.testing import FakeClock, Script
 from fsm_agent.vector import Vector
 
 
@@ -26,7 +28,7 @@ def waiting() -> AgentCall:
     return call
 
 
-@pytest.mark.spec("4.23")
+@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere", "4.23: every budget is kept")
 def test_days_later_another_process_goes_on_with_every_budget_kept():
     document = snapshot(waiting())
     call = restore(document, PROMPT, stop_when=stop_when)
@@ -37,7 +39,7 @@ def test_days_later_another_process_goes_on_with_every_budget_kept():
     assert (call.result().output, call.record.id, call.record.usage.input_tokens) == (3, "c1", 10)
 
 
-@pytest.mark.spec("4.23")
+@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere")
 def test_one_snapshot_may_be_gone_on_with_in_two_ways():
     document = snapshot(waiting())
     one, other = restore(document, PROMPT), restore(document, PROMPT)
@@ -47,6 +49,17 @@ def test_one_snapshot_may_be_gone_on_with_in_two_ways():
     assert len(other.effects) == 1
 
 
+@anyhow
+def test_a_call_restored_after_its_backoff_goes_on_at_once(driven):
+    call = seeded()
+    call.advance("begin", Begun(at_s=0.0))
+    call.advance("model:0", ModelFailed(error=ErrorReport(message="busy", retryable=True), delay_s=4.0, at_s=10.0))
+    again, script = restore(snapshot(call), PROMPT), Script("42", clock=FakeClock(start_s=1_000.0))
+    driven(again, script)
+    assert again.result().output == 42
+    assert sum(script.clock.sleeps) == 0
+
+
 def test_the_output_of_a_restored_call_is_parsed_again():
     call = seeded()
     call.advance("begin", Begun(at_s=0.0))
@@ -54,7 +67,7 @@ def test_the_output_of_a_restored_call_is_parsed_again():
     assert restore(snapshot(call), PROMPT).result().output == 42
 
 
-@pytest.mark.spec("3.18", "4.23")
+@pytest.mark.spec("3.18: equal name and arguments are not run again", "4.23: every budget is kept")
 def test_what_was_repeated_is_known_after_a_restart():
     call = waiting()
     call.advance("ask:2.1", Denied())

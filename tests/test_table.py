@@ -75,7 +75,7 @@ def test_rules_need_no_machine():
     assert fixed.dialog == r.dialog
 
 
-@pytest.mark.spec("4.30")
+@pytest.mark.spec("1.27: cancelled", "4.30: in every live state")
 @pytest.mark.parametrize("state", LIVE)
 def test_a_call_can_be_called_off_in_every_live_state(state):
     call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)
@@ -96,7 +96,7 @@ def at_limit(on_limit: str, rounds: int = 3) -> AgentCall:
     return call
 
 
-@pytest.mark.spec("1.2", "1.27")
+@pytest.mark.spec("1.2: iterations count the replies", "1.2: at the limit: a final prompt")
 def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
     call = at_limit("final_prompt")
     assert (call.state, call.record.rounds, call.record.turn) == (State.CALLING, 3, 3)
@@ -105,7 +105,15 @@ def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
     assert (result.output, result.iterations) == (42, 4)
 
 
-@pytest.mark.spec("1.2", "1.27", "1.26")
+@pytest.mark.spec(
+    "1.2: the last real reply is kept",
+    "1.2: iterations count the replies",
+    "1.2: at the limit: stop",
+    "1.26: the final reply",
+    "1.26: the number of iterations",
+    "1.26: how it ended",
+    "1.27: round limit, with the number",
+)
 def test_at_the_limit_the_call_stops_with_the_last_reply():
     call = at_limit("stop")
     result = call.result()
@@ -116,7 +124,7 @@ def test_at_the_limit_the_call_stops_with_the_last_reply():
     assert call.effects == ()
 
 
-@pytest.mark.spec("1.2", "1.27")
+@pytest.mark.spec("1.2: the last real reply is kept", "1.2: at the limit: fail", "1.27: round limit, with the number")
 def test_at_the_limit_the_call_fails_with_the_last_reply():
     call = at_limit("fail")
     assert (call.state, call.record.ending.reason, call.record.turn) == (State.FAILED, Reason.ROUND_LIMIT, 3)
@@ -144,7 +152,7 @@ def test_whatever_closes_the_last_round_is_the_end(on_limit, last):
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("1.2")
+@pytest.mark.spec("1.2: an answer within the limit is an answer")
 def test_an_answer_in_the_last_round_is_an_answer():
     call = begun(Limits(rounds=2, on_limit="fail"))
     returned(say(call, function_call("tick")))
@@ -170,7 +178,13 @@ def looked(*replies, threshold: int = 3, on_loop: str = "warn", prompt: Prompt |
     return seen
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec(
+    "1.8: rounds are equal by names and arguments",
+    "1.8: the order of keys does not matter",
+    "1.8: 1, 1.0 and true differ",
+    "1.8: only rounds in a row count",
+    "1.8: it fires at every multiple of the threshold",
+)
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
@@ -192,18 +206,18 @@ def test_a_loop_is_the_same_round_in_a_row(replies, expected):
     assert looked(*replies) == expected
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: it fires at every multiple of the threshold")
 def test_the_least_loop_is_two_rounds():
     assert looked(*[[("note", A)]] * 5, threshold=2) == [2, 4]
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_repetitions_that_are_not_run_are_a_loop_too():
     once = Function(name="note", parameters={"type": "object"}, call=print)
     assert looked(*[[("note", A)]] * 6, prompt=Prompt("x", functions=(once,))) == [3, 6]
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_what_an_approver_changes_is_still_what_the_model_asked_for():
     call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for path in ("tmp/1", "tmp/2"):
@@ -214,7 +228,7 @@ def test_what_an_approver_changes_is_still_what_the_model_asked_for():
     assert call.record.ending.reason is Reason.LOOPED
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_what_is_no_json_and_what_is_used_up_make_loops_too():
     once = Function(name="once", parameters={"type": "object"}, call=print, repeatable=True, max_calls=1)
     for again in (FunctionCall(name="tick", arguments_json='{"a": '), function_call("once", b=1, a=2)):
@@ -226,7 +240,7 @@ def test_what_is_no_json_and_what_is_used_up_make_loops_too():
         assert (call.record.ending.reason, call.record.turn) == (Reason.LOOPED, 3)
 
 
-@pytest.mark.spec("1.8")
+@pytest.mark.spec("1.8: rounds are equal by names and arguments")
 def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
     call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for arguments in ('{"a": ', '{"a": 1, ', '{"b": '):
@@ -236,7 +250,7 @@ def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
     assert call.record.ending.reason is Reason.LOOPED
 
 
-@pytest.mark.spec("1.9")
+@pytest.mark.spec("1.9: the repeated functions are still run")
 def test_a_loop_that_is_only_seen_goes_on():
     call = begun(Limits(rounds=None, identical_rounds=2, on_loop="warn"))
     for _ in range(4):
@@ -245,7 +259,13 @@ def test_a_loop_that_is_only_seen_goes_on():
     assert all(f.was_run for f in call.record.function_calls)
 
 
-@pytest.mark.spec("1.10", "1.27")
+@pytest.mark.spec(
+    "1.10: the call fails before the loop is run",
+    "1.10: name and count are kept",
+    "1.10: the trace is kept",
+    "1.10: it is raised with the result",
+    "1.27: loop, with name and count",
+)
 def test_a_loop_is_the_end_before_it_is_run():
     call = begun(Limits(rounds=None, identical_rounds=3, on_loop="stop"))
     for _ in range(3):
@@ -261,7 +281,7 @@ def test_a_loop_is_the_end_before_it_is_run():
     assert [m.role for m in caught.value.result.dialog] == ["system", "user", *["assistant", "tool"] * 2]
 
 
-@pytest.mark.spec("1.10", "3.13")
+@pytest.mark.spec("3.13: calls in spite of it are not run")
 def test_a_loop_behind_the_final_prompt_is_the_limits_end_and_no_loop():
     call = begun(Limits(rounds=3, identical_rounds=2, on_loop="stop"))
     for name in ("tick", "nosuch", "tick"):
@@ -272,7 +292,13 @@ def test_a_loop_behind_the_final_prompt_is_the_limits_end_and_no_loop():
     assert (call.record.ending.reason, call.record.rounds) == (Reason.ROUND_LIMIT, 3)
 
 
-@pytest.mark.spec("1.8", "1.11")
+@pytest.mark.spec(
+    "1.8: by default three rounds, and the model is told",
+    "1.11: the message names function and count",
+    "1.11: at every multiple of the threshold",
+    "1.11: behind the results of the round",
+    "1.11: a system message, or of another role as configured",
+)
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
     call = begun(Limits(rounds=None) if role == "user" else Limits(rounds=None, loop_role=role))
@@ -284,7 +310,14 @@ def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("1.8", "1.11", "3.18")
+@pytest.mark.spec(
+    "1.8: by default three rounds, and the model is told",
+    "1.8: the order of keys does not matter",
+    "1.8: what was asked counts, whatever was run",
+    "1.11: the message names function and count",
+    "3.18: equal name and arguments are not run again",
+    "3.18: the order of keys does not matter",
+)
 def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
     call = begun()
     returned(say(call, function_call("add", a=1, b=2)), "3")
@@ -297,7 +330,7 @@ def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
     assert "You have called add with identical arguments 3 times" in call.record.dialog[8].text
 
 
-@pytest.mark.spec("1.11")
+@pytest.mark.spec("1.11: the message names function and count")
 def test_a_loop_is_told_in_the_prompts_words_and_before_the_final_prompt():
     prompt = PROMPT.extend(on_loop="{{ name }} * {{ count }}", on_final=lambda rounds: f"{rounds} are enough")
     call = begun(Limits(rounds=2, identical_rounds=2, on_loop="tell"), prompt)
@@ -309,7 +342,11 @@ def test_a_loop_is_told_in_the_prompts_words_and_before_the_final_prompt():
 # Verdicts, injections, functions that fail
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: all are asked before any function runs",
+    "1.4: changed arguments are the ones that are run",
+    "3.17: name, arguments and result of every call",
+)
 def test_arguments_that_an_approver_changed_are_run():
     call = say(begun(), function_call("erase", path="/"), function_call("erase", path="b"))
     call.advance("ask:2.0", Modified('{"path": "tmp"}'))
@@ -321,7 +358,7 @@ def test_arguments_that_an_approver_changed_are_run():
     assert call.record.function_calls[0].arguments == {"path": "tmp"}
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec("1.4: changed arguments are checked against the schema")
 @pytest.mark.parametrize(
     ("arguments", "says"), [('{"path": 1}', "path: Input should be a valid string"), ("no", "JSON")]
 )
@@ -336,7 +373,7 @@ def test_arguments_that_an_approver_changed_are_checked(arguments, says):
     assert says in wrong.text
 
 
-@pytest.mark.spec("3.18")
+@pytest.mark.spec("3.18: equal name and arguments are not run again")
 @pytest.mark.parametrize(("path", "is_repeated"), [("tmp", True), ("/", False)])
 def test_what_was_run_is_repeated_and_not_what_was_asked(path, is_repeated):
     call = say(begun(), function_call("erase", path="/"))
@@ -346,7 +383,11 @@ def test_what_was_run_is_repeated_and_not_what_was_asked(path, is_repeated):
     assert keys(call) == (["model:2"] if is_repeated else ["ask:4.0"])
 
 
-@pytest.mark.spec("1.4")
+@pytest.mark.spec(
+    "1.4: a denied call is not run",
+    "1.4: the result of a denied call gives the reason",
+    "1.4: results stay in call order",
+)
 def test_a_denial_stands_in_its_place():
     call = say(begun(), function_call("tick"), function_call("erase", path="/"), function_call("add", a=1, b=2))
     call.advance("ask:2.1", Denied(reason="too dangerous"))
@@ -375,7 +416,7 @@ def test_a_function_whose_failure_is_the_calls_ends_it():
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("1.30")
+@pytest.mark.spec("1.30: injected messages are in the next request")
 def test_what_somebody_injects_is_in_the_next_request():
     call = returned(say(begun(), function_call("tick")))
     call.advance("", Injected((Message.of("user", "Hurry."), Message.of("user", "Please."))))
@@ -384,7 +425,7 @@ def test_what_somebody_injects_is_in_the_next_request():
     assert say(call, "42").result().new_messages[-2].text == "Please."
 
 
-@pytest.mark.spec("1.30")
+@pytest.mark.spec("1.30: they stand behind the results")
 @pytest.mark.parametrize("state", [s for s in State if s is not State.CALLING])
 def test_nothing_is_injected_where_it_would_part_a_round_or_come_too_late(state):
     call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)

@@ -18,7 +18,7 @@ class User:
         raise LookupError("no name for it")
 
 
-@pytest.mark.spec("2.6")
+@pytest.mark.spec("2.6: variables and dotted access")
 @pytest.mark.parametrize(
     ("template", "values", "text"),
     [
@@ -41,7 +41,7 @@ def test_rendering(template, values, text):
     assert render(template, values) == text
 
 
-@pytest.mark.spec("2.9")
+@pytest.mark.spec("2.9: hashes, braces and quotes stay as they are")
 @pytest.mark.parametrize(
     "text", ['{"color": "#FFFFFF", "a": {"b": [1]}}', "{ %} }", "a { b", "}} %} #}", "$x ${x} %s %(x)s {x}", "C:\\n"]
 )
@@ -95,7 +95,7 @@ def test_variables():
 
 
 class TestErrors:
-    @pytest.mark.spec("2.6")
+    @pytest.mark.spec("2.6: a missing variable is an error that names it")
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"'\{\{ b \}\}\{\{ a.c \}\}' needs the variable\(s\) a, b; given: x, y"):
             render("{{ b }}{{ a.c }}", {"y": 1, "x": 2})
@@ -107,7 +107,7 @@ class TestErrors:
         with pytest.raises(PromptError, match=r"cannot be rendered: .* has no attribute 'age'"):
             render(template, {"user": User()})
 
-    @pytest.mark.spec("2.6")
+    @pytest.mark.spec("2.6: a broken template is an error")
     @pytest.mark.parametrize(
         ("template", "line"),
         [

@@ -24,7 +24,11 @@ from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, c
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
 
-@pytest.mark.spec("1.36", "2.34")
+@pytest.mark.spec(
+    "1.36: replies, first in, first out",
+    "1.36: every request is recorded",
+    "2.34: fixed outputs and a count of calls",
+)
 def test_entries_of_every_kind():
     whole = Reply(
         message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
@@ -37,13 +41,13 @@ def test_entries_of_every_kind():
     assert script.requests == [ASKED] * 5
 
 
-@pytest.mark.spec("1.36", "2.34")
+@pytest.mark.spec("1.36: errors", "2.34: an error is raised")
 def test_errors_are_raised():
     with pytest.raises(Overloaded, match="busy"):
         Script(Overloaded("busy")).complete(ASKED)
 
 
-@pytest.mark.spec("1.36")
+@pytest.mark.spec("1.36: a missing reply is loud")
 def test_a_missing_reply_is_loud():
     script = Script("one")
     script.complete(ASKED)
@@ -51,7 +55,7 @@ def test_a_missing_reply_is_loud():
         script.complete(ASKED)
 
 
-@pytest.mark.spec("1.36")
+@pytest.mark.spec("1.36: a left-over reply is loud")
 def test_left_over_replies_are_loud():
     with pytest.raises(ScriptError, match="1 of 1 replies were never asked for: 'one'"), Script("one"):
         pass
@@ -81,7 +85,13 @@ def test_delays_are_on_its_own_clock():
 PAID = replace(Reply.of("so"), usage=Usage(input_tokens=7))
 
 
-@pytest.mark.spec("1.22", "1.36")
+@pytest.mark.spec(
+    "1.22: text deltas",
+    "1.22: reasoning deltas",
+    "1.22: the completion of each call",
+    "1.22: usage as an event of its own",
+    "1.36: replies are streamed by themselves",
+)
 @pytest.mark.parametrize(
     ("entry", "deltas"),
     [
@@ -107,6 +117,14 @@ def test_streams_give_deltas_and_then_the_reply(entry, deltas):
         return [item async for item in Script(entry).astream(ASKED)]
 
     assert asyncio.run(collected()) == [*first, last]
+
+
+@pytest.mark.parametrize("sleep", [FakeClock.sleep, lambda clock, s: asyncio.run(clock.asleep(s))])
+def test_no_sleep_is_negative(sleep):
+    clock = FakeClock(start_s=0)
+    with pytest.raises(ValueError, match=r"a sleep of -0\.5 s was asked for: 0 s or more would be right"):
+        sleep(clock, -0.5)
+    assert (clock.now(), clock.sleeps) == (0, [])
 
 
 def test_time_moves_when_somebody_sleeps():

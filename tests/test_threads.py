@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -33,11 +35,16 @@ def test_the_context_is_copied_there_and_not_back():
 
 
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
-    release = threading.Event()
-    child = Child(lambda child: release.wait(60) and threading.current_thread().daemon).start()
-    child.cancel()
-    release.set()
-    assert child.future.cancelled()
+    code = """if True:
+        import threading, time
+        from fsm_agent.threads import Child
+        began = threading.Event()
+        child = Child(lambda child: (began.set(), time.sleep(300))).start()
+        assert began.wait(20)
+        child.cancel()
+        print(child.future.cancelled())"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40, check=True)
+    assert ended.stdout == "True\n"
 
 
 def test_a_coroutine_is_cancelled_with_its_child():

@@ -85,7 +85,7 @@ class TestMaking:
 
 
 class TestDependencies:
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: a circle is refused when it is written")
     def test_a_circle_is_named(self):
         circle = [named("a", "", "b"), named("b", "", "c"), named("c", "", "a"), named("d", "", "a")]
         problem = "depend on each other in a circle: "
@@ -98,12 +98,12 @@ class TestDependencies:
             needs = {"a": "b", "b": "c", "c": "a"}
             assert all(needs[one] == other for one, other in pairwise(steps))
 
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: a circle is refused when it is written")
     def test_one_that_depends_on_itself(self):
         with pytest.raises(PromptError, match="of prompt 'task' depend on each other in a circle: a -> a"):
             Prompt("x", path="task", functions=[named("a", "", "a")])
 
-    @pytest.mark.spec("4.25")
+    @pytest.mark.spec("4.25: so is an unknown one")
     def test_an_unknown_one_is_named_with_what_was_probably_meant(self):
         problem = "function 'buy' of prompt 'task' depends on 'log_in': did you mean 'login'"
         with pytest.raises(PromptError, match=problem):
@@ -132,14 +132,13 @@ class TestDependencies:
 
 
 class TestNames:
-    @pytest.mark.spec("1.32")
+    @pytest.mark.spec("1.32: only", "1.32: without", "1.32: the original is unchanged")
     def test_only_and_without(self):
         assert names(SHOP.only("look", "login")) == ["login", "look"]
         assert names(SHOP.without("buy", "look")) == ["login"]
         assert names(SHOP.only()) == []
         assert names(SHOP.without()) == names(SHOP) == ["login", "buy", "look"]
 
-    @pytest.mark.spec("1.32")
     @pytest.mark.parametrize("method", [SHOP.only, SHOP.without, SHOP.pick, lambda name: SHOP.renamed({name: "x"})])
     def test_an_unknown_name_is_refused(self, method):
         with pytest.raises(UsageError, match=r"toolset 'shop' has no function 'lok': did you mean 'look'\?"):
@@ -185,13 +184,13 @@ class TestNames:
 
 
 class TestVersions:
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_the_highest_is_offered(self):
         assert versions(SEARCH) == {"search": "10.1", "look": ""}
         assert versions(SEARCH.for_call()) == {"search": "10.1", "look": ""}
         assert SEARCH.pick("search") is NEWEST
 
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_a_certain_one(self):
         assert SEARCH.pick("search@9") is OLD
         assert versions(SEARCH.only("search@9")) == {"search": "9"}
@@ -202,7 +201,7 @@ class TestVersions:
         with pytest.raises(UsageError, match="no function 'serch@9': did you mean 'search'"):
             SEARCH.pick("serch@9")
 
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_several_at_once_have_names_that_providers_take(self):
         made = SEARCH.only("search@9", "search@10.1", "look")
         assert versions(made) == {"search_v9": "9", "search_v10_1": "10.1", "look": ""}
@@ -229,7 +228,7 @@ class TestVersions:
 class TestShares:
     SHARED = SEARCH.without("search@10.1")
 
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: shares of calls")
     def test_a_tenth_of_the_agent_calls_gets_the_new_one(self):
         routed = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
         offered = [versions(routed.for_call())["search"] for _ in range(1000)]
@@ -335,7 +334,7 @@ class TestDeprecation:
     OLD = named("search", "1", deprecated="use search@2")
     BOTH = Toolset([OLD, named("search", "2")])
 
-    @pytest.mark.spec("4.24")
+    @pytest.mark.spec("4.24: deprecation warns")
     @pytest.mark.parametrize(
         "pick",
         [

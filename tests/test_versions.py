@@ -15,7 +15,7 @@ from fsm_agent.versions import check_shares, chosen_point, sharer, version_order
 VERSIONS = st.text("0123456789.-+_abrcv", max_size=40)
 
 
-@pytest.mark.spec("4.24")
+@pytest.mark.spec("4.24: the highest version, or a certain one")
 def test_the_order_of_versions():
     rising = ["", "beta", "0.9", "1", "1.2", "1.9", "1.10-rc1", "1.10-rc2", "1.10", "1.10.1", "2", "10", "2026.1"]
     assert sorted(set(rising), key=version_order) == rising
@@ -28,7 +28,7 @@ def test_two_versions_are_never_of_one_rank(one, other):
     assert (version_order(one) < version_order(other)) != (version_order(one) >= version_order(other))
 
 
-@pytest.mark.spec("4.24")
+@pytest.mark.spec("4.24: shares of calls")
 def test_a_tenth_is_a_tenth():
     random = Random(7)
     fell = Counter(sharer([0.9, 0.1], random.random()) for _ in range(10_000))

@@ -16,6 +16,7 @@ from fsm_agent.contexts import Context
 from fsm_agent.drivers import adrive, drive
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.events import ObservationsMasked, Stepped
+from fsm_agent.masking import context_release
 from fsm_agent.messages import Message
 from fsm_agent.outcomes import Begun, Cancelled, Injected
 from fsm_agent.prompts import Prompt
@@ -52,7 +53,14 @@ def masking(**options: int) -> View:
     return View(Masking(**options))
 
 
-@pytest.mark.spec("1.17", "1.18", "1.19")
+@pytest.mark.spec(
+    "1.17: results of older rounds are masked",
+    "1.17: the dialog stays complete",
+    "1.17: it is applied to every request",
+    "1.18: the exact text, with function, round and tokens",
+    "1.19: count and tokens of what a pass masked",
+    "1.19: a second pass does not count it again",
+)
 @anyhow
 def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking())
@@ -72,7 +80,7 @@ def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver
     assert masked == ([ObservationsMasked(1, saved)] * 2 if events else [])
 
 
-@pytest.mark.spec("1.19", "1.23")
+@pytest.mark.spec("1.19: it is told before the request", "1.23: observations masked")
 @everywhere
 def test_what_is_masked_is_told_before_the_request(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1))
@@ -85,7 +93,7 @@ def test_what_is_masked_is_told_before_the_request(driven: Driver):
     assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
 
 
-@pytest.mark.spec("1.17")
+@pytest.mark.spec("1.17: only results larger than the least size", "1.17: errors are never masked")
 @anyhow
 def test_errors_and_short_results_are_shown(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1, min_tokens=500))
@@ -100,7 +108,7 @@ def test_errors_and_short_results_are_shown(driven: Driver):
     assert third.startswith("The arguments of read are not valid")
 
 
-@pytest.mark.spec("1.20")
+@pytest.mark.spec("1.20: a function releases rounds", "1.20: a released round is masked whatever its age")
 @anyhow
 def test_what_a_function_releases_is_masked_in_the_next_request(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=9))
@@ -111,13 +119,21 @@ def test_what_a_function_releases_is_masked_in_the_next_request(driven: Driver):
     assert one.record.released == (1,)
 
 
-@pytest.mark.spec("1.20")
+@pytest.mark.spec("1.20: without masking nothing is masked")
 @anyhow
 def test_without_masking_nothing_is_masked_whatever_is_released(driven: Driver):
     one = seed(PROMPT, limits=Limits(rounds=None), view=View(None))
     script = Script(call("read", n=1), call("release", rounds=[1]), "done")
     driven(one, script)
     assert shown(script.requests[-1].messages) == ["1", "r"]
+
+
+@pytest.mark.spec("1.20: a ready function for the model releases them")
+def test_a_model_lets_go_of_rounds_itself():
+    script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
+    Agent(script, functions=[read, context_release()], masking=Masking(keep_rounds=9)).call("?")
+    assert shown(script.requests[1].messages) == ["1"]
+    assert shown(script.requests[2].messages) == [NOTE.format("read", 1, 501), "R"]
 
 
 def test_a_masked_call_may_be_made_again():
@@ -150,7 +166,15 @@ def test_a_restored_call_shows_the_same():
     assert shown(request(again).messages) == [NOTE.format("read", 1, 501), "2"]
 
 
-@pytest.mark.spec("0.11")
+@pytest.mark.spec(
+    "0.11: at most n messages are sent",
+    "0.11: the dialog keeps them all",
+    "3.31: a view for every request",
+    "3.31: the dialog is never changed",
+    "4.7: processors are applied in order",
+    "4.7: the dialog is untouched",
+    "4.17: a processor of one's own",
+)
 @anyhow
 def test_processors_choose_behind_the_masking_one_after_another(driven: Driver):
     seen: list[list[str]] = []
@@ -180,7 +204,7 @@ def test_the_exception_branch_is_always_shown(driven: Driver):
     assert one.result().output == 42
 
 
-@pytest.mark.spec("1.17", "0.11")
+@pytest.mark.spec("1.17: it is applied in the exception branch too")
 @anyhow
 def test_the_dialog_is_masked_and_windowed_in_the_exception_branch_too(driven: Driver):
     view = View(Masking(keep_rounds=1), (KeepLastN(5),))
@@ -228,7 +252,7 @@ def test_a_listener_may_speak_up_when_he_hears_what_is_masked(streaming: bool, a
         assert script.requests[-1].messages[-1].text == "Hurry."
 
 
-@pytest.mark.spec("1.17", "1.20", "0.11")
+@pytest.mark.spec("1.17: the dialog stays complete", "1.20: a function releases rounds")
 def test_an_agent_masks_and_windows_as_it_is_told():
     script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[2]), "done")
     agent = Agent(

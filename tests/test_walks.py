@@ -49,7 +49,13 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
     return call, journal
 
 
-@pytest.mark.spec("3.1", "3.30", "4.23")
+@pytest.mark.spec(
+    "3.1: every call ends completed or failed",
+    "3.1: it ends in an output or raises",
+    "3.8: retries are bounded for the whole call",
+    "3.30: JSON and back",
+    "4.23: every step as JSON and back",
+)
 @pytest.mark.parametrize("seed", range(WALKS // 100))
 def test_every_walk_keeps_the_promises(seed):
     for number in range(100):

@@ -20,14 +20,20 @@ MORE = Message.of("user", "More.")
 
 
 class TestKeepLastN:
-    @pytest.mark.spec("0.11", "4.8")
+    @pytest.mark.spec(
+        "0.11: at most n messages are sent",
+        "0.11: the dialog keeps them all",
+        "0.11: the system prompt and the first user message stay",
+        "4.8: the last n",
+        "4.8: the system prompt and the first user message stay",
+    )
     def test_three_of_ten(self):
         dialog = Vector(CHAT)
         assert len(dialog) == 10
         assert list(KeepLastN(3)(dialog)) == [SYSTEM, TASK, *CHAT[-3:]]
         assert list(dialog) == CHAT
 
-    @pytest.mark.spec("0.11", "4.8")
+    @pytest.mark.spec("0.11: no result is sent without its call", "4.8: whole groups only")
     def test_a_round_is_sent_whole_or_not_at_all(self):
         messages = [SYSTEM, TASK, *rounds("a", "b", "c", "d")]
         assert list(KeepLastN(3)(messages)) == [SYSTEM, TASK, *messages[-2:]]
@@ -80,6 +86,7 @@ class TestTokenWindow:
         assert list(TokenWindow(2 * size - 1)(messages)) == [SYSTEM, TASK, *messages[-2:]]
         assert TokenWindow(3 * size)(messages) is messages
 
+    @pytest.mark.spec("4.14: over budget it is shortened, and never fails")
     def test_the_newest_round_is_always_sent(self):
         messages = [SYSTEM, TASK, *rounds("x" * 4000, "x" * 4000)]
         assert list(TokenWindow(1)(messages)) == [SYSTEM, TASK, *messages[-2:]]
@@ -100,7 +107,7 @@ class TestTokenWindow:
         assert message_tokens(message) == tokens
 
 
-@pytest.mark.spec("4.18")
+@pytest.mark.spec("4.18: long dialogs are shortened in no time")
 def test_a_long_dialog_is_shortened_in_no_time():
     messages = Vector([SYSTEM, TASK, *rounds(*["x" * 4000] * 5000)])
     began_s = time.process_time()
@@ -124,7 +131,12 @@ def mask(messages):
 WINDOWS = st.one_of(st.builds(KeepLastN, st.integers(1, 12)), st.builds(TokenWindow, st.integers(1, 3000)))
 
 
-@pytest.mark.spec("0.11", "1.17", "3.31", "4.8")
+@pytest.mark.spec(
+    "0.11: no result is sent without its call",
+    "1.17: calls and results keep their structure",
+    "3.31: the dialog is never changed",
+    "4.8: whole groups only",
+)
 @given(dialogs(), st.lists(st.one_of(WINDOWS, st.just(mask)), max_size=3))
 def test_no_view_tears_a_round(messages, processors):
     before = list(messages)
@@ -134,7 +146,12 @@ def test_no_view_tears_a_round(messages, processors):
     assert bool(view) is bool(messages)
 
 
-@pytest.mark.spec("0.11", "4.8")
+@pytest.mark.spec(
+    "0.11: at most n messages are sent",
+    "0.11: the system prompt and the first user message stay",
+    "4.8: the last n",
+    "4.8: the system prompt and the first user message stay",
+)
 @given(dialogs(), WINDOWS)
 def test_a_view_is_a_part_in_the_same_order(messages, window):
     numbered = [Message(role=m.role, parts=m.parts) for m in messages]  # no two are one object
@@ -150,7 +167,11 @@ def test_a_view_is_a_part_in_the_same_order(messages, window):
 
 
 class TestProcessorsOfTheUser:
-    @pytest.mark.spec("4.7")
+    @pytest.mark.spec(
+        "4.7: processors are applied in order",
+        "4.17: a processor of one's own",
+        "4.18: steps, processors and functions are tested alone",
+    )
     def test_they_are_applied_in_order(self):
         drop = lambda messages: [m for m in messages if m.role != "system"]  # noqa: E731
         assert list(applied([drop, KeepLastN(1)], CHAT)) == [TASK, CHAT[-1]]
