@@ -161,7 +161,7 @@ def test_wires_that_keep_by_themselves_are_told_nothing(codec: Codec) -> None:
 
 
 def test_other_times_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"settings\.cache is '24h': '5m', '1h' or None would be right"):
+    with pytest.raises(UsageError, match=r"settings\.cache is '24h': '5m', '1h', or None, would be right"):
         Settings(cache="24h")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'24h'"):
         Settings().override({"cache": "24h"})

@@ -158,7 +158,7 @@ def test_a_models_name_is_split_at_the_first_colon(model: str, name: str, rest: 
     [("llama", "names no provider; put one of these before it: alibaba:, "), ("openai:", "names no model"),
      ("gpt-5-mini", "did you mean 'openai:gpt-5-mini'?"), ("openai/gpt-5", "did you mean 'openai:gpt-5'?"),
      ("Claude-Sonnet-5", "did you mean 'anthropic:Claude-Sonnet-5'?"), ("o3-mini", "did you mean 'openai:o3-mini'?"),
-     ("sk-abcdefghijklmnop", "'***' names no provider"),
+     ("sk-abcdefghijklmnop", "'sk-a***' names no provider"),
      ("openai: ", "names no model"), ("openai", "names no model: 'openai:…' would"), ("local", "'local:…' would"),
      ("", "names no provider"), (":gpt", "known are"), ("opnai:gpt-5", "did you mean 'openai'?")],
 )  # fmt: skip
