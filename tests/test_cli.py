@@ -23,7 +23,7 @@ from stub_server import StubServer
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.commands import app, reporting
+from fsm_agent.commands import _settings, app, reporting
 from fsm_agent.errors import AuthFailed, ConfigError
 from fsm_agent.local_model import command_to_fetch, find_model
 
@@ -170,6 +170,12 @@ class TestAsk:
             ended = run("ask", "?", *MODEL, "--base-url", server.base_url, *given)
         assert ended.exit_code == 1
         assert "unparseable: the answer was cut off at the token limit" in ended.stderr
+
+    def test_what_is_set_wins_over_what_the_embedded_model_needs(self):
+        settings, _ = _settings("local:", None, ["temperature=0.7", "max_tokens=9"])
+        assert (settings.temperature, settings.max_tokens, settings.seed) == (0.7, 9, 1)
+        assert _settings("local:", None, [])[0].temperature == 0
+        assert _settings("openai:m", None, [])[0].temperature is None
 
     def test_settings_and_limits(self):
         _, requests = ask(["ok"], "?", "--set", "temperature=0", "--set", "max_tokens=9", "--set", "rounds=1")
