@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "agents": ("Agent",),
-    "cassette": ("Cassette",),
-    "call": ("AgentCall",),
-    "client": ("client_for",),
+    "agents.agent": ("Agent",),
+    "clients.cassette": ("Cassette",),
+    "lifecycle.call": ("AgentCall",),
+    "clients.client": ("client_for",),
     "clients.http.network": ("Network",),
-    "contexts": ("Context",),
-    "dialogs": ("Dialog",),
-    "drivers": ("adrive", "arun", "drive", "run"),
-    "effects": ("Request", "Settings"),
+    "functions.context": ("Context",),
+    "prompts.dialog": ("Dialog",),
+    "runtime.drive": ("adrive", "arun", "drive", "run"),
+    "lifecycle.effects": ("Request", "Settings"),
     "errors": (
         "AuthFailed",
         "BadReply",
@@ -41,55 +41,54 @@ _MODULES = {
         "TimedOut",
         "UsageError",
     ),
-    "fallback": ("FallbackClient",),
-    "functions": ("Function", "function"),
-    "hosted_tools": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
-    "limited_client": ("RateLimitedClient",),
-    "limits": ("Limits",),
-    "masking": ("Masking", "context_release"),
+    "clients.fallback": ("FallbackClient",),
+    "functions.function": ("Function", "function"),
+    "messages.hosted_tool": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
+    "clients.rate_limited": ("RateLimitedClient",),
+    "lifecycle.limits": ("Limits",),
+    "lifecycle.context.masking": ("Masking", "context_release"),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
-    "messages": ("Citation", "Document", "FunctionCall", "Image", "Message"),
-    "metrics": ("Metrics",),
-    "middleware": ("Cache", "Throttle"),
-    "outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
-    "parsing": ("extract_json",),
-    "policies": ("Default", "Retries"),
-    "prices": ("Price",),
-    "prompt_library": ("Prompts", "register_prompt"),
-    "prompts": ("Prompt",),
-    "rate_limit": ("RateLimit",),
-    "reading": ("Stop", "StopContext"),
-    "record": ("Reason", "State"),
-    "registry": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
-    "replies": ("Reply", "Usage"),
-    "result_cache": ("ResultCache",),
-    "result_pipeline": ("ResultPipeline", "truncate"),
-    "results": ("CallResult",),
-    "snapshots": ("restore", "snapshot"),
-    "stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
-    "toolsets": ("FunctionSource", "Toolset"),
-    "world": ("World",),
-    "windows": ("KeepLastN", "TokenWindow"),
+    "messages.message": ("Citation", "Document", "FunctionCall", "Image", "Message"),
+    "agents.metrics": ("Metrics",),
+    "runtime.middleware": ("Cache", "Throttle"),
+    "lifecycle.outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
+    "prompts.parser": ("extract_json",),
+    "functions.policy": ("Default", "Retries"),
+    "lifecycle.prices": ("Price",),
+    "prompts.library": ("Prompts", "register_prompt"),
+    "prompts.prompt": ("Prompt",),
+    "clients.rate_limit": ("RateLimit",),
+    "lifecycle.interpret": ("Stop", "StopContext"),
+    "lifecycle.record": ("Reason", "State"),
+    "agents.agent_base": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
+    "messages.reply": ("Reply", "Usage"),
+    "runtime.result_cache": ("ResultCache",),
+    "runtime.result_pipeline": ("ResultPipeline", "truncate"),
+    "lifecycle.call_result": ("CallResult",),
+    "lifecycle.snapshot": ("restore", "snapshot"),
+    "lifecycle.stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
+    "functions.toolset": ("FunctionSource", "Toolset"),
+    "runtime.world": ("World",),
+    "lifecycle.context.window": ("KeepLastN", "TokenWindow"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
-    from fsm_agent.agents import Agent as Agent
-    from fsm_agent.call import AgentCall as AgentCall
-    from fsm_agent.cassette import Cassette as Cassette
-    from fsm_agent.client import client_for as client_for
+    from fsm_agent.agents.agent import Agent as Agent
+    from fsm_agent.agents.agent_base import AgentBase as AgentBase
+    from fsm_agent.agents.agent_base import AgentConfig as AgentConfig
+    from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
+    from fsm_agent.agents.agent_base import build_agent as build_agent
+    from fsm_agent.agents.metrics import Metrics as Metrics
+    from fsm_agent.clients.cassette import Cassette as Cassette
+    from fsm_agent.clients.client import client_for as client_for
+    from fsm_agent.clients.fallback import FallbackClient as FallbackClient
     from fsm_agent.clients.http.network import Network as Network
-    from fsm_agent.contexts import Context as Context
-    from fsm_agent.dialogs import Dialog as Dialog
-    from fsm_agent.drivers import adrive as adrive
-    from fsm_agent.drivers import arun as arun
-    from fsm_agent.drivers import drive as drive
-    from fsm_agent.drivers import run as run
-    from fsm_agent.effects import Request as Request
-    from fsm_agent.effects import Settings as Settings
+    from fsm_agent.clients.rate_limit import RateLimit as RateLimit
+    from fsm_agent.clients.rate_limited import RateLimitedClient as RateLimitedClient
     from fsm_agent.errors import AuthFailed as AuthFailed
     from fsm_agent.errors import BadReply as BadReply
     from fsm_agent.errors import CallFailed as CallFailed
@@ -108,69 +107,70 @@ if TYPE_CHECKING:
     from fsm_agent.errors import SnapshotError as SnapshotError
     from fsm_agent.errors import TimedOut as TimedOut
     from fsm_agent.errors import UsageError as UsageError
-    from fsm_agent.fallback import FallbackClient as FallbackClient
-    from fsm_agent.functions import Function as Function
-    from fsm_agent.functions import function as function
-    from fsm_agent.hosted_tools import CodeExecution as CodeExecution
-    from fsm_agent.hosted_tools import ComputerUse as ComputerUse
-    from fsm_agent.hosted_tools import HostedMCP as HostedMCP
-    from fsm_agent.hosted_tools import UserLocation as UserLocation
-    from fsm_agent.hosted_tools import WebSearch as WebSearch
-    from fsm_agent.limited_client import RateLimitedClient as RateLimitedClient
-    from fsm_agent.limits import Limits as Limits
-    from fsm_agent.masking import Masking as Masking
-    from fsm_agent.masking import context_release as context_release
+    from fsm_agent.functions.context import Context as Context
+    from fsm_agent.functions.function import Function as Function
+    from fsm_agent.functions.function import function as function
+    from fsm_agent.functions.policy import Default as Default
+    from fsm_agent.functions.policy import Retries as Retries
+    from fsm_agent.functions.toolset import FunctionSource as FunctionSource
+    from fsm_agent.functions.toolset import Toolset as Toolset
+    from fsm_agent.lifecycle.call import AgentCall as AgentCall
+    from fsm_agent.lifecycle.call_result import CallResult as CallResult
+    from fsm_agent.lifecycle.context.masking import Masking as Masking
+    from fsm_agent.lifecycle.context.masking import context_release as context_release
+    from fsm_agent.lifecycle.context.window import KeepLastN as KeepLastN
+    from fsm_agent.lifecycle.context.window import TokenWindow as TokenWindow
+    from fsm_agent.lifecycle.effects import Request as Request
+    from fsm_agent.lifecycle.effects import Settings as Settings
+    from fsm_agent.lifecycle.interpret import Stop as Stop
+    from fsm_agent.lifecycle.interpret import StopContext as StopContext
+    from fsm_agent.lifecycle.limits import Limits as Limits
+    from fsm_agent.lifecycle.outcomes import Approved as Approved
+    from fsm_agent.lifecycle.outcomes import Cancelled as Cancelled
+    from fsm_agent.lifecycle.outcomes import Denied as Denied
+    from fsm_agent.lifecycle.outcomes import Injected as Injected
+    from fsm_agent.lifecycle.outcomes import Modified as Modified
+    from fsm_agent.lifecycle.prices import Price as Price
+    from fsm_agent.lifecycle.record import Reason as Reason
+    from fsm_agent.lifecycle.record import State as State
+    from fsm_agent.lifecycle.snapshot import restore as restore
+    from fsm_agent.lifecycle.snapshot import snapshot as snapshot
+    from fsm_agent.lifecycle.stopping import any_of as any_of
+    from fsm_agent.lifecycle.stopping import max_cost_usd as max_cost_usd
+    from fsm_agent.lifecycle.stopping import max_function_calls as max_function_calls
+    from fsm_agent.lifecycle.stopping import max_tokens as max_tokens
+    from fsm_agent.lifecycle.stopping import stop_on as stop_on
     from fsm_agent.mcp.client import MCPServer as MCPServer
     from fsm_agent.mcp.client import MCPServerError as MCPServerError
     from fsm_agent.mcp.client import MCPToolError as MCPToolError
     from fsm_agent.mcp.config import mcp_servers as mcp_servers
-    from fsm_agent.messages import Citation as Citation
-    from fsm_agent.messages import Document as Document
-    from fsm_agent.messages import FunctionCall as FunctionCall
-    from fsm_agent.messages import Image as Image
-    from fsm_agent.messages import Message as Message
-    from fsm_agent.metrics import Metrics as Metrics
-    from fsm_agent.middleware import Cache as Cache
-    from fsm_agent.middleware import Throttle as Throttle
-    from fsm_agent.outcomes import Approved as Approved
-    from fsm_agent.outcomes import Cancelled as Cancelled
-    from fsm_agent.outcomes import Denied as Denied
-    from fsm_agent.outcomes import Injected as Injected
-    from fsm_agent.outcomes import Modified as Modified
-    from fsm_agent.parsing import extract_json as extract_json
-    from fsm_agent.policies import Default as Default
-    from fsm_agent.policies import Retries as Retries
-    from fsm_agent.prices import Price as Price
-    from fsm_agent.prompt_library import Prompts as Prompts
-    from fsm_agent.prompt_library import register_prompt as register_prompt
-    from fsm_agent.prompts import Prompt as Prompt
-    from fsm_agent.rate_limit import RateLimit as RateLimit
-    from fsm_agent.reading import Stop as Stop
-    from fsm_agent.reading import StopContext as StopContext
-    from fsm_agent.record import Reason as Reason
-    from fsm_agent.record import State as State
-    from fsm_agent.registry import AgentBase as AgentBase
-    from fsm_agent.registry import AgentConfig as AgentConfig
-    from fsm_agent.registry import AsyncAgentBase as AsyncAgentBase
-    from fsm_agent.registry import build_agent as build_agent
-    from fsm_agent.replies import Reply as Reply
-    from fsm_agent.replies import Usage as Usage
-    from fsm_agent.result_cache import ResultCache as ResultCache
-    from fsm_agent.result_pipeline import ResultPipeline as ResultPipeline
-    from fsm_agent.result_pipeline import truncate as truncate
-    from fsm_agent.results import CallResult as CallResult
-    from fsm_agent.snapshots import restore as restore
-    from fsm_agent.snapshots import snapshot as snapshot
-    from fsm_agent.stopping import any_of as any_of
-    from fsm_agent.stopping import max_cost_usd as max_cost_usd
-    from fsm_agent.stopping import max_function_calls as max_function_calls
-    from fsm_agent.stopping import max_tokens as max_tokens
-    from fsm_agent.stopping import stop_on as stop_on
-    from fsm_agent.toolsets import FunctionSource as FunctionSource
-    from fsm_agent.toolsets import Toolset as Toolset
-    from fsm_agent.windows import KeepLastN as KeepLastN
-    from fsm_agent.windows import TokenWindow as TokenWindow
-    from fsm_agent.world import World as World
+    from fsm_agent.messages.hosted_tool import CodeExecution as CodeExecution
+    from fsm_agent.messages.hosted_tool import ComputerUse as ComputerUse
+    from fsm_agent.messages.hosted_tool import HostedMCP as HostedMCP
+    from fsm_agent.messages.hosted_tool import UserLocation as UserLocation
+    from fsm_agent.messages.hosted_tool import WebSearch as WebSearch
+    from fsm_agent.messages.message import Citation as Citation
+    from fsm_agent.messages.message import Document as Document
+    from fsm_agent.messages.message import FunctionCall as FunctionCall
+    from fsm_agent.messages.message import Image as Image
+    from fsm_agent.messages.message import Message as Message
+    from fsm_agent.messages.reply import Reply as Reply
+    from fsm_agent.messages.reply import Usage as Usage
+    from fsm_agent.prompts.dialog import Dialog as Dialog
+    from fsm_agent.prompts.library import Prompts as Prompts
+    from fsm_agent.prompts.library import register_prompt as register_prompt
+    from fsm_agent.prompts.parser import extract_json as extract_json
+    from fsm_agent.prompts.prompt import Prompt as Prompt
+    from fsm_agent.runtime.drive import adrive as adrive
+    from fsm_agent.runtime.drive import arun as arun
+    from fsm_agent.runtime.drive import drive as drive
+    from fsm_agent.runtime.drive import run as run
+    from fsm_agent.runtime.middleware import Cache as Cache
+    from fsm_agent.runtime.middleware import Throttle as Throttle
+    from fsm_agent.runtime.result_cache import ResultCache as ResultCache
+    from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
+    from fsm_agent.runtime.result_pipeline import truncate as truncate
+    from fsm_agent.runtime.world import World as World
 
 
 def __getattr__(name: str) -> Any:

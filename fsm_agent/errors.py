@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent.deferred import deferred
-from fsm_agent.values import frozen
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import frozen
 
 if TYPE_CHECKING:
     import difflib

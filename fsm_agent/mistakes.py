@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.redaction import mask_keys
 
 Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
 

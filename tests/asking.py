@@ -10,11 +10,11 @@ from typing import Any
 
 from fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
-from fsm_agent.client import Client, HttpClient, Network
-from fsm_agent.effects import Request
+from fsm_agent.clients.client import Client, HttpClient, Network
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages import Message
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
 
 KEY = "the.key.that.nobody.may.see.4711"
 REQUEST = Request(messages=(Message.of("user", "Hello?"),))

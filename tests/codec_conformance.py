@@ -1,7 +1,7 @@
 """What must hold of every codec, ours or a stranger's?
 
 Each ``check_…`` takes a codec, or a `Dialect`: a codec with a way to say a turn in its wire.  They raise an
-`AssertionError` when the codec breaks its protocol (`fsm_agent.providers.wire.Codec`), and know nothing of any wire.
+`AssertionError` when the codec breaks its protocol (`fsm_agent.providers.codec.Codec`), and know nothing of any wire.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from growing import growth
 from hypothesis import strategies as st
 
 from fsm_agent.errors import ErrorReport, ProviderError
-from fsm_agent.events import (
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,
@@ -25,8 +25,8 @@ from fsm_agent.events import (
     TextDelta,
     UsageReported,
 )
-from fsm_agent.providers.wire import Codec, EventStream, ServerEvent
-from fsm_agent.replies import UNUSED, Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.providers.codec import Codec, EventStream, ServerEvent
 
 # What a stream comes to
 

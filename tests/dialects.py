@@ -8,11 +8,11 @@ from typing import Any
 
 from codec_conformance import Said, Turn, mixed_pieces, units
 
-from fsm_agent.providers.anthropic import Anthropic
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import ServerEvent
+from fsm_agent.providers.anthropic.messages import Anthropic
+from fsm_agent.providers.codec import ServerEvent
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 
 def event(document: Any, name: str = "") -> ServerEvent:

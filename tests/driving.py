@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from walking import PROMPT
 
-from fsm_agent import threads as thread_jobs
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.drivers import adrive, arun, drive, run
-from fsm_agent.messages import Message
-from fsm_agent.prompts import Prompt
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime import thread_task as thread_jobs
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script
-from fsm_agent.world import World
 
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 

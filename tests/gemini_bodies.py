@@ -7,9 +7,9 @@ from typing import Any
 
 from codec_conformance import read
 
-from fsm_agent.events import Delta
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.replies import Reply
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.gemini.generate_content import Gemini
 
 CODEC = Gemini()
 

@@ -13,12 +13,11 @@ from typing import Any
 
 from walking import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 
-from fsm_agent.call import AgentCall
-from fsm_agent.effects import AskApproval, Begin, CallModel, Sleep
 from fsm_agent.errors import ErrorReport
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import (
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, Sleep
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
@@ -33,9 +32,10 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import FINAL, CallRecord, Reason, State
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.prompt import Prompt
 
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 from recorded_requests import Body, _function, _function_meaning, _schema_meaning
 
-from fsm_agent.effects import TEXT, Request, Settings
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.parsing import Output
-from fsm_agent.providers.openai_responses_items import WIRE, item_parts
-from fsm_agent.providers.wire import Profile
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.responses_items import WIRE, item_parts
 
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _SETTINGS = {

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from messages_bodies import CODEC
 from pydantic import WithJsonSchema
 
-from fsm_agent.effects import TEXT, Request, Settings
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.parsing import Output
-from fsm_agent.providers.anthropic import MIN_BUDGET, SHARES, AnthropicProfile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES, AnthropicProfile
 
 Body = dict[str, Any]
 _SETTINGS = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens"}

@@ -8,12 +8,22 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.effects import TEXT, Request, Settings
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.parsing import Output
-from fsm_agent.providers.wire import Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.message import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+)
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
 
 Body = dict[str, Any]
 _SETTINGS = {

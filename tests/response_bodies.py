@@ -7,12 +7,12 @@ from typing import Any
 
 from codec_conformance import read
 
-from fsm_agent.effects import Request
-from fsm_agent.events import Delta
-from fsm_agent.messages import Message
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Profile
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 CODEC = OpenAIResponses()
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from walking import PROMPT
 
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import CallModel
 from fsm_agent.errors import ErrorReport
-from fsm_agent.limits import Limits
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import Begun, ModelFailed, Replied, Returned
-from fsm_agent.prompts import Prompt
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Begun, ModelFailed, Replied, Returned
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 
 
 def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:

@@ -11,19 +11,19 @@ from asking import KEY, completion
 from fault_server import FaultServer, http
 from pydantic import BaseModel
 
-from fsm_agent.client import client_for
-from fsm_agent.effects import TEXT, Request, Settings
+from fsm_agent.clients.client import client_for
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Message
-from fsm_agent.parsing import Output
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import offered_functions
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.catalog import PROVIDERS, split_model
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Codec, Profile
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
 USER = Message.of("user", "hi")

@@ -36,7 +36,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.events import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
+from fsm_agent.messages.event import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
 from fsm_agent.testing import Script, ScriptError, call
 
 

@@ -12,16 +12,16 @@ from codec_conformance import Said, Turn, framed
 from dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
 
-from fsm_agent.agents import Agent
-from fsm_agent.client import HttpClient, Network
-from fsm_agent.effects import Settings
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.events import Delta, Done, TextDelta
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_chat_reply import UNREPORTED
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.messages.event import Delta, Done, TextDelta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.providers.provider import Provider
-from fsm_agent.providers.wire import Profile
-from fsm_agent.replies import Reply
 
 DIALECTS: dict[str, Any] = {
     "openai-chat": ChatDialect(),

@@ -11,13 +11,13 @@ import pytest
 from messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
 from pydantic import BaseModel, TypeAdapter, create_model
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
-from fsm_agent.parsing import Output
-from fsm_agent.providers.anthropic import AnthropicProfile
-from fsm_agent.providers.wire import Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.anthropic.messages import AnthropicProfile
+from fsm_agent.providers.codec import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from messages_bodies import CODEC, message, whole
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
-from fsm_agent.providers.anthropic import AnthropicProfile
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Codec, Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.providers.anthropic.messages import AnthropicProfile
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 MARK, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 ADD, WAIT = Function(name="add"), Function(name="wait")

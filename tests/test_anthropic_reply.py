@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
 
 from fsm_agent.errors import BadReply
-from fsm_agent.events import (
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,
@@ -21,9 +21,9 @@ from fsm_agent.events import (
     TextDelta,
     UsageReported,
 )
-from fsm_agent.messages import Citation, FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.providers.anthropic_reply import arguments_object
-from fsm_agent.replies import Usage
+from fsm_agent.messages.message import Citation, FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import Usage
+from fsm_agent.providers.anthropic.reply import arguments_object
 
 
 def called(name: str, arguments: str, id: str | None = "t1") -> FunctionCall:

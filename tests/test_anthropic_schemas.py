@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from fsm_agent.providers.anthropic_schemas import ClosedSchema, SchemaLimits, closed_schema
+from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 
 TEXT = {"type": "string"}
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from driving import anyhow, seed
 
-from fsm_agent.agents import Agent
-from fsm_agent.contexts import Context, accepts_context
-from fsm_agent.effects import RunFunction
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended, UsageError
-from fsm_agent.functions import Function, function
-from fsm_agent.outcomes import Approved, Begun, Denied, Replied
-from fsm_agent.prompts import Prompt
-from fsm_agent.replies import Reply
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.effects import RunFunction
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, Replied
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script, call
-from fsm_agent.world import World
 
 LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True
 

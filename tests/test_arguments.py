@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from fsm_agent.arguments import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
-from fsm_agent.effects import Settings
+from fsm_agent.cli.options import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
 from fsm_agent.errors import ConfigError, PromptError, UsageError
-from fsm_agent.limits import Limits
-from fsm_agent.prompts import Prompt
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.prompts.prompt import Prompt
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from asking import (
 )
 from fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
 
-from fsm_agent.client import Network
+from fsm_agent.clients.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection
 from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Codec, Profile
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 PDF = Document.of(b"%PDF-1.7", name="a.pdf")
 UNNAMED = Document.of(b"%PDF-1.7")

@@ -12,7 +12,7 @@ from stub_server import StubServer
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.bench import (
+from fsm_agent.cli.bench.bench import (
     SIZES,
     Asked,
     Cost,
@@ -23,13 +23,13 @@ from fsm_agent.bench import (
     measure,
     measure_waiting,
 )
-from fsm_agent.bench_screen import Report, as_json, picture
-from fsm_agent.bench_works import Order, Work, order_json, turns, works
-from fsm_agent.commands import app
-from fsm_agent.effects import Settings
+from fsm_agent.cli.bench.screen import Report, as_json, picture
+from fsm_agent.cli.bench.works import Order, Work, order_json, turns, works
+from fsm_agent.cli.commands import app
+from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import CallFailed
-from fsm_agent.replies import Reply, Usage
-from fsm_agent.terminal import Screen
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Pieces, Script
 
 

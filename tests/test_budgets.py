@@ -6,17 +6,17 @@ import pytest
 from stepping import begun, keys, request, returned, say
 from walking import assert_sendable, function_call
 
-from fsm_agent.budgets import is_final, offered, ready, tallied, unblocked, used_up
-from fsm_agent.call import AgentCall
+from fsm_agent._internal.values import changed
 from fsm_agent.errors import CallFailed, PromptError
-from fsm_agent.functions import Function
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall
-from fsm_agent.outcomes import Approved, Denied, Modified, Returned
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Reason, State, Tally
-from fsm_agent.snapshots import restore, snapshot
-from fsm_agent.values import changed
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.function_budgets import is_final, offered, ready, tallied, unblocked, used_up
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Returned
+from fsm_agent.lifecycle.record import Reason, State, Tally
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.prompt import Prompt
 
 ANYTHING = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

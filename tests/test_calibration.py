@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from fsm_agent.calibration import calibrated, label_scores
-from fsm_agent.messages import Message
-from fsm_agent.replies import Reply, TokenLogprob
+from fsm_agent.cli.demo.calibration import calibrated, label_scores
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply, TokenLogprob
 
 
 def reply(*alternatives, token="The", logprob=-0.5):

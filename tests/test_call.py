@@ -11,8 +11,6 @@ from pydantic import AfterValidator, BaseModel
 from stepping import begun, fail, keys, request, returned, say, texts
 from walking import PROMPT, assert_sendable, function_call, parse, seeded
 
-from fsm_agent.call import WATCHERS, AgentCall
-from fsm_agent.effects import Settings, Sleep
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
@@ -23,12 +21,12 @@ from fsm_agent.errors import (
     ProviderError,
     UsageError,
 )
-from fsm_agent.functions import function
-from fsm_agent.hosted_tools import WebSearch
-from fsm_agent.limits import Limits
-from fsm_agent.machine.rows import machine_of
-from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import (
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import WATCHERS, AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.effects import Settings, Sleep
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
@@ -40,12 +38,14 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import INTERRUPT, Prompt
-from fsm_agent.record import Reason, State
-from fsm_agent.replies import Reply, Usage
-from fsm_agent.results import CallResult
-from fsm_agent.snapshots import restore, snapshot
-from fsm_agent.table import start
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.table import start
+from fsm_agent.machine.rows import machine_of
+from fsm_agent.messages.hosted_tool import WebSearch
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 
 @pytest.mark.spec(
@@ -828,7 +828,7 @@ def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch
 
     call = AgentCall(begun().record.changed(state=State.SEEDED), PROMPT)
     unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)], State)
-    monkeypatch.setattr("fsm_agent.call.MACHINE", unguarded)
+    monkeypatch.setattr("fsm_agent.lifecycle.call.MACHINE", unguarded)
     with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
         call.advance("begin", Begun(at_s=0.0))
     assert call.state is State.SEEDED

@@ -24,21 +24,21 @@ from driving import (
 )
 from walking import assert_sendable
 
-from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.drivers import adrive, arun, drive, run
-from fsm_agent.effects import Request
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import RateLimited, UsageError
-from fsm_agent.functions import Function, function
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall
-from fsm_agent.outcomes import Cancelled
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Reason, State
-from fsm_agent.replies import Reply
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Cancelled
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script, call
-from fsm_agent.world import SystemClock
 
 PROMPT_S = 0.5  # ends well within this, though what is waited for takes LONG_S
 LONG_S = 30.0

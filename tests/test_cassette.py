@@ -18,14 +18,14 @@ from asking import KEY, PIECES, STREAMED, WAYS, ask, client_of, completion, good
 from fault_server import FaultServer, head, http
 from stub_server import StubServer
 
-from fsm_agent import cassette as cassette_module
-from fsm_agent.agents import Agent
-from fsm_agent.cassette import Cassette, CassetteError
-from fsm_agent.client import HttpClient
-from fsm_agent.effects import Request
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients import cassette as cassette_module
+from fsm_agent.clients.cassette import Cassette, CassetteError
+from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import ConfigError, ProviderError, RateLimited
-from fsm_agent.events import TextDelta
-from fsm_agent.messages import Message
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.message import Message
 
 ADDRESS = "http://127.0.0.1:9/v1"  # nobody listens there
 

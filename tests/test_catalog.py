@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import ConfigError
-from fsm_agent.messages import Message
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Message
 from fsm_agent.providers.catalog import PROVIDERS, Provider, provider, register_provider, split_model
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
 
 WIRE = Path(__file__).parents[2] / "shared" / "wire"
 PROMISED = {

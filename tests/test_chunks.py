@@ -10,15 +10,15 @@ from codec_conformance import check_any_stream, read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import BadReply, Overloaded, ProviderError
-from fsm_agent.events import Delta, TextDelta, UsageReported
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta, TextDelta, UsageReported
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.providers.arriving_text import CutText
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.codec import MAX_EVENT_BYTES, Profile
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.wire import MAX_EVENT_BYTES, Profile
-from fsm_agent.replies import UNUSED, Reply, Usage
+from fsm_agent.providers.openai.chat import OpenAIChat
 
 
 class Words:

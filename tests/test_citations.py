@@ -18,10 +18,10 @@ from response_bodies import whole as whole_response
 from test_recorded_chat import RECORDED, needs_recorded
 from wire_check import CODECS, Case, cases, decoded
 
-from fsm_agent.dialogs import Dialog
-from fsm_agent.messages import Citation, Message, Opaque, Reasoning, Text
+from fsm_agent.messages.message import Citation, Message, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.providers.citations import citations, cited, grounding
-from fsm_agent.replies import Reply
 
 PAGE = Citation(url="https://x/y", title="Y", start=3, end=5)
 FLAT = {"type": "url_citation", "url": "https://x/y", "title": "Y", "start_index": 3, "end_index": 5}

@@ -23,9 +23,9 @@ from stub_server import StubServer
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.commands import _settings, app, reporting
+from fsm_agent.cli.commands import _settings, app, reporting
+from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import AuthFailed, ConfigError
-from fsm_agent.local_model import command_to_fetch, find_model
 
 ROOT = Path(fsm_agent.__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
@@ -87,7 +87,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "tools_of_test.py").write_text(TOOLS)
-    with fsm_agent.prompt_library.scoped_prompts():
+    with fsm_agent.prompts.library.scoped_prompts():
         yield tmp_path
     sys.modules.pop("tools_of_test", None)
 

@@ -54,8 +54,8 @@ from fault_server import (
     http,
 )
 
-from fsm_agent.client import HttpClient, Network, client_for
-from fsm_agent.effects import Request, Settings
+from fsm_agent.clients.client import HttpClient, Network, client_for
+from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import (
     AuthFailed,
     BadReply,
@@ -66,10 +66,10 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.events import TextDelta
-from fsm_agent.local_model import command_to_fetch, find_model
-from fsm_agent.messages import Message
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
 
 pytestmark = pytest.mark.usefixtures("over")
 

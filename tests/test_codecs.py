@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from test_recorded_chat import RECORDED, needs_recorded
 from wire_check import CODECS, body_of, cases
 
-from fsm_agent.providers.wire import ServerEvent
+from fsm_agent.providers.codec import ServerEvent
 
 DIALECTS: dict[str, Dialect] = {
     "chat": ChatDialect(),

@@ -25,13 +25,13 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
-from fsm_agent.bench import SIZES, exponent, measure, measure_waiting
-from fsm_agent.bench_works import DELTAS, TASK, InProcess, Turn, Work, add, long_work, turns, works
-from fsm_agent.effects import Request
-from fsm_agent.events import Done, ReplyCompleted, RequestStarted, Stepped, TextDelta
-from fsm_agent.replies import Reply
+from fsm_agent._internal.vector import Vector
+from fsm_agent.cli.bench.bench import SIZES, exponent, measure, measure_waiting
+from fsm_agent.cli.bench.works import DELTAS, TASK, InProcess, Turn, Work, add, long_work, turns, works
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Done, ReplyCompleted, RequestStarted, Stepped, TextDelta
+from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Pieces, Script
-from fsm_agent.vector import Vector
 
 WORKS = {**works(), "200 rounds": long_work(200)}
 CALLS = {  # of functions, Python's and C's, in one piece of work: a tenth more than there are (November 2026)

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.agents import Agent
-from fsm_agent.demo import TEXTS, Demo, Label, Person, add, build_demo, worked_turns, write_diagrams
-from fsm_agent.demo_items import Finding, Said, Scene
-from fsm_agent.demo_screen import DemoScreen, report, table
-from fsm_agent.dialogs import Dialog
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import registered_agents
+from fsm_agent.cli.demo.demo import TEXTS, Demo, Label, Person, add, build_demo, worked_turns, write_diagrams
+from fsm_agent.cli.demo.items import Finding, Said, Scene
+from fsm_agent.cli.demo.screen import DemoScreen, report, table
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.errors import AuthFailed, CallFailed, ConfigError, UsageError
-from fsm_agent.events import Stepped, Suspended
-from fsm_agent.functions import result_text
-from fsm_agent.local_model import SMOLLM2
-from fsm_agent.messages import FunctionResult, Message
-from fsm_agent.registry import registered_agents
-from fsm_agent.replies import Reply, TokenLogprob, Usage
-from fsm_agent.terminal import Screen
+from fsm_agent.functions.function import result_text
+from fsm_agent.messages.event import Stepped, Suspended
+from fsm_agent.messages.message import FunctionResult, Message
+from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.testing import Script, call
 
 MARIA = '{"name": "Maria Silva", "age": 34, "city": "Lisbon"}'

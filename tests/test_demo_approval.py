@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from stub_server import StubServer
 
-from fsm_agent.agents import Agent
-from fsm_agent.demo_approval import Reach, approved_elsewhere, eraser, worked_turns
-from fsm_agent.demo_items import Finding, Item, Said, Scene
-from fsm_agent.dialogs import Dialog
-from fsm_agent.events import FunctionEnded, Stepped, Suspended
-from fsm_agent.functions import result_text
-from fsm_agent.limits import Limits
-from fsm_agent.prompt_library import Prompts, packaged_prompts
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser, worked_turns
+from fsm_agent.cli.demo.items import Finding, Item, Said, Scene
+from fsm_agent.functions.function import result_text
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.event import FunctionEnded, Stepped, Suspended
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.testing import Script, call
 
 ERASE = call("erase", path="notes.txt")

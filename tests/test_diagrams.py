@@ -1,7 +1,8 @@
 """Do the diagrams show what the table does, and nothing that anybody smuggled in?
 
 After a change of `ROWS` the committed pictures are drawn anew by
-``python -c "from fsm_agent.diagrams import write_lifecycle; write_lifecycle('diagrams')"``, with `dot` installed.
+``python -c "from fsm_agent.diagrams.diagram import write_lifecycle; write_lifecycle('diagrams')"``, with `dot`
+installed.
 The Mermaid and DOT texts have to be the same to the byte.  An SVG differs from one version of `dot` to the next in
 its coordinates, so of the committed one the states, edges, labels and dashes are compared, which needs no `dot`.
 """
@@ -21,15 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from walking import function_call, seeded
 
-from fsm_agent.call import AgentCall
-from fsm_agent.diagrams import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
-from fsm_agent.events import Stepped
-from fsm_agent.limits import Limits
-from fsm_agent.outcomes import Begun, Cancelled, Expired, ModelFailed, Replied, Returned, Slept
-from fsm_agent.record import FINAL, State
-from fsm_agent.replies import Reply, Usage
-from fsm_agent.table import ROWS, may_retry
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.lifecycle.record import FINAL, State
+from fsm_agent.lifecycle.table import ROWS, may_retry
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import Reply, Usage
 
 COMMITTED = Path(__file__).parent.parent / "diagrams"
 SVG = "{http://www.w3.org/2000/svg}"

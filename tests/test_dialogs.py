@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import PromptError, SnapshotError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
-from fsm_agent.prompts import Prompt
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 
 SYSTEM = Message.of("system", "Be terse.")
 PNG = b"\x89PNG\r\n\x1a\n\xff\x00pixels"

@@ -27,11 +27,15 @@ from driving import (
 )
 from walking import PROMPT, add, assert_sendable, parse, tick
 
-from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall
-from fsm_agent.drivers import adrive, arun, drive, run
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
-from fsm_agent.events import (
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Modified, Returned
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
     Done,
@@ -44,15 +48,11 @@ from fsm_agent.events import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.functions import Function, function
-from fsm_agent.limits import Limits
-from fsm_agent.outcomes import Approved, Cancelled, Denied, Modified, Returned
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Reason, State
-from fsm_agent.running import current_depth
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.run_function import current_depth
+from fsm_agent.runtime.world import World
 from fsm_agent.testing import Delayed, Script, ScriptError, call
-from fsm_agent.world import World
 
 
 def rich_script() -> Script:

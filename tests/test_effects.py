@@ -8,11 +8,20 @@ import typing
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fsm_agent.effects import TEXT, AskApproval, Begin, CallModel, Request, RunFunction, Settings, Sleep, explained
 from fsm_agent.errors import RateLimited, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import (
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    explained,
+)
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
@@ -27,7 +36,8 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
 
 CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
 REPLY = Reply(

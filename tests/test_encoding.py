@@ -24,20 +24,20 @@ from long_dialogs import PICTURE, asks, rounds, told
 from pydantic import BaseModel
 from wire_check import cases
 
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import TEXT, Request, Settings
+from fsm_agent._internal.values import Memo
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function, function
-from fsm_agent.hosted_tools import WebSearch
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
-from fsm_agent.parsing import Output
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.hosted_tool import WebSearch
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
+from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import AFRESH, DialogEncoder, Encoding, Once, T, as_json
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Codec, Profile
-from fsm_agent.values import Memo
+from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 RECORDED = Path(__file__).parents[2] / "shared" / "wire"
 SYSTEM, USER = Message.of("system", "Be terse."), Message.of("user", "hi")

@@ -8,7 +8,7 @@ import pytest
 from asking import KEY, REQUEST, WAYS, WHOLE, ask, client_of, everything_said_by, good, text
 from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 
-from fsm_agent.client import HttpClient, client_for
+from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.providers.catalog import PROVIDERS
 

@@ -10,10 +10,10 @@ from asking import KEY
 from fault_server import FaultServer, http
 from pydantic import TypeAdapter
 
-from fsm_agent.client import HttpClient, client_for
-from fsm_agent.effects import Request
-from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text
+from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import FunctionResult, Message, Opaque, Reasoning, Text
 from fsm_agent.providers.catalog import PROVIDERS
 
 USER = Message.of("user", "hi")

@@ -22,7 +22,7 @@ from fsm_agent.errors import (
 )
 from fsm_agent.providers.error_codes import CODES
 from fsm_agent.providers.failures import MAX_MESSAGE, RULES, failure, reported, unreadable
-from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 
 def failed(status: int, body: Any = b"", headers: dict[str, str] | None = None) -> ProviderError:

@@ -11,8 +11,8 @@ import pytest
 from asking import REQUEST, STREAMED, WAYS, ask, client_of, completion, good
 from fault_server import FaultServer, http
 
-from fsm_agent.agents import Agent
-from fsm_agent.effects import Request
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
 from fsm_agent.errors import (
     AuthFailed,
     BadReply,
@@ -24,12 +24,12 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.events import Delta, TextDelta, UsageReported
-from fsm_agent.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
-from fsm_agent.limits import Limits
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.messages.event import Delta, TextDelta, UsageReported
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.failures import failure
-from fsm_agent.replies import Reply, Usage
-from fsm_agent.snapshots import snapshot
 from fsm_agent.testing import Delayed, FakeClock, Script
 
 

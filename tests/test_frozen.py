@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from fsm_agent.values import changed, frozen
+from fsm_agent._internal.values import changed, frozen
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from fsm_agent.agents import Agent
-from fsm_agent.contexts import Context
-from fsm_agent.effects import Request
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions import Function, described_errors, function, result_text
-from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function, described_errors, function, result_text
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.testing import Script, call
 
 

@@ -11,13 +11,13 @@ from gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, who
 from pydantic import BaseModel
 from test_gemini_contents import CALLS, OPAQUE, contents
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, ProviderError, RateLimited, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Text
-from fsm_agent.parsing import Output
-from fsm_agent.providers.gemini import BUDGETS, GeminiProfile
-from fsm_agent.providers.wire import Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Text
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.gemini.generate_content import BUDGETS, GeminiProfile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 

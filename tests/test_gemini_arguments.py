@@ -10,7 +10,7 @@ from growing import growth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.providers.gemini_arguments import StreamedArguments
+from fsm_agent.providers.gemini.arguments import StreamedArguments
 
 
 def piece(path: Any, text: str | None = None, *, more: bool = False, **value: Any) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from gemini_bodies import CODEC, text
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.encoding import AFRESH
-from fsm_agent.providers.gemini import GeminiProfile
-from fsm_agent.providers.gemini_contents import UNSIGNED, Contents, DialogInContents
+from fsm_agent.providers.gemini.contents import UNSIGNED, Contents, DialogInContents
+from fsm_agent.providers.gemini.generate_content import GeminiProfile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 USER = Message.of("user", "hi")

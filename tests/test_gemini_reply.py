@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import BadReply, Overloaded
-from fsm_agent.events import (
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.providers.gemini_reply import FINISHES
-from fsm_agent.replies import TokenLogprob, Usage
+from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import TokenLogprob, Usage
+from fsm_agent.providers.gemini.reply import FINISHES
 
 
 def called(name: str, arguments: str, id: str | None = None, signature: str | None = None) -> FunctionCall:

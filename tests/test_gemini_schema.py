@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from fsm_agent.errors import UsageError
-from fsm_agent.parsing import Output
-from fsm_agent.providers.gemini_schema import gemini_schema
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.gemini.schema import gemini_schema
 
 KNOWN = {
     *("type", "description", "enum", "required", "minItems", "maxItems", "minimum", "maximum", "format", "$ref"),

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 
 from fsm_agent import Agent, Limits, function
+from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import CallFailed, UsageError
-from fsm_agent.events import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
-from fsm_agent.hooks import check_hooks, notify
-from fsm_agent.record import State
+from fsm_agent.lifecycle.record import State
+from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
 from fsm_agent.testing import Script, call
 
 

@@ -13,12 +13,12 @@ from asking import KEY, everything_said_by
 from fault_server import FaultServer, http
 from pydantic import BaseModel, TypeAdapter
 
-from fsm_agent.cassette import Cassette
-from fsm_agent.client import client_for
-from fsm_agent.effects import Request, Settings
+from fsm_agent.clients.cassette import Cassette
+from fsm_agent.clients.client import client_for
 from fsm_agent.errors import ProviderError, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.hosted_tools import (
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import (
     CodeExecution,
     ComputerUse,
     HostedMCP,
@@ -28,11 +28,11 @@ from fsm_agent.hosted_tools import (
     options_of,
     secrets_of,
 )
-from fsm_agent.messages import Message
+from fsm_agent.messages.message import Message
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.hosting import RUN_BY
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.hosted_tools import RUN_BY
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 TOKEN = "the.token.that.nobody.may.see.0815"
 ADD = Function(name="add")

@@ -10,16 +10,16 @@ import pytest
 from test_snapshots import waiting
 from walking import PROMPT, asked, function_call, seeded
 
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import SnapshotError
-from fsm_agent.functions import Function
-from fsm_agent.invariants import inconsistency
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import Approved, Begun, Denied, Modified, Replied, Returned
-from fsm_agent.prompts import Prompt
-from fsm_agent.replies import Reply
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.invariants import inconsistency
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, Modified, Replied, Returned
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import call as asks
 
 DIALOG = Dialog([Message.of("user", "?")])

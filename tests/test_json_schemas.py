@@ -13,7 +13,7 @@ from growing import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent.functions import Function
+from fsm_agent.functions.function import Function
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "bfcl.jsonl"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}

@@ -10,10 +10,10 @@ import pytest
 from model_checker import Explored, Model, explore
 from walking import PROMPT, STAGED, fetch, login
 
-from fsm_agent.limits import Limits
-from fsm_agent.prompts import Prompt
-from fsm_agent.pytest_plugin import _named, _rows
-from fsm_agent.record import Reason
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.testing.pytest_plugin import _named, _rows
 
 WORDS = ("answer", "wrong", "enough", "refusal", "filtered")
 ONE = {"rounds": 1, "parse_retries": 0, "recalls": 0}

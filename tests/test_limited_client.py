@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from asking import REQUEST, WAYS, ask
 
-from fsm_agent.agents import Agent
-from fsm_agent.effects import Request
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.fallback import FallbackClient
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients.rate_limited import RateLimitedClient, estimated_tokens
 from fsm_agent.errors import Overloaded, TimedOut
-from fsm_agent.events import Delta, TextDelta
-from fsm_agent.fallback import FallbackClient
-from fsm_agent.functions import Function
-from fsm_agent.limited_client import RateLimitedClient, estimated_tokens
-from fsm_agent.messages import FunctionResult, Image, Message, Reasoning
-from fsm_agent.rate_limit import RateLimit
-from fsm_agent.replies import Reply, Usage
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta, TextDelta
+from fsm_agent.messages.message import FunctionResult, Image, Message, Reasoning
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 PATIENCE_S = 10.0

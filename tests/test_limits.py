@@ -9,8 +9,8 @@ import pytest
 from walking import PROMPT, seeded
 
 from fsm_agent.errors import UsageError
-from fsm_agent.limits import Limits, is_within
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.lifecycle.limits import Limits, is_within
+from fsm_agent.lifecycle.snapshot import restore, snapshot
 
 
 @pytest.mark.spec(

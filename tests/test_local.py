@@ -28,9 +28,16 @@ import httpx
 import pytest
 
 import fsm_agent
+from fsm_agent.clients.local.model import (
+    SMOLLM2,
+    ModelPackage,
+    cache_directory,
+    command_to_fetch,
+    fetch_model,
+    find_model,
+)
+from fsm_agent.clients.local.server import LocalServer, local_server
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.local import LocalServer, local_server
-from fsm_agent.local_model import SMOLLM2, ModelPackage, cache_directory, command_to_fetch, fetch_model, find_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -265,7 +272,8 @@ class TestFetchModel:
     def elsewhere(self, package: ModelPackage, python: Run) -> Run:
         """Fetches in another process."""
         fields = {name: getattr(package, name) for name in ModelPackage.__slots__}
-        code = "import sys, json, fsm_agent.local_model as m; package = m.ModelPackage(**json.loads(sys.argv[1]))\n"
+        code = "import sys, json, fsm_agent.clients.local.model as m\n"
+        code += "package = m.ModelPackage(**json.loads(sys.argv[1]))\n"
         code += "m.fetch_model(package=package, client=sys.argv[2:])"
         return lambda client: python(code, json.dumps(fields), *client)
 
@@ -515,7 +523,7 @@ class TestLocalServer:
     ) -> None:
         engine("import os, time; os.kill(os.getppid(), 2); time.sleep(60)")
         code = """if True:
-            import sys; from fsm_agent.local import local_server
+            import sys; from fsm_agent.clients.local.server import local_server
             try: local_server(sys.argv[1])
             except KeyboardInterrupt: print(1, flush=True)
             sys.stdin.read()"""
@@ -525,7 +533,7 @@ class TestLocalServer:
         assert not children.exists() or children.read_text() == ""
 
 
-START = "import os, sys, threading\nfrom fsm_agent.local import LocalServer, local_server\n"
+START = "import os, sys, threading\nfrom fsm_agent.clients.local.server import LocalServer, local_server\n"
 
 
 @posix
@@ -784,7 +792,7 @@ class TestRealModel:
     @needs_engine
     def test_ends_when_the_parent_is_killed_while_it_loads(self, python: Run) -> None:
         code = """if True:
-            import pathlib, sys, threading; from fsm_agent import local
+            import pathlib, sys, threading; from fsm_agent.clients.local import server as local
             threading.Thread(target=local.local_server, args=(sys.argv[1],), daemon=True).start()
             while not local._owned: pass
             [server] = local._owned

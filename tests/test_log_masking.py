@@ -10,8 +10,8 @@ import httpx
 import pytest
 from asking import KEY
 
-from fsm_agent.log_masking import LOGGERS, masked_logs
-from fsm_agent.redaction import EXTENSION, Secrets
+from fsm_agent._internal.redaction import EXTENSION, Secrets
+from fsm_agent.clients.log_masking import LOGGERS, masked_logs
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from transitions import Machine, MachineError
 
 from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.record import State
+from fsm_agent.lifecycle.table import MACHINE, ROWS
 from fsm_agent.machine.rows import LeanEvent, LeanMachine, add_row, machine_of
-from fsm_agent.record import State
-from fsm_agent.table import MACHINE, ROWS
 
 TRIGGERS = ("a", "b", "c")
 states = st.sampled_from(list(State))

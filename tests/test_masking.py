@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import UsageError
-from fsm_agent.events import ObservationsMasked
-from fsm_agent.masking import CONTEXT_RELEASE, NOTHING_MASKED, Masker, Masking, estimated_tokens
-from fsm_agent.messages import FunctionResult, Message
-from fsm_agent.vector import Vector
+from fsm_agent.lifecycle.context.masking import CONTEXT_RELEASE, NOTHING_MASKED, Masker, Masking, estimated_tokens
+from fsm_agent.messages.event import ObservationsMasked
+from fsm_agent.messages.message import FunctionResult, Message
 
 DEFAULT = Masking()
 LARGE = "x" * 2004  # 501 tokens

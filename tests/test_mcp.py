@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
+from fsm_agent._internal.redaction import Secrets
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.functions import Function
+from fsm_agent.functions.function import Function
 from fsm_agent.mcp.background import background
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, _wait, function_names
 from fsm_agent.mcp.transports import STDERR_CHARS, Said
-from fsm_agent.messages import Document, Image
-from fsm_agent.redaction import Secrets
+from fsm_agent.messages.message import Document, Image
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent.dialogs import Dialog
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import (
+from fsm_agent.messages.message import (
     Document,
     FunctionCall,
     FunctionResult,
@@ -23,6 +22,7 @@ from fsm_agent.messages import (
     Reasoning,
     Text,
 )
+from fsm_agent.prompts.dialog import Dialog
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 100
 JPEG = b"\xff\xd8\xff\xe0" + b"JFIF"

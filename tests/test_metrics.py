@@ -12,11 +12,11 @@ import pytest
 from walking import erase, parse
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Metrics, Price, Prompt, function
+from fsm_agent.agents.metrics import FunctionMetrics
 from fsm_agent.errors import Overloaded
-from fsm_agent.events import Done, ReplyCompleted, Stepped
-from fsm_agent.messages import Message
-from fsm_agent.metrics import FunctionMetrics
-from fsm_agent.replies import Reply, Usage
+from fsm_agent.messages.event import Done, ReplyCompleted, Stepped
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 PRICES = {

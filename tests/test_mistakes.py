@@ -33,11 +33,11 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.client import HttpClient
-from fsm_agent.diagrams import render
+from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.clients.client import HttpClient
+from fsm_agent.diagrams.diagram import render
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
 from fsm_agent.providers.catalog import PROVIDERS, register_provider
-from fsm_agent.registry import scoped_registry
 from fsm_agent.testing import Script, call
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "functions text": (lambda: agent(functions="add"), UsageError, ("functions is 'add'", "a list of functions")),
     "functions None": (lambda: agent(functions=None), UsageError, ("functions is None", "a list of functions")),
     "functions dict": (lambda: Prompt("x", functions={"add": add}), UsageError, ("{'add': …}", "a list of functions")),
-    "agent class": (lambda: agent(functions=[Agent]), UsageError, ("fsm_agent.agents.Agent'>", "not its class")),
+    "agent class": (lambda: agent(functions=[Agent]), UsageError, ("fsm_agent.agents.agent.Agent'>", "not its class")),
     "bare ctx": (lambda: Function.of(no_annotation), UsageError, ("'ctx' of function 'no_annotation'", "Context")),
     # names of other libraries
     "tools": (lambda: agent(tools=[add]), TypeError, ("Agent has no argument 'tools'", "functions=[…]")),

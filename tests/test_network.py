@@ -12,7 +12,7 @@ import trustme
 from asking import WAYS, ask, client_of, good, outcomes, text
 from fault_server import FaultServer, http
 
-from fsm_agent.client import Network
+from fsm_agent.clients.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 
 

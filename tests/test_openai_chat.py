@@ -13,13 +13,13 @@ import pytest
 from chat_bodies import CODEC, completion, sse, stream, streamed, whole
 from pydantic import BaseModel, TypeAdapter
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
-from fsm_agent.parsing import Output
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
+from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.wire import Profile
+from fsm_agent.providers.codec import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.events import (
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     FunctionCallCompleted,
     FunctionCallStarted,
@@ -20,9 +20,9 @@ from fsm_agent.events import (
     TextDelta,
     UsageReported,
 )
-from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.providers.openai_chat_reply import UNREPORTED
-from fsm_agent.replies import TokenLogprob, Usage
+from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import TokenLogprob, Usage
+from fsm_agent.providers.openai.chat_reply import UNREPORTED
 
 
 def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
@@ -541,7 +541,7 @@ def test_streams_take_linear_time(name: str) -> None:
 
 
 def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:
-    from fsm_agent.providers.openai_chat import OpenAIChat
+    from fsm_agent.providers.openai.chat import OpenAIChat
 
     body = (
         b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "logprobs": '

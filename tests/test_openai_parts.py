@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Message, Opaque, Text
-from fsm_agent.providers.openai_parts import (
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Opaque, Text
+from fsm_agent.messages.reply import TokenLogprob
+from fsm_agent.providers.openai.parts import (
     CallIds,
     arguments_object,
     call_id,
@@ -17,7 +18,6 @@ from fsm_agent.providers.openai_parts import (
     token_logprobs,
     told,
 )
-from fsm_agent.replies import TokenLogprob
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
 USER = Message.of("user", "hi")

@@ -29,12 +29,12 @@ from response_bodies import (
     whole,
 )
 
-from fsm_agent.effects import Settings
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
-from fsm_agent.parsing import Output
-from fsm_agent.providers.wire import Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 

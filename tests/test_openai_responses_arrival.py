@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.providers.openai_responses_arrival import PIECES, ArrivingItem, Told, matched
+from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, Told, matched
 
 TEXT, REFUSAL = PIECES["response.output_text"], PIECES["response.refusal"]
 ARGUMENTS = PIECES["response.function_call_arguments"]

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 from response_bodies import CODEC, body, called, items, said, thought, whole
 
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.wire import Profile
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 PICTURE = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAA=="}

@@ -30,15 +30,15 @@ from response_bodies import (
 )
 
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.events import (
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
 REFUSED = {"type": "message", "id": "msg_1", "content": [{"type": "refusal", "refusal": "I can't"}]}

@@ -13,10 +13,9 @@ from test_effects import OUTCOMES
 from test_snapshots import waiting
 from walking import PROMPT, function_call, seeded, stop_when
 
-from fsm_agent.call import AgentCall
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import (
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
@@ -30,8 +29,9 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.replies import Reply, Usage
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Script
 
 MESSAGE = Message.of("user", "Hurry.")

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.parsing import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
+from fsm_agent.prompts.parser import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "json_repair.jsonl"
 WHAT_MODELS_DO = {

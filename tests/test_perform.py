@@ -14,18 +14,18 @@ import pytest
 from driving import Driver, anyhow, seed
 from walking import add, seeded
 
-from fsm_agent.effects import CallModel, Request, RunFunction
 from fsm_agent.errors import Overloaded, RateLimited, UsageError
-from fsm_agent.events import TextDelta
-from fsm_agent.functions import Function
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.perform import aperform, begin, model_failed, perform
-from fsm_agent.record import Reason, State
-from fsm_agent.replies import Reply
-from fsm_agent.running import Run, run_function
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import CallModel, Request, RunFunction
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.perform import aperform, begin, model_failed, perform
+from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script
-from fsm_agent.world import SystemClock, World
 
 
 def failed(error, attempt=1, world=None):
@@ -188,7 +188,7 @@ def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven:
 def test_httpx_is_not_loaded_to_find_out():
     code = """
 import sys
-from fsm_agent.perform import transport_failure
+from fsm_agent.runtime.perform import transport_failure
 assert transport_failure(ConnectionError()) is not None and transport_failure(ValueError()) is None
 assert "httpx" not in sys.modules
 """

@@ -35,8 +35,8 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.client import HttpClient
-from fsm_agent.hosted_tools import HostedMCP
+from fsm_agent.clients.client import HttpClient
+from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.testing import Script, call
 
 

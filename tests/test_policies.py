@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function, function
+from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Default, Policy, Retries
 from fsm_agent.mistakes import shown
-from fsm_agent.policies import Default, Policy, Retries
 
 
 async def later(*given: Any) -> Any: ...

@@ -28,11 +28,11 @@ from asking import (
 )
 from fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 
-from fsm_agent.client import HttpClient, Network
+from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
-from fsm_agent.events import TextDelta
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.replies import Reply
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.agents import Agent
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import PromptError
-from fsm_agent.functions import function
-from fsm_agent.prompt_library import (
+from fsm_agent.functions.function import function
+from fsm_agent.prompts.library import (
     MAX_FILE_BYTES,
     Prompts,
     load_prompt,
@@ -19,7 +19,7 @@ from fsm_agent.prompt_library import (
     registered_prompts,
     scoped_prompts,
 )
-from fsm_agent.prompts import EXCEPTION, FINAL, INTERRUPT, Prompt
+from fsm_agent.prompts.prompt import EXCEPTION, FINAL, INTERRUPT, Prompt
 from fsm_agent.testing import Script
 
 

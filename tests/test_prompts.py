@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.functions import Function
-from fsm_agent.messages import Message
-from fsm_agent.prompts import Prompt
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.prompt import Prompt
 
 KINDS = ("exception", "interrupt", "final")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.table import ROWS
+from fsm_agent.lifecycle.table import ROWS
 
 TESTS = """
 import pytest

@@ -25,7 +25,7 @@ def test_the_checkers_are_content(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-AGENT = "from fsm_agent import Agent, function; from fsm_agent.client import HttpClient"
+AGENT = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
 HEAVY = {  # each is loaded by what needs it first
     *("pydantic", "pydantic_core", "httpx", "httpcore", "h11", "anyio", "jinja2", "json_repair", "tenacity"),
     *("docstring_parser", "graphviz", "rich", "typer", "mcp", "typing_extensions", "datetime", "hashlib", "email"),
@@ -33,9 +33,9 @@ HEAVY = {  # each is loaded by what needs it first
 }
 FIRST_USE = """
 from fsm_agent import Dialog, Message, ProviderError, Request
-from fsm_agent.effects import CallModel
-from fsm_agent.perform import model_failed
-from fsm_agent.world import World
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.runtime.perform import model_failed
+from fsm_agent.runtime.world import World
 
 @function
 def add(a: int, b: int) -> int:

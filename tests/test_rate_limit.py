@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm_agent.clients.rate_limit import PERIOD_S, RateLimit, SteadyClock, _Window
 from fsm_agent.errors import ConfigError, TimedOut
-from fsm_agent.rate_limit import PERIOD_S, RateLimit, SteadyClock, _Window
 from fsm_agent.testing import FakeClock
 
 PATIENCE_S = 10.0  # for what happens at once; only a broken limit takes as long

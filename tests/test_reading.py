@@ -8,10 +8,10 @@ import pytest
 from walking import PROMPT, asked, function_call, seeded
 
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.messages import FunctionCall, Message, Reasoning, Text
-from fsm_agent.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept
-from fsm_agent.reading import Stop, fingerprint, read, read_reply
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.interpret import Stop, fingerprint, read, read_reply
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept
+from fsm_agent.messages.message import FunctionCall, Message, Reasoning, Text
+from fsm_agent.messages.reply import Reply
 
 CALL = FunctionCall(name="add", arguments_json="{}", id="2.0", needs_approval=True)
 RECORD = seeded().record

@@ -17,10 +17,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
-from fsm_agent.outcomes import Begun, Replied
-from fsm_agent.policies import Policy
-from fsm_agent.registry import scoped_registry
-from fsm_agent.replies import Reply
+from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.functions.policy import Policy
+from fsm_agent.lifecycle.outcomes import Begun, Replied
+from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, call
 
 ROOT = Path(__file__).parent.parent

@@ -17,11 +17,11 @@ from test_anthropic_cache import marks
 from test_recorded_chat import LOCAL, RECORDED, needs_local, needs_recorded, sample
 from wire_check import Case, cases, decoded, problems
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import AuthFailed, ContextTooLong, ProviderError, UsageError
-from fsm_agent.messages import Message, Reasoning, Text
-from fsm_agent.providers.anthropic import AnthropicProfile
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Message, Reasoning, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.anthropic.messages import AnthropicProfile
 
 
 @cache

@@ -13,8 +13,8 @@ from recorded_requests import built, meaning, unbuildable
 from wire_check import CODECS, Case, cases, problems
 
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.replies import Reply
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.openai.chat import OpenAIChat
 
 SHARED = Path(__file__).parents[2] / "shared"
 RECORDED = SHARED / "wire"

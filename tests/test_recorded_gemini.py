@@ -10,13 +10,13 @@ from gemini_bodies import CODEC
 from recorded_gemini_requests import built, camel, meaning
 from wire_check import CODECS, Case, cases, decoded, problems
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import ContextTooLong, ProviderError, RateLimited
-from fsm_agent.messages import FunctionResult, Message, Opaque, Part
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.wire import Profile
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import FunctionResult, Message, Opaque, Part
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.openai.chat import OpenAIChat
 
 RECORDED = Path(__file__).parents[2] / "shared" / "wire"
 

@@ -14,12 +14,12 @@ from recorded_inputs import Body, built, meaning, without_messages_between_calls
 from response_bodies import CODEC
 from wire_check import CODECS, Case, cases, decoded, problems
 
-from fsm_agent.effects import Request, Settings
-from fsm_agent.messages import Message, Opaque, Reasoning, Text
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Profile
-from fsm_agent.replies import Reply
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Message, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 TOLD = ("message", "reasoning", "function_call", "custom_tool_call")  # items that everybody understands
 RECORDED = Path(__file__).parents[2] / "shared" / "wire"

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.providers import failures
-from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.redaction import (
+from fsm_agent._internal.redaction import (
     Secrets,
     is_secret_name,
     mask_keys,
@@ -22,6 +20,8 @@ from fsm_agent.redaction import (
     secrets_in_url,
     shown_url,
 )
+from fsm_agent.providers import failures
+from fsm_agent.providers.catalog import PROVIDERS
 
 SECRET = "the.key.that.nobody.may.see.4711"
 KEYS = [

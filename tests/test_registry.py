@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
-from fsm_agent.hosted_tools import HostedMCP, WebSearch
-from fsm_agent.registry import registered_agents, scoped_registry
+from fsm_agent.agents.agent_base import registered_agents, scoped_registry
+from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script
 
 

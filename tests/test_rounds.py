@@ -28,20 +28,20 @@ from driving import (
 from stepping import begun, say
 from walking import assert_sendable
 
-from fsm_agent.call import AgentCall
-from fsm_agent.contexts import Context
-from fsm_agent.drivers import Threads, arun, run
-from fsm_agent.events import Done, FunctionEnded, FunctionProgress, FunctionStarted
-from fsm_agent.functions import Function, function
-from fsm_agent.limits import Limits
-from fsm_agent.outcomes import Cancelled, Returned
-from fsm_agent.policies import Default, Retries
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Reason, State
-from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Cancelled, Returned
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import Threads, arun, run
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script, call
-from fsm_agent.world import SystemClock, World
 
 LONG_S = 60  # never waited out
 

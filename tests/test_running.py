@@ -17,19 +17,19 @@ import pytest
 from stepping import begun, say
 from walking import function_call
 
-from fsm_agent.contexts import Context
-from fsm_agent.effects import RunFunction
 from fsm_agent.errors import Retry
-from fsm_agent.events import FunctionProgress
-from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, Image
-from fsm_agent.outcomes import FunctionFailed, Returned
-from fsm_agent.policies import Default, Retries
-from fsm_agent.prompts import Prompt
-from fsm_agent.result_pipeline import ResultPipeline
-from fsm_agent.running import Run, arun_function, current_depth, current_run, run_function
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.lifecycle.effects import RunFunction
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
+from fsm_agent.messages.event import FunctionProgress
+from fsm_agent.messages.message import Document, FunctionCall, Image
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.run_function import Run, arun_function, current_depth, current_run, run_function
+from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock, Script
-from fsm_agent.world import World
 
 Way = Callable[[Run], Any]
 

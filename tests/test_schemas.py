@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from fsm_agent.functions import Function
+from fsm_agent.functions.function import Function
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
 
 

@@ -22,9 +22,9 @@ from pydantic import BaseModel, Field
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions import Function, function
+from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.signature import Passing, passing
 from fsm_agent.providers.schemas import strict_schema
-from fsm_agent.signatures import Passing, passing
 
 if typing.TYPE_CHECKING:
     from nowhere import Unknown

@@ -11,9 +11,9 @@ import pytest
 from test_snapshots import waiting
 from walking import PROMPT
 
-from fsm_agent.agents import Agent
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.testing import Script
 
 KEY = "a key of the tests, which is long enough"

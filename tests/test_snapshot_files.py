@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from fsm_agent import snapshot_files
-from fsm_agent.agents import Agent
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli import snapshot_files
+from fsm_agent.cli.snapshot_files import read_snapshot, write_snapshot
 from fsm_agent.errors import CallSuspended, SnapshotError, UsageError
-from fsm_agent.functions import function
-from fsm_agent.outcomes import Approved
-from fsm_agent.snapshot_files import read_snapshot, write_snapshot
-from fsm_agent.snapshots import snapshot
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.testing import Script, call
 
 

@@ -8,17 +8,17 @@ import pytest
 from driving import anyhow
 from walking import PROMPT, asked, function_call, seeded, stop_when
 
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport, SnapshotError
-from fsm_agent.messages import Image, Message
-from fsm_agent.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Ending
-from fsm_agent.replies import Reply, TokenLogprob
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.record import Ending
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.message import Image, Message
+from fsm_agent.messages.reply import Reply, TokenLogprob
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import FakeClock, Script
-from fsm_agent.vector import Vector
 
 
 def waiting() -> AgentCall:

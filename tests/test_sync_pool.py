@@ -21,7 +21,7 @@ from fault_server import BARRIER, CLOSE, STALL, FaultServer
 from test_async_pool import Asked
 from test_pools import in_threads
 
-from fsm_agent.client import Network
+from fsm_agent.clients.client import Network
 from fsm_agent.clients.http import ledger, sync_connection, sync_pool
 from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
 

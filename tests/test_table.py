@@ -9,13 +9,14 @@ import pytest
 from stepping import begun, keys, request, returned, say, texts
 from walking import PROMPT, assert_sendable, function_call
 
-from fsm_agent import table
-from fsm_agent.call import AgentCall
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, IllegalTrigger
-from fsm_agent.functions import Function
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.outcomes import (
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle import table
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.interpret import Spoken
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Cancelled,
     Denied,
@@ -23,11 +24,10 @@ from fsm_agent.outcomes import (
     Injected,
     Modified,
 )
-from fsm_agent.prompts import Prompt
-from fsm_agent.reading import Spoken
-from fsm_agent.record import FINAL, LIVE, CallRecord, Reason, State
-from fsm_agent.replies import Reply
-from fsm_agent.vector import Vector
+from fsm_agent.lifecycle.record import FINAL, LIVE, CallRecord, Reason, State
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.prompt import Prompt
 
 FLAT = [
     (trigger, source, to or source, guard)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.errors import PromptError
-from fsm_agent.templates import _compiled, _pieces, render, variables
+from fsm_agent.prompts.template import _compiled, _pieces, render, variables
 
 
 class User:

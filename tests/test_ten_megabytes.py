@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.providers.anthropic import Anthropic
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.anthropic.messages import Anthropic
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 SIZE = 10_000_000
 ANTHROPIC_START = (

@@ -8,13 +8,9 @@ import re
 import pytest
 from rich.console import Console
 
-from fsm_agent.agents import Agent
-from fsm_agent.errors import Overloaded
-from fsm_agent.events import FunctionEnded, FunctionStarted, Stepped, TextDelta
-from fsm_agent.messages import FunctionCall
-from fsm_agent.plain_text import plain
-from fsm_agent.replies import Usage
-from fsm_agent.terminal import (
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.terminal import (
     MAX_SHOWN,
     Screen,
     Standing,
@@ -24,6 +20,10 @@ from fsm_agent.terminal import (
     shown_step,
     whole_call,
 )
+from fsm_agent.errors import Overloaded
+from fsm_agent.messages.event import FunctionEnded, FunctionStarted, Stepped, TextDelta
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Usage
 from fsm_agent.testing import Script, call
 
 EVIL = "a\x1b[31mred\x1b]0;title\x07\x9b2J\r\x08\x7f\u202eb\ud800\tc\nd"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
-from fsm_agent.events import (
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import (
     ArgumentsDelta,
     FunctionCallCompleted,
     FunctionCallStarted,
@@ -17,8 +17,8 @@ from fsm_agent.events import (
     TextDelta,
     UsageReported,
 )
-from fsm_agent.messages import Message, Reasoning
-from fsm_agent.replies import Reply, TokenLogprob, Usage
+from fsm_agent.messages.message import Message, Reasoning
+from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
 from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call
 
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
@@ -136,7 +136,7 @@ def test_time_moves_when_somebody_sleeps():
 
 
 def test_without_permission_no_real_model_is_asked():
-    from fsm_agent.client import client_for
+    from fsm_agent.clients.client import client_for
     from fsm_agent.testing import no_model_requests
 
     client = client_for("openai-compatible:x", base_url="http://127.0.0.1:9/v1", api_key="k-123456789")

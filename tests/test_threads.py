@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from fsm_agent.threads import Child, run_coroutine
+from fsm_agent.runtime.thread_task import Child, run_coroutine
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -37,7 +37,7 @@ def test_the_context_is_copied_there_and_not_back():
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
     code = """if True:
         import threading, time
-        from fsm_agent.threads import Child
+        from fsm_agent.runtime.thread_task import Child
         began = threading.Event()
         child = Child(lambda child: (began.set(), time.sleep(300))).start()
         assert began.wait(20)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from walking import add, erase, parse
 
 from fsm_agent import Agent, CallFailed, Limits, Prompt
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
+from fsm_agent.messages.transcript import transcript
 from fsm_agent.testing import call
-from fsm_agent.transcripts import transcript
 
 
 @pytest.mark.spec("0.12: a transcript has all function results and the answer")

@@ -56,12 +56,12 @@ from fault_server import (
     http,
 )
 
-from fsm_agent.abort import Abort, Aborted
-from fsm_agent.client import HttpClient, Network
-from fsm_agent.effects import Request
+from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.clients.fallback import FallbackClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
-from fsm_agent.fallback import FallbackClient
-from fsm_agent.messages import Message
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Message
+from fsm_agent.runtime.abort import Abort, Aborted
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)
@@ -472,9 +472,9 @@ class TestAborting:
 FORKING = """
 import asyncio, atexit, os, sys, threading
 from contextlib import closing
-from fsm_agent.client import HttpClient, Network
-from fsm_agent.effects import Request
-from fsm_agent.messages import Message
+from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Message
 
 base_url, over, child_does = sys.argv[1:]
 network = Network(transport=over or None, async_transport=over or None)

@@ -14,14 +14,14 @@ import pytest
 from asking import KEY, WAYS, ask, client_of, everything_said_by
 from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 
-from fsm_agent.agents import Agent
-from fsm_agent.cassette import Cassette
-from fsm_agent.client import Network
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.cassette import Cassette
+from fsm_agent.clients.client import Network
 from fsm_agent.errors import CallFailed, ConfigError, ProviderError
-from fsm_agent.functions import function
-from fsm_agent.hosted_tools import HostedMCP
-from fsm_agent.limits import Limits
-from fsm_agent.snapshots import snapshot
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.messages.hosted_tool import HostedMCP
 
 HEADERS = {
     "X-Password": "pass-word-4711",

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.agents import Agent
-from fsm_agent.events import Done, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
-from fsm_agent.messages import FunctionCall, FunctionResult, Message, Text
-from fsm_agent.outcomes import Begun, Replied, Returned, Slept
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Ending, Reason, Tally
-from fsm_agent.replies import Reply, Usage
+from fsm_agent._internal.values import changed, changer, frozen, maker, unshare
+from fsm_agent.agents.agent import Agent
+from fsm_agent.lifecycle.outcomes import Begun, Replied, Returned, Slept
+from fsm_agent.lifecycle.record import Ending, Reason, Tally
+from fsm_agent.messages.event import Done, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script
-from fsm_agent.values import changed, changer, frozen, maker, unshare
 
 
 @dataclass(frozen=True, slots=True)

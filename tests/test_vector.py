@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fsm_agent.vector import Vector
+from fsm_agent._internal.vector import Vector
 
 
 class Versions(RuleBasedStateMachine):

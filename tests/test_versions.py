@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import UsageError
-from fsm_agent.versions import check_shares, chosen_point, sharer, version_order
+from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 
 VERSIONS = st.text("0123456789.-+_abrcv", max_size=40)
 

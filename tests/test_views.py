@@ -12,17 +12,17 @@ from stepping import begun, request, returned, say
 from walking import assert_sendable, function_call
 
 from fsm_agent import Agent, KeepLastN, Limits, Masking, function, snapshot
-from fsm_agent.contexts import Context
-from fsm_agent.drivers import adrive, drive
 from fsm_agent.errors import Overloaded, UsageError
-from fsm_agent.events import ObservationsMasked, Stepped
-from fsm_agent.masking import context_release
-from fsm_agent.messages import Message
-from fsm_agent.outcomes import Begun, Cancelled, Injected
-from fsm_agent.prompts import Prompt
-from fsm_agent.record import Reason
+from fsm_agent.functions.context import Context
+from fsm_agent.lifecycle.context.masking import context_release
+from fsm_agent.lifecycle.context.view import View
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.messages.event import ObservationsMasked, Stepped
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, drive
 from fsm_agent.testing import Script, call
-from fsm_agent.views import View
 
 NOTE = "[Masked — {} result from iteration {}, {} tokens. Use result_cache tool if available, or re-invoke tool.]"
 LARGE = 4 * 501

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from walking import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
 
-from fsm_agent.call import AgentCall
-from fsm_agent.effects import CallModel
-from fsm_agent.outcomes import FunctionFailed, Outcome
-from fsm_agent.pytest_plugin import _named, _rows
-from fsm_agent.record import FINAL, LIVE
-from fsm_agent.snapshots import restore, snapshot
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
+from fsm_agent.lifecycle.record import FINAL, LIVE
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.testing.pytest_plugin import _named, _rows
 
 WALKS = 6000
 ENOUGH = 80  # steps; only unlimited rounds come near

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.effects import Request, Settings
 from fsm_agent.errors import BadReply
-from fsm_agent.messages import Message
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Message
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.wire import EventStream, ServerEvent, merged, read_json
+from fsm_agent.providers.codec import EventStream, ServerEvent, merged, read_json
 
 
 def events(body: bytes, piece: int | None = None, **options: int) -> list[ServerEvent]:

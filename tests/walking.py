@@ -8,14 +8,13 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fsm_agent.call import AgentCall
-from fsm_agent.dialogs import Dialog
-from fsm_agent.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
 from fsm_agent.errors import ErrorReport, ParseError
-from fsm_agent.functions import function
-from fsm_agent.limits import Limits
-from fsm_agent.messages import FunctionCall, Message, Text
-from fsm_agent.outcomes import (
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
+from fsm_agent.lifecycle.interpret import StopContext
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
@@ -30,10 +29,11 @@ from fsm_agent.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.prompts import Prompt
-from fsm_agent.reading import StopContext
-from fsm_agent.record import State
-from fsm_agent.replies import Reply, Usage
+from fsm_agent.lifecycle.record import State
+from fsm_agent.messages.message import FunctionCall, Message, Text
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 
 
 @function

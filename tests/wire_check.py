@@ -21,13 +21,13 @@ from typing import Any
 from codec_conformance import unsaid
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import Delta
-from fsm_agent.providers.anthropic import Anthropic
-from fsm_agent.providers.gemini import Gemini
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
-from fsm_agent.providers.wire import Codec
-from fsm_agent.replies import Reply
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.anthropic.messages import Anthropic
+from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 
 CODECS: dict[str, Codec] = {
     "anthropic_messages": Anthropic(),

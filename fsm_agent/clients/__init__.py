@@ -1,5 +1,5 @@
-"""Clients: what asks a model for a reply.
+"""Who asks a model: a client of one provider, and clients made of clients.
 
-Everything here implements the `Client` protocol or serves a client that does.  Nothing here decides how often a model
-is asked or what a reply means: that is the machine's.
+`http` holds the connections, `local` the embedded model.  A client asks once; whether to ask again is the machine's
+to decide.
 """

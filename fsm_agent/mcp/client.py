@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
+from fsm_agent.functions.function import Function
 from fsm_agent.mcp.background import background
 from fsm_agent.mcp.link import Link
 from fsm_agent.mcp.results import Piece, error_text, result_value

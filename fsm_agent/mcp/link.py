@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.log_masking import masked_logs
 from fsm_agent.mcp.background import background, is_mine
 from fsm_agent.mcp.session import MCPToolError, Session, Target, told
 

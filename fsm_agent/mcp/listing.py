@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from fsm_agent.plain_text import plain
+from fsm_agent._internal.plain_text import plain
 
 if TYPE_CHECKING:
     from mcp import Client

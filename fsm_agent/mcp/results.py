@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from pydantic_core import from_json, to_json
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import Document, Image
+from fsm_agent.messages.message import Document, Image
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, ResourceLink

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
-from fsm_agent.log_masking import masked_logs
 from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
 from fsm_agent.mcp.listing import ListingTooLong, all_tools
 from fsm_agent.mcp.transports import Said, Transport

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import anyio
 import httpx
 
+from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent.clients.http.network import is_loopback
 from fsm_agent.errors import ConfigError
-from fsm_agent.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_url
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsm_agent.effects import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Function
-from fsm_agent.providers.wire import Profile
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.providers.codec import Profile
 
 CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
 SAMPLING = ("temperature", "top_p")

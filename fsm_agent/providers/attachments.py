@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import PDF, Document, FunctionResult, Image
+from fsm_agent.messages.message import PDF, Document, FunctionResult, Image
 
 MEDIA = (Image, Document)  # for `isinstance`, which is faster with it than with a union made on the spot
 

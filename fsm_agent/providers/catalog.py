@@ -17,8 +17,9 @@ from typing import Any
 
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import shown, wrong
-from fsm_agent.providers.anthropic import Anthropic, AnthropicProfile
-from fsm_agent.providers.gemini import Gemini, GeminiProfile
+from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
 from fsm_agent.providers.model_families import (
     CLAUDE_MODELS,
     CLAUDE_TOOLS,
@@ -33,11 +34,10 @@ from fsm_agent.providers.model_families import (
     OPENAI_TOOLS_OF_MODELS,
     QWEN_MODELS,
 )
-from fsm_agent.providers.openai_chat import OpenAIChat
-from fsm_agent.providers.openai_responses import OpenAIResponses
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.providers.provider import Overrides
 from fsm_agent.providers.provider import Provider as Provider
-from fsm_agent.providers.wire import Codec, Profile
 
 CHAT = OpenAIChat()
 

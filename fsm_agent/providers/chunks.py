@@ -7,11 +7,11 @@ from copy import deepcopy
 from typing import Any, Protocol
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.events import Delta, UsageReported
+from fsm_agent.messages.event import Delta, UsageReported
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.arriving_text import with_halves
+from fsm_agent.providers.codec import Codec, EventStream, ServerEvent, read_json
 from fsm_agent.providers.failures import failure, reported, unreadable
-from fsm_agent.providers.wire import Codec, EventStream, ServerEvent, read_json
-from fsm_agent.replies import Reply, Usage
 
 
 class ReplyParts(Protocol):

@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from fsm_agent.messages import Citation, Part, Text
-from fsm_agent.providers.openai_parts import first_count, text_or_none
+from fsm_agent.messages.message import Citation, Part, Text
+from fsm_agent.providers.openai.parts import first_count, text_or_none
 
 
 def citations(entries: Any) -> tuple[Citation, ...]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
+from fsm_agent._internal.values import Memo, changed, frozen
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import Message, Opaque
-from fsm_agent.values import Memo, changed, frozen
+from fsm_agent.messages.message import Message, Opaque
 
 _NESTED = frozenset({dict, list})
 _SHORT = 50  # characters

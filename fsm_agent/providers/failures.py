@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.deferred import deferred
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.values import frozen
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
@@ -18,10 +20,8 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
+from fsm_agent.providers.codec import read_json, request_id
 from fsm_agent.providers.error_codes import judged, status_of
-from fsm_agent.providers.wire import read_json, request_id
-from fsm_agent.redaction import mask_keys
-from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import email.utils as email_utils

@@ -7,8 +7,8 @@ from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from fsm_agent.providers.wire import Codec, Profile
-from fsm_agent.values import frozen
+from fsm_agent._internal.values import frozen
+from fsm_agent.providers.codec import Codec, Profile
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 

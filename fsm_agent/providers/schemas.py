@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fsm_agent.deferred import pydantic_core
+from fsm_agent._internal.lazy_import import pydantic_core
 
 # What OpenAI's strict mode knows (https://platform.openai.com/docs/guides/structured-outputs, "Supported
 # schemas", 2026-11; other services took the mode over with the same rules or more lenient ones).

@@ -3,13 +3,13 @@
 import workloads as w
 
 from fsm_agent import Agent, FunctionCall, Limits, Message, Reply, Usage, client_for, function
-from fsm_agent.events import TextDelta
+from fsm_agent.messages.event import TextDelta
 
 VENV = "fsm_agent"
 ROLE = "subject"
 KIND = "async"
 DISTS = ["fsm-agent", "httpx"]
-IMPORT = "from fsm_agent import Agent, function; from fsm_agent.client import HttpClient"
+IMPORT = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
 NOTES = "the machine, its record, its trace and its events are those of every call; nothing is switched off"
 
 

@@ -29,8 +29,8 @@ turn; `deadline` bounds them all together.  A thread gives its socket the time l
 drips can outlast it; under asyncio the caller's timeout ends the task.  Of a response's head, trailers and framing
 there may be `http1.MAX_HEAD_BYTES` and so many interim responses; of its body, decompressed, `Network.max_reply_bytes`
 (`response`); of a body that nobody takes, `http1.MAX_UNREAD_BYTES` are held.  A server that answers an upload with an
-error gets no more of it.  A request of a thread is ended from another thread by an `fsm_agent.abort.Abort`, and all of
-a client's by closing it.
+error gets no more of it.  A request of a thread is ended from another thread by an
+`fsm_agent.runtime.abort.Abort`, and all of a client's by closing it.
 
 **What differs over httpx**, because it cannot be helped from here: a connection is not used again, as above; under
 asyncio an error that a server sends in the middle of an upload, before it hangs up, is lost; with HTTP/2, whose

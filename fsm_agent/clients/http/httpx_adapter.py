@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import httpx
 
+from fsm_agent._internal.redaction import EXTENSION
 from fsm_agent.clients.http.http1 import PIECE_BYTES
 from fsm_agent.clients.http.request import Deadline, OutgoingRequest
 from fsm_agent.clients.http.sockets import shut_down
-from fsm_agent.log_masking import masked_logs
-from fsm_agent.redaction import EXTENSION
+from fsm_agent.clients.log_masking import masked_logs
 
 
 def _request(request: OutgoingRequest, **extensions: object) -> httpx.Request:

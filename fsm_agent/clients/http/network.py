@@ -7,12 +7,12 @@ from dataclasses import field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from fsm_agent.deferred import deferred
+from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.redaction import secrets_in_url
+from fsm_agent._internal.values import frozen
 from fsm_agent.errors import ConfigError
-from fsm_agent.field_checks import is_finite, is_whole
 from fsm_agent.mistakes import check
-from fsm_agent.redaction import secrets_in_url
-from fsm_agent.values import frozen
 
 if TYPE_CHECKING:
     import ipaddress

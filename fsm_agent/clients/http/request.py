@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from fsm_agent.abort import Abort
-from fsm_agent.deferred import deferred
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.runtime.abort import Abort
 
 if TYPE_CHECKING:
     import httpx

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.http.network import Network, is_loopback
 from fsm_agent.clients.http.trust import HTTP1, context_for
-from fsm_agent.deferred import deferred
 
 if TYPE_CHECKING:
     import asyncio

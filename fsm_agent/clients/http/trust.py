@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fsm_agent.deferred import deferred
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:

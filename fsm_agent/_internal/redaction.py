@@ -1,0 +1,215 @@
+"""Which parts of a request, a URL or a text are secret, and what stands in their place?
+
+The one definition of it, for errors, logs, cassettes and servers of every kind.  A secret is known by the name under
+which it is sent (`is_secret_name`), by its place in a URL (`secrets_in_url`, `path_tokens`), by its looks (API keys,
+tokens and account numbers of known services), or because somebody has declared it, such as ``api_key``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred, pattern
+
+if TYPE_CHECKING:
+    import urllib.parse as urllib_parse
+else:
+    urllib_parse = deferred("urllib.parse")
+
+MASK = "***"
+EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets which it carries
+MIN_CHARS = 3  # shorter values hide nothing
+MIN_ANYWHERE_CHARS = 8  # shorter ones are masked as whole words only: they are parts of other words
+MIN_PIECE_CHARS = 4  # of a secret that somebody has cut
+
+# API keys that the documentation of servers without keys suggests, and words as common as these.
+_PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
+_NAME = pattern(
+    r"auth|key|token|secret|pass|pwd|credential|cookie|signature|(?<![a-z])sig(?![a-z])|session|subscription|jwt"
+    r"|organi[sz]ation|project|account|header",  # --header, of a command line
+    re.IGNORECASE,
+)
+_TOKEN_WORD = pattern(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path, where more would hide words
+_OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
+
+# A word begins here, also behind an escape inside of JSON: "\\nsk-…".
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
+# What comes before something that must follow is bounded, so a search is linear.
+_KEY = pattern(
+    _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"
+    r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9._-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    r"|eyJ[A-Za-z0-9_-]{10,500}\.[A-Za-z0-9._-]{10,}|[Bb]earer [A-Za-z0-9._~+/=-]{12,}"
+    r"|(?:org|proj|acct)[-_](?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{12,}|accounts/[0-9a-f]{32}|projects/[0-9]{6,})"
+)
+_GAP = pattern(r"\.\.\.|…")
+_CUT = pattern(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
+_SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether what a header, parameter, option or variable of this name holds is secret."""
+    return _NAME.search(name) is not None
+
+
+def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = False) -> Iterator[str]:
+    """Yield the secrets in headers: values, credentials behind a scheme (``Bearer …``), cookies.
+
+    Args:
+        headers: Names and values.
+        all_names: Every long value is one, and short ones under a secret name.
+    """
+    for name, value in headers:
+        is_declared = is_secret_name(name)
+        if not (is_declared or all_names):
+            continue
+        scheme, _, credentials = value.strip().partition(" ")
+        words = [word for piece in re.split(r"[\s;]+", value) for word in (piece, piece.partition("=")[2])]
+        long = [word for word in (value, *words) if len(word) >= MIN_ANYWHERE_CHARS]
+        yield from [value, credentials or scheme, *long] if is_declared else long
+
+
+def secrets_in_url(url: str) -> Iterator[str]:
+    """Yield the user and password of a URL, and the secret values of its query, as they are and decoded."""
+    user = _authority(url).rpartition("@")[0]
+    yield from filter(None, [user, user.partition(":")[2], urllib_parse.unquote(user.partition(":")[2])])
+    for name, value in _query(url):
+        if is_secret_name(name) or (name.lower() not in _OPEN_QUERY and len(value) >= MIN_ANYWHERE_CHARS):
+            yield value
+
+
+def path_tokens(url: str) -> Iterator[str]:
+    """Yield the steps of a URL's path that may be tokens: long, with a digit, a telling word or mixed letters."""
+    for step in _path(url).split("/"):
+        text = urllib_parse.unquote(step)
+        is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())
+        has_digit = any(map(str.isdigit, text))
+        if len(text) >= MIN_ANYWHERE_CHARS and (has_digit or is_mixed or _TOKEN_WORD.search(text)):
+            yield from (step, text)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its user, its fragment and the values of its query, but for harmless ones; decoded."""
+    scheme, separator, _ = url.partition("://")
+    host, path = _authority(url).rpartition("@")[2], urllib_parse.unquote(_path(url))
+    query = "&".join([f"{name}={value if name.lower() in _OPEN_QUERY else MASK}" for name, value in _query(url)])
+    bare = f"{scheme}{separator}{host}{path}" if separator else f"{host}{path}"
+    return f"{bare}?{query}" if query else bare
+
+
+def _authority(url: str) -> str:
+    return _place(url).partition("/")[0]
+
+
+def _path(url: str) -> str:
+    _, slash, path = _place(url).partition("/")
+    return slash + path
+
+
+def _place(url: str) -> str:
+    """Return what is between the scheme of a URL, which may be missing, and its query."""
+    head = re.split("[?#]", url, maxsplit=1)[0]
+    return head.partition("://")[2] if "://" in head else head
+
+
+def _query(url: str) -> list[tuple[str, str]]:
+    return urllib_parse.parse_qsl(url.partition("#")[0].partition("?")[2], keep_blank_values=True)
+
+
+class Secrets:
+    """Values that nobody may see, in every spelling in which a text may quote them.
+
+    A short one counts where it stands as a word; placeholders such as ``none`` do not count.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values = frozenset([value.strip() for value in values])
+
+    def __repr__(self) -> str:
+        return f"<{len(self._values)} secrets>"
+
+    @cached_property
+    def _spellings(self) -> list[str]:
+        """The longest first, so that one within another leaves nothing."""
+        real = [value for value in self._values if len(value) >= MIN_CHARS and value.lower() not in _PLACEHOLDERS]
+        return sorted({spelling for value in real for spelling in _spelled(value)}, key=len, reverse=True)
+
+    @cached_property
+    def _words(self) -> re.Pattern[str] | None:
+        short = [re.escape(spelling) for spelling in self._spellings if len(spelling) < MIN_ANYWHERE_CHARS]
+        return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
+
+    def mask(self, text: str) -> str:
+        """Return ``text`` without these secrets, or what is left of them where it was cut, and without likely keys."""
+        for spelling in self._spellings:
+            if len(spelling) >= MIN_ANYWHERE_CHARS:
+                text = _without_pieces(text.replace(spelling, MASK), spelling)
+        if self._words is not None:
+            text = self._words.sub(MASK, text)
+        return _KEY.sub(MASK, text)
+
+    def mask_json(self, text: str) -> str:
+        """Return the JSON document ``text`` with its strings and numbers masked; it stays JSON.
+
+        Raises:
+            RecursionError: It is nested too deeply.
+        """
+
+        def masked(scalar: re.Match[str]) -> str:
+            hidden = self.mask(scalar[0])
+            return hidden if hidden == scalar[0] or scalar[0].startswith('"') else f'"{MASK}"'
+
+        whole = self.mask(text)
+        try:
+            json.loads(whole)
+        except ValueError:  # a number was masked, or a word such as true
+            return _SCALAR.sub(masked, text)
+        return whole
+
+
+def mask_keys(text: str) -> str:
+    """Return ``text`` with only the beginning of what looks like a key, so that one can tell whose it is."""
+    return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
+
+
+def _without_pieces(text: str, secret: str) -> str:
+    """Mask the beginning of a secret where a text ends or has a gap, and its end behind a gap."""
+    found = []  # from where to where
+    place = text.find(secret[:MIN_PIECE_CHARS])
+    while place >= 0:
+        size = MIN_PIECE_CHARS
+        while size < len(secret) and text.startswith(secret[size], place + size):
+            size += 1
+        if _CUT.match(text, place + size):
+            found.append((place, place + size))
+        place = text.find(secret[:MIN_PIECE_CHARS], place + 1)
+    for gap in _GAP.finditer(text):
+        first = text[gap.end() : gap.end() + MIN_PIECE_CHARS]
+        start = secret.find(first) if len(first) == MIN_PIECE_CHARS else -1
+        while start >= 0 and not text.startswith(secret[start:], gap.end()):
+            start = secret.find(first, start + 1)
+        if start >= 0:
+            found.append((gap.end(), gap.end() + len(secret) - start))
+    masked, last = "", 0
+    for start, end in sorted(found):
+        masked += text[last:start] + MASK
+        last = max(last, end)
+    return masked + text[last:]
+
+
+def _spelled(value: str) -> Iterator[str]:
+    """Yield a value as it is, as JSON and URLs write it, and in Base64, wherever it stands in what was encoded."""
+    yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    yield from (urllib_parse.quote(value, safe=""), urllib_parse.quote(value), urllib_parse.quote_plus(value))
+    if len(value) < MIN_ANYWHERE_CHARS:
+        return
+    data = value.encode("utf-8", "surrogatepass")
+    for shift in range(3):
+        # Six bits a character: those at both ends hold bits of the neighbours too.
+        first, last = -(-shift * 8 // 6), (shift + len(data)) * 8 // 6
+        for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
+            yield encode(b"\0" * shift + data).decode()[first:last]

@@ -1,0 +1,117 @@
+"""What is an immutable sequence that is cheap to append to?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
+
+from fsm_agent._internal.lazy_import import core_schema
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
+_new = object.__new__
+
+
+class Vector(Sequence[T]):
+    """A persistent vector: appending gives a new one in constant time and leaves the old one as it was.
+
+    Versions share one list of items and differ in how much of it is theirs.  The first to append to the
+    end of the list extends it in place; whoever appends to an older version gets a copy.  Both are safe in
+    threads: an item found in the place where another was put makes the loser of a race copy as well.
+    """
+
+    __slots__ = ("_items", "_length")
+
+    _items: list[T]
+    _length: int
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items = list(items)
+        self._length = len(self._items)
+
+    def append(self, *items: T) -> Vector[T]:
+        """This vector with ``items`` at its end."""
+        return self.extend(items)
+
+    def extend(self, items: Sequence[T]) -> Vector[T]:
+        """This vector with all of ``items`` at its end."""
+        if len(items) == 1:
+            return self.push(items[0])
+        shared, start = self._items, self._length
+        if len(shared) != start:
+            shared = shared[:start]
+        shared.extend(items)
+        if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
+            shared = [*shared[:start], *items]
+        return self._view(shared, start + len(items))
+
+    def push(self, item: T) -> Vector[T]:
+        """This vector with one item more; `append` for what is done all the time."""
+        shared, start = self._items, self._length
+        if len(shared) != start:
+            shared = shared[:start]
+        shared.append(item)
+        if shared[start] is not item:
+            shared = [*shared[:start], item]
+        view: Vector[T] = _new(Vector)
+        view._items, view._length = shared, start + 1
+        return view
+
+    def since(self, start: int) -> list[T]:
+        """The items from ``start`` on."""
+        return self._items[start : self._length]
+
+    def head(self, length: int) -> Vector[T]:
+        """The first ``length`` items, sharing them with this vector."""
+        return self._view(self._items, max(0, min(length, self._length)))
+
+    def _view(self, items: list[T], length: int) -> Vector[T]:
+        view: Vector[T] = object.__new__(type(self))
+        view._items, view._length = items, length
+        return view
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._items, self._length)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            return tuple([self._items[i] for i in range(*index.indices(self._length))])
+        if not -self._length <= index < self._length:
+            raise IndexError(f"index {index} of a vector of {self._length}")
+        return self._items[index % self._length]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vector):
+            return NotImplemented
+        return self._length == other._length and (self._items is other._items or tuple(self) == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Vector({list(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self),)  # without what newer versions have behind it
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        (item,) = get_args(source) or (Any,)
+        items = core_schema.list_schema(handler.generate_schema(item))
+        return core_schema.no_info_after_validator_function(
+            cls,
+            items,
+            serialization=core_schema.plain_serializer_function_ser_schema(list, return_schema=items),
+        )

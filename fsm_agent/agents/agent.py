@@ -1,0 +1,387 @@
+"""How does a person use an agent call?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import KW_ONLY, field, fields, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from weakref import WeakKeyDictionary
+
+from fsm_agent._internal.values import frozen, unshare
+from fsm_agent._internal.vector import Vector
+from fsm_agent.agents.arguments import agent_words, check_agent, check_call, check_deps, check_values
+from fsm_agent.agents.hooks import check_hooks, notify
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.toolset import Functions, Toolset, functions_of, sources
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.context.masking import Masking
+from fsm_agent.lifecycle.context.view import View
+from fsm_agent.lifecycle.context.window import Processor
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.interpret import StopWhen
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle.snapshot import restore
+from fsm_agent.messages.event import Event
+from fsm_agent.messages.message import Message
+from fsm_agent.mistakes import AGENT_METHODS, check, remedy, unknown_argument
+from fsm_agent.prompts.dialog import Dialog, task_message
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import check_used, render
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.run_function import current_depth
+from fsm_agent.runtime.world import Approve, World
+
+if TYPE_CHECKING:
+    from fsm_agent.clients.client import Client
+
+Task: TypeAlias = str | Prompt | Message | Dialog
+
+
+@frozen(eq=False, slots=False)
+class Agent:
+    """One identity: a model, a system prompt, functions, the type of its answers, and limits.
+
+    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
+    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.  It never
+    changes: ``dataclasses.replace(agent, model=Script(…))`` makes a variant of it, for a test, say.
+
+    Args:
+        model: ``"provider:model"``, or a client.
+        system: The system prompt; text, or a `Prompt` whose variables are given to `init_dialog`.
+        functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
+            servers are asked anew for each call.
+        output: The type of the answer; see `Prompt`.
+        name: For traces and snapshots.
+        limits: The budgets of each call.
+        settings: How the model shall answer.
+        stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
+        approve: Asked about every function call before any of its round is run, except for functions with
+            ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
+            ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
+            call.  Without one, only functions that require approval suspend it.
+        masking: When old results are no longer shown to the model; None: never.
+        processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
+        results: What is done to the results of functions before the model is told.
+        hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        world: More of what performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
+    """
+
+    model: str | Client
+    _: KW_ONLY
+    system: str | Prompt = ""
+    functions: Functions = ()
+    output: Any = str
+    name: str = "agent"
+    limits: Limits = Limits()
+    settings: Settings = Settings()
+    stop_when: StopWhen | None = field(default=None, repr=False)
+    approve: Approve | None = field(default=None, repr=False)
+    masking: Masking | None = None
+    processors: Sequence[Processor] = field(default=(), repr=False)
+    results: ResultPipeline | None = None
+    hooks: Sequence[Any] = field(default=(), repr=False)
+    world: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
+    _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
+
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Agent", words, [item.name for item in fields(cls) if item.init], agent_words())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
+            ours = remedy(name, (), AGENT_METHODS) if name in AGENT_METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
+
+    def __post_init__(self) -> None:
+        check_agent(self)
+        given = sources(self.functions)
+        is_fixed = not any(hasattr(type(item), "functions") for item in given)
+        functions = functions_of(given) if is_fixed else given
+        prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
+        for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
+            object.__setattr__(self, name, value)
+        check_hooks(self.hooks)
+        if self.approve is not None:
+            accepts_context(self.approve, "approve")
+        unshare(self)
+
+    def __repr__(self) -> str:
+        """What it is made of; of what is called or holds keys, only whether there is any."""
+        model = self.model if isinstance(self.model, str) else self.model.name
+        functions = ", ".join([getattr(item, "name", "") or type(item).__name__ for item in self.functions])
+        plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
+        others = ("stop_when", "approve", "processors", "results", "hooks")
+        has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
+        return f"Agent({model!r}, functions=[{functions}], {', '.join([*plain, *has])})"
+
+    @cached_property
+    def client(self) -> Client:
+        """What asks the model; made on first use when ``model`` is a name."""
+        if not isinstance(self.model, str):
+            return self.model
+        from fsm_agent.clients.client import client_for
+
+        return client_for(self.model)
+
+    @cached_property
+    def _governing(self) -> WeakKeyDictionary[Prompt, Prompt]:
+        return WeakKeyDictionary()
+
+    @cached_property
+    def _world(self) -> World:
+        return World.of(self.client, approve=self.approve, results=self.results, **self.world)
+
+    def init_dialog(self, **values: Any) -> Dialog:
+        """A fresh dialog: the system prompt, if there is one, with its variables."""
+        if isinstance(self.system, Prompt):
+            check_used(self.system.template, values)
+            text = render(self.system.template, values)
+            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self.prompt.offers))
+        if values:
+            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
+        return Dialog(self._opening)
+
+    def seed(
+        self,
+        task: Task,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: Any = None,
+        **values: Any,
+    ) -> AgentCall:
+        """An agent call that has not begun.
+
+        Args:
+            task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer.
+            args: Settings for this call, over the agent's.
+            parser_args: Keyword arguments for the prompt's parser.
+            deps: What functions find in their `Context`.
+            values: The prompt's variables.
+
+        Raises:
+            UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
+        """
+        if values:
+            check_values(task, values)
+        messages, prompt = self._asked(task, values)
+        if not (self._is_fixed and prompt is self.prompt):
+            prompt = self._governed(prompt, self._offered(deps))
+        if parser_args:
+            prompt = self._parsed(prompt, parser_args)
+        record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
+        return AgentCall(record, prompt, **self._kept(prompt, args, deps))
+
+    def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
+        """The messages that wait for an answer, and the prompt that governs it."""
+        if isinstance(task, str) and not isinstance(self.system, Prompt):
+            return Vector([*self._opening, task_message(task)]), self.prompt
+        match task:
+            case str():
+                return self.init_dialog().put(task).messages, self.prompt
+            case Prompt():
+                return self.init_dialog().put(task, **values).messages, task
+            case Message():
+                dialog, prompt = self.init_dialog().append(task), self.prompt
+            case Dialog():
+                dialog, prompt = task, task.top_prompt or self.prompt
+                if self.system and len(task) and task[0].role != "system":
+                    dialog = Dialog([*self.init_dialog(), *task])
+            case _:
+                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+        if dialog.tail is None or dialog.tail.function_calls:
+            what = "asks for functions that have no results" if dialog.tail else "is empty"
+            raise UsageError(f"the dialog {what}: one that ends with a task would be right")
+        return dialog.messages, prompt
+
+    def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+        """What a call has of the agent, and no record keeps."""
+        check_deps(deps, prompt)
+        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
+        view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
+        settings = self.settings.override(args) if args else self.settings
+        asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
+        return {"settings": settings, "view": view, "deps": deps, **asks}
+
+    def restore(
+        self,
+        document: str | bytes,
+        prompt: Prompt | None = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: Any = None,
+        signing_key: str | bytes | None = None,
+    ) -> AgentCall:
+        """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
+
+        Trust a document without a key as far as code: see `fsm_agent.restore`.
+
+        Raises:
+            SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
+        """
+        governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
+        return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
+
+    def call(self, task: Task, /, **options: Any) -> CallResult:
+        """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
+
+        Raises:
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for somebody who is not here; see its ``call``.
+        """
+        return self.run(self.seed(task, **options))
+
+    async def acall(self, task: Task, /, **options: Any) -> CallResult:
+        """`call` for asyncio."""
+        return await self.arun(self.seed(task, **options))
+
+    def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
+        """Drive a call from wherever it stands; with a sink, every event is given to it.
+
+        Raises:
+            UsageError: The agent has an approver, and the call was made without one; or something drives it already.
+        """
+        check_call(call, "run", "call")
+        return run(self._taken(call), self._world, self._told(sink)).result()
+
+    async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
+        """`run` for asyncio."""
+        check_call(call, "arun", "acall")
+        return (await arun(self._taken(call), self._world, self._told(sink))).result()
+
+    def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
+        """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
+
+        Raises:
+            CallFailed: After `Done`, when the call failed.
+        """
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
+        with closing(drive(call, self._world)) as events:
+            for event in events:
+                if self.hooks:
+                    notify(self.hooks, event)
+                yield event
+        if not call.effects:
+            call.result()
+
+    async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
+        """`stream` for asyncio."""
+        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
+        async with aclosing(adrive(call, self._world)) as events:
+            async for event in events:
+                if self.hooks:
+                    notify(self.hooks, event)
+                yield event
+        if not call.effects:
+            call.result()
+
+    def as_function(self, name: str | None = None, description: str | None = None, **policy: Any) -> Function:
+        """This agent as a function of another: it is given a task, and its output is the result.
+
+        It is told as an error when it fails, also when agents are nested deeper than `Limits.depth`.
+
+        Args:
+            name: What the model calls it; the agent's name by default.
+            description: What it is good at, for the model.
+            policy: As of `Function.of`.
+        """
+
+        name = name or self.name
+        made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
+        needy = self.prompt.needs_deps
+        return made if needy is None else replace(made, deps_type=needy.deps_type)
+
+    def _ask(self, context: Context, task: str) -> Any:
+        return self.call(task, deps=context.deps).output
+
+    async def _aask(self, context: Context, task: str) -> Any:
+        return (await self.acall(task, deps=context.deps)).output
+
+    def _taken(self, call: AgentCall) -> AgentCall:
+        """Return ``call``, unless functions would be run of which this agent's approver never hears."""
+        if self.approve is not None and not call.has_approver and call.effects:
+            what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
+            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+        return call
+
+    def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+        if not self.hooks:
+            return sink
+
+        def tell(event: Event) -> None:
+            notify(self.hooks, event)
+            if sink is not None:
+                sink(event)
+
+        return tell
+
+    @cached_property
+    def _opening(self) -> tuple[Message, ...]:
+        return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
+
+    def _offered(self, deps: Any) -> tuple[Function, ...]:
+        """The functions of one call."""
+        if self._is_fixed:
+            return self.prompt.offers
+        found = list[Function]()
+        for item in self.functions:
+            found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
+        return tuple(found)
+
+    def _governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
+        """``prompt`` with the agent's functions and output where it has none of its own."""
+        if prompt is self.prompt and self._is_fixed:
+            return prompt
+        has_own = prompt.offers and not prompt.is_lent
+        functions = prompt.offers if has_own else offered
+        output = self.output if prompt.output is str and prompt.parser is None else prompt.output
+        if functions == prompt.offers and output is prompt.output:
+            return prompt
+        governed = self._governing.get(prompt)
+        if governed is None or governed.offers != functions:
+            make = prompt.extend if has_own else prompt.lent
+            governed = self._governing[prompt] = make(functions=functions, output=output)
+        return governed
+
+    def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
+        if not parser_args:
+            return prompt
+        check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
+        if prompt.parser is None:
+            raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
+        make = prompt.lent if prompt.is_lent else prompt.extend
+        return make(parser=partial(prompt.parser, **parser_args))
+
+    def close(self) -> None:
+        """Close the connections, if the agent made any; a client that it was given is its giver's to close."""
+        if isinstance(self.model, str) and "client" in self.__dict__:
+            self.client.close()
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        if isinstance(self.model, str) and "client" in self.__dict__:
+            await self.client.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()

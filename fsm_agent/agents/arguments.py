@@ -1,0 +1,117 @@
+"""Are the arguments of an agent and of a call right?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.context.masking import Masking
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import check_used
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.world import World
+
+_OPTIONS = ("args", "parser_args", "deps")  # of a call, beside the variables of its prompt
+
+
+def check_agent(agent: Any) -> None:
+    """Refuse an agent that no call could be made with.
+
+    Raises:
+        UsageError: It names the argument, its value, and what would be right.
+    """
+    check_fields(agent, "an agent", _RIGHTS)
+    _check_world(agent.world)
+    if isinstance(agent.model, str) and ":" not in agent.model:
+        from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
+
+        split_model(agent.model)
+
+
+def agent_words() -> dict[str, str]:
+    """Return what is right instead of some arguments that an agent does not have."""
+    parts = {item.name: f"{item.name}=… of settings=Settings(…)" for item in fields(Settings)}
+    return parts | {item.name: f"{item.name}=… of limits=Limits(…)" for item in fields(Limits)} | AGENT_WORDS
+
+
+def check_deps(deps: object, prompt: Prompt) -> None:
+    """Refuse a call without ``deps`` whose functions cannot do without.
+
+    Raises:
+        UsageError: It names the first of these functions.
+    """
+    if deps is None and (needy := prompt.needs_deps) is not None:
+        raise UsageError(
+            f"deps is None, and function {needy.name!r} takes Context[{needy.deps_type}]: deps=… of call gives it one;"
+            f" one that can do without takes Context[{needy.deps_type} | None]"
+        )
+
+
+def check_call(call: object, method: str, right: str) -> None:
+    """Refuse to drive what is no agent call.
+
+    Raises:
+        UsageError: It names the method that would be right.
+    """
+    if not isinstance(call, AgentCall):
+        raise UsageError(
+            f"{method} drives an AgentCall, and {shown(call)} is none: {right}({shown(call)}) would be right"
+        )
+
+
+def _check_world(world: Any) -> None:
+    check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
+    known = [item.name for item in fields(World) if item.name not in ("client", "approve", "results")]
+    for name in world:
+        if name not in known:
+            raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
+
+
+def check_values(task: object, values: Mapping[str, Any]) -> None:
+    """Refuse what is neither an option of a call nor a variable of the task.
+
+    Raises:
+        UsageError: It names the first, and what was probably meant.
+    """
+    used = task.variables if isinstance(task, Prompt) else frozenset[str]()
+    settings = {item.name: f"args={{{item.name!r}: …}}" for item in fields(Settings)}
+    for word in values:
+        if word not in used and (word in CALL_WORDS or word in settings):
+            raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
+    if isinstance(task, Prompt):
+        check_used(task.template, values, _OPTIONS)
+        return
+    named = ", ".join(sorted(values))
+    meant = next(filter(lambda text: text.startswith(":"), [hint(word, _OPTIONS) for word in values]), "")
+    raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
+
+
+def _is_client(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+
+
+def _are_callables(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(map(callable, value))
+
+
+_RIGHTS: Rights = (
+    (
+        "model",
+        lambda v: isinstance(v, str) or _is_client(v),
+        "'provider:model', as 'openai:gpt-5-mini' is, or a client",
+    ),
+    ("system", lambda v: isinstance(v, str | Prompt), "a text or a Prompt"),
+    ("name", lambda v: isinstance(v, str), "a text"),
+    ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
+    ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
+    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
+    ("masking", lambda v: v is None or isinstance(v, Masking), "Masking(), or None,"),
+    ("processors", _are_callables, "a list of functions of messages, [KeepLastN(20)], say,"),
+    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
+)

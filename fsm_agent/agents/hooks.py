@@ -1,0 +1,53 @@
+"""Who is told of what happens, by name?
+
+A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
+``on_event`` is given all of them.  Each is called with the event, in the order of the hooks, in the thread or task
+of the driver: one that is slow holds up the call, and what it raises ends the driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.messages.event import Event
+from fsm_agent.mistakes import check
+
+
+def _method(event: type) -> str:
+    return "on_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
+
+
+_METHODS = {event: _method(event) for event in get_args(Event)}
+
+
+def check_hooks(hooks: Iterable[Any]) -> None:
+    """Refuse what would never be called.
+
+    Raises:
+        UsageError: An object has no such method, or one that no event is called like.
+    """
+    known = ["on_event", *_METHODS.values()]
+    check("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
+    for hook in hooks:
+        if isinstance(hook, type):
+            raise UsageError(f"the hook {hook!r:.80} is a class: an object of it, {hook.__name__}(), would be right")
+        methods = [name for name in dir(hook) if name.startswith("on_") and callable(getattr(hook, name))]
+        if not methods:
+            raise UsageError(f"the hook {hook!r:.80} has no method of an event, such as {known[1]!r}")
+        if unknown := [name for name in methods if name not in known]:
+            raise UsageError(
+                f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
+            )
+
+
+def notify(hooks: Iterable[Any], event: Event) -> None:
+    """Tell the hooks of an event."""
+    name = _METHODS.get(type(event), "on_event")
+    for hook in hooks:
+        if (told := getattr(hook, name, None)) is not None:
+            told(event)
+        if name != "on_event" and (told := getattr(hook, "on_event", None)) is not None:
+            told(event)

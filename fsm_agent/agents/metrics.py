@@ -1,0 +1,163 @@
+"""How much was done, how long did it take, and what did it cost?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import Any
+
+from fsm_agent.lifecycle.prices import Price
+from fsm_agent.messages.event import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    ReplyCompleted,
+    RequestStarted,
+    Stepped,
+)
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+
+ANY_MODEL = "*"  # in a table of prices: whatever it does not name
+_LOCK = Lock()  # events of one agent come from all threads that use it
+
+
+@dataclass(slots=True)
+class FunctionMetrics:
+    """How often a function was run, how often it failed, and how long it took in all."""
+
+    runs: int = 0
+    failures: int = 0
+    duration_s: float = 0.0
+
+    def __add__(self, other: FunctionMetrics) -> FunctionMetrics:
+        return FunctionMetrics(
+            self.runs + other.runs, self.failures + other.failures, self.duration_s + other.duration_s
+        )
+
+
+@dataclass
+class Metrics:
+    """Counts what an agent does: a hook, ``Agent(…, hooks=[metrics])``.
+
+    For one call alone, give ``metrics.on_event`` to `Agent.run` as its sink.  ``one + other`` is a third, and so is
+    ``sum(many, Metrics())``.  A call that ends counts all its states, also those that it was driven through
+    elsewhere; replies and functions count where they happen.  Safe to use from many threads.
+
+    Attributes:
+        prices: By what a reply names as its model; ``"*"`` is for every other.
+        calls: That ended.
+        endings: So many, by `Reason`.
+        steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` are answers that could not be used.
+        requests: To models, those that failed included.
+        replies: Of models, those that were pruned included.
+        usage: Their tokens.
+        cost_pico_usd: What they cost, in millionths of a millionth of a dollar.
+        unpriced_tokens: Of replies for which there is no price; they are not in the cost.
+        functions: By name, those that were run.
+        states: Seconds in each state, of calls that ended.
+    """
+
+    prices: Mapping[str, Price] = field(default_factory=dict, repr=False, compare=False)
+    calls: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    replies: int = 0
+    usage: Usage = UNUSED
+    cost_pico_usd: int = 0
+    unpriced_tokens: int = 0
+    functions: dict[str, FunctionMetrics] = field(default_factory=dict)
+    states: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cost_micro_usd(self) -> int:
+        """What the replies cost, in millionths of a dollar, rounded once and only here."""
+        return (self.cost_pico_usd + 500_000) // 1_000_000
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+        with _LOCK:
+            match event:
+                case RequestStarted():
+                    self.requests += 1
+                case ReplyCompleted():
+                    self._add_reply(event.reply)
+                case Stepped():
+                    self.steps[event.trigger] += 1
+                case FunctionStarted():
+                    self._add_function(event.name, FunctionMetrics(runs=1))
+                case FunctionEnded():
+                    self._add_function(event.name, FunctionMetrics(0, int(event.is_error), event.duration_s))
+                case Done():
+                    self.calls += 1
+                    self.endings[str(event.result.ending.reason)] += 1
+                    self.states = _summed(self.states, _stays(event.result.trace))
+
+    def _add_reply(self, reply: Reply) -> None:
+        self.replies += 1
+        self.usage += reply.usage
+        price = self.prices.get(reply.model or ANY_MODEL) or self.prices.get(ANY_MODEL)
+        if price is None:
+            self.unpriced_tokens += reply.usage.total_tokens
+        else:
+            self.cost_pico_usd += price.cost_pico_usd(reply.usage)
+
+    def _add_function(self, name: str, more: FunctionMetrics) -> None:
+        self.functions[name] = self.functions.get(name, FunctionMetrics()) + more
+
+    def __add__(self, other: Metrics) -> Metrics:
+        if not isinstance(other, Metrics):
+            return NotImplemented
+        with _LOCK:
+            functions = dict(self.functions)
+            for name, more in other.functions.items():
+                functions[name] = functions.get(name, FunctionMetrics()) + more
+            return Metrics(
+                prices={**other.prices, **self.prices},
+                calls=self.calls + other.calls,
+                endings=self.endings + other.endings,
+                steps=self.steps + other.steps,
+                requests=self.requests + other.requests,
+                replies=self.replies + other.replies,
+                usage=self.usage + other.usage,
+                cost_pico_usd=self.cost_pico_usd + other.cost_pico_usd,
+                unpriced_tokens=self.unpriced_tokens + other.unpriced_tokens,
+                functions=functions,
+                states=_summed(self.states, other.states),
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data that JSON can say; times in seconds, money in millionths of a dollar."""
+        with _LOCK:
+            return {
+                "calls": self.calls,
+                "endings": dict(self.endings),
+                "steps": dict(self.steps),
+                "requests": self.requests,
+                "replies": self.replies,
+                "usage": asdict(self.usage),
+                "cost_micro_usd": self.cost_micro_usd,
+                "unpriced_tokens": self.unpriced_tokens,
+                "functions": {name: asdict(function) for name, function in self.functions.items()},
+                "states": dict(self.states),
+            }
+
+
+def _summed(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+
+
+def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
+    """Seconds in each state.  A step whose time is not known, and a clock that was set back, cost nothing."""
+    stays: dict[str, float] = {}
+    before_s = 0.0
+    for step in trace:
+        now_s = step.at_s if 0 < step.at_s < math.inf else before_s
+        if before_s:
+            stays[step.source] = stays.get(step.source, 0.0) + max(0.0, now_s - before_s)
+        before_s = now_s
+    return stays

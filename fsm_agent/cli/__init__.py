@@ -1,0 +1,31 @@
+"""What stands behind the command ``fsm-agent``, also where its extra is not installed?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+
+EXTRA = ("typer", "rich")  # what only the command needs
+
+
+def main() -> None:
+    """The entry point: every end is an exit code, none a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        commands = import_module("fsm_agent.cli.commands")
+        commands.app(prog_name="fsm-agent")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRA:
+            raise
+        sys.exit(f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'")
+    except KeyboardInterrupt:  # before a command had begun
+        sys.stderr.write("fsm-agent: interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

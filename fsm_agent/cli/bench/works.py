@@ -1,0 +1,253 @@
+"""With which work is a call measured, and how is the same done by hand?
+
+By hand means: with dicts and JSON and nothing else, as in a script that knows one wire and has no other wish.  Nothing
+in Python can be faster that does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.event import Delta, TextDelta
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply, Usage
+
+AT_ONCE = 16
+SYSTEM = "You are a careful assistant. Use the functions you are given."
+TASK = "Please add up the numbers and tell me the total."
+PIECE = "token "
+DELTAS = 1000
+
+
+class Turn(NamedTuple):
+    """What a model says in one turn."""
+
+    text: str = ""
+    asked: tuple[str, ...] = ()  # the arguments of each call of `add`, as JSON
+
+
+def turns(rounds: int, at_once: int = 1) -> list[Turn]:
+    """Rounds of function calls, no two alike, then the answer."""
+    asked = [tuple([json.dumps({"a": i, "b": 1000 * n}) for i in range(at_once)]) for n in range(rounds)]
+    return [*[Turn(asked=calls) for calls in asked], Turn(f"The total of {rounds} additions is ready.")]
+
+
+async def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+class Item(BaseModel):
+    """A line of an order."""
+
+    sku: str
+    name: str
+    quantity: int = Field(ge=1)
+    price: float
+    tags: list[str]
+
+
+class Order(BaseModel):
+    """A customer's order: an answer with a type."""
+
+    order_id: str
+    customer: str
+    email: str
+    currency: Literal["EUR", "USD"]
+    total: float
+    paid: bool
+    notes: str | None
+    items: list[Item]
+
+
+def order_json(quantity: object = 8) -> str:
+    """An order of 20 items, one of them in this quantity."""
+    item = {"name": "Widget", "price": 9.5, "tags": ["new", "blue"]}
+    items = [{**item, "sku": f"SKU-{i:04d}", "quantity": quantity if i == 7 else i + 1} for i in range(20)]
+    head = {"order_id": "o-2041", "customer": "Ada Lovelace", "email": "ada@example.com", "currency": "EUR"}
+    return json.dumps({**head, "total": 1234.5, "paid": True, "notes": None, "items": items})
+
+
+def message_of(turn: Turn) -> dict[str, Any]:
+    """A turn as the wire of chat completions has it."""
+    if not turn.asked:
+        return {"role": "assistant", "content": turn.text}
+    functions = [{"name": "add", "arguments": arguments} for arguments in turn.asked]
+    calls = [{"id": f"c{i}", "type": "function", "function": named} for i, named in enumerate(functions)]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def opening() -> list[dict[str, Any]]:
+    """The messages of a call that has not begun."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
+
+
+async def _complete(turn: Callable[[], Turn], messages: list[dict[str, Any]]) -> dict[str, Any]:
+    return message_of(turn())
+
+
+async def _called(call: dict[str, Any]) -> int:
+    named = call["function"]
+    return await {"add": add}[named["name"]](**json.loads(named["arguments"]))
+
+
+async def answer(turn: Callable[[], Turn]) -> str:
+    """Ask, run what is asked for, and ask again, until there is an answer."""
+    messages = opening()
+    while True:
+        message = await _complete(turn, messages)
+        messages.append(message)
+        calls = message.get("tool_calls")
+        if not calls:
+            return str(message["content"])
+        if len(calls) == 1:
+            results = [await _called(calls[0])]
+        else:
+            results = await asyncio.gather(*[_called(call) for call in calls])
+        for call, result in zip(calls, results, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(result)})
+
+
+async def typed_answer(turn: Callable[[], Turn]) -> Order:
+    """Ask until the answer is an order."""
+    messages = opening()
+    while True:
+        message = await _complete(turn, messages)
+        messages.append(message)
+        try:
+            return Order.model_validate_json(message["content"])
+        except ValidationError as error:
+            wrong = json.dumps(error.errors(include_url=False, include_context=False))
+            messages.append({"role": "user", "content": f"Invalid: {wrong}. Fix it."})
+
+
+async def _chunks() -> AsyncGenerator[dict[str, Any]]:
+    for _ in range(DELTAS):
+        yield {"choices": [{"index": 0, "delta": {"content": PIECE}}]}
+
+
+async def streamed() -> str:
+    """Put the deltas of a stream together."""
+    said = list[str]()
+    async for chunk in _chunks():
+        said.append(chunk["choices"][0]["delta"]["content"])
+    return "".join(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Something to do in both ways."""
+
+    name: str
+    ours: Callable[[], Awaitable[Any]]
+    by_hand: Callable[[], Awaitable[Any]]
+    units: int = 1  # how much of what the cost is told of is in it
+
+
+class InProcess:
+    """A model that says the same turns over and over, in no time."""
+
+    name = "in-process"
+
+    def __init__(self, said: Sequence[Turn]) -> None:
+        self._turn = cycle(said).__next__
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        text, asked = self._turn()
+        calls = [FunctionCall(name="add", arguments_json=arguments, provider_id="c") for arguments in asked]
+        message = Message.of("assistant", *([text] if text else ()), *calls)
+        return Reply(message=message, usage=Usage(input_tokens=50, output_tokens=10))
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        for _ in range(DELTAS):
+            yield TextDelta(PIECE)
+        yield Reply.of(PIECE * DELTAS)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        return self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        for _ in range(DELTAS):  # as in `stream`: one generator inside another would be told as the library's cost
+            yield TextDelta(PIECE)
+        yield Reply.of(PIECE * DELTAS)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def works() -> dict[str, Work]:
+    """What is measured, by name; the long calls are `long_work`'s."""
+    wrong, right = Turn(order_json("several")), Turn(order_json())
+    made = (
+        _rounds("one turn", turns(0)),
+        _rounds("three rounds", turns(3)),
+        _rounds("three rounds, sync", turns(3), is_sync=True),
+        _rounds(f"{AT_ONCE} functions at once", turns(1, AT_ONCE)),
+        _typed("typed output", [right]),
+        _typed("typed output, one retry", [wrong, right]),
+        _stream("a delta of a stream"),
+    )
+    return {work.name: work for work in made}
+
+
+def long_work(rounds: int) -> Work:
+    """One call of many rounds."""
+    return _rounds(f"{rounds} rounds", turns(rounds))
+
+
+def agent_of(said: Sequence[Turn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
+    """An agent whose model says this, with a function that adds."""
+    adding = Function.of(call, name="add", description=add.__doc__, **policy)
+    return Agent(InProcess(said), system=SYSTEM, functions=[adding], limits=Limits(rounds=len(said)))
+
+
+def _plain_add(a: int, b: int) -> int:
+    return a + b
+
+
+def _rounds(name: str, said: Sequence[Turn], *, is_sync: bool = False) -> Work:
+    agent, turn = agent_of(said, _plain_add if is_sync else add), cycle(said).__next__
+
+    async def ours() -> Any:
+        return (await agent.acall(TASK)).output
+
+    async def ours_sync() -> Any:
+        return agent.call(TASK).output
+
+    return Work(name=name, ours=ours_sync if is_sync else ours, by_hand=lambda: answer(turn))
+
+
+def _typed(name: str, said: Sequence[Turn]) -> Work:
+    agent, turn = Agent(InProcess(said), system=SYSTEM, output=Order), cycle(said).__next__
+
+    async def ours() -> Any:
+        return (await agent.acall(TASK)).output
+
+    return Work(name=name, ours=ours, by_hand=lambda: typed_answer(turn))
+
+
+def _stream(name: str) -> Work:
+    agent = Agent(InProcess(()), system=SYSTEM)
+
+    async def ours() -> str:
+        said = list[str]()
+        async for event in agent.astream(TASK):
+            if isinstance(event, TextDelta):
+                said.append(event.text)
+        return "".join(said)
+
+    return Work(name=name, ours=ours, by_hand=streamed, units=DELTAS)

@@ -1,0 +1,167 @@
+"""How does a call that waits in one process go on in another, shown with a real model?
+
+The second process is ``fsm-agent resume``, as anybody would run it; what it needs is in a file and on its command
+line.  Both work in a directory that is made for this, and is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.demo.items import Finding, Item, Said, Scene, streamed
+from fsm_agent.cli.snapshot_files import read_snapshot, write_snapshot
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.outcomes import Denied
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.testing import Script, call
+
+TITLE = "An approval, in another process"
+ABOUT = (
+    "erase() needs approval, and here is nobody to give it: the call is suspended, and becomes a file. A second process"
+    " makes a call of it again, approves, and goes on with what is left of every budget."
+)
+FILE = "notes.txt"
+SNAPSHOT = "call.json"
+EXAMPLES = ("draft.txt", "old.txt")  # files that the model has seen erased
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How another process asks the same model."""
+
+    options: tuple[str, ...]  # of ``fsm-agent resume``
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # a key, perhaps
+
+
+def eraser(directory: Path) -> Function:
+    """The function ``erase`` for one directory, and nothing outside of it."""
+
+    @function(needs_approval=True)
+    def erase(path: str) -> str:
+        """Erase a file."""
+        if Path(path).name != path:
+            raise ValueError(f"{path!r} is no file of this directory")
+        (directory / path).unlink()
+        return f"{path} is erased"
+
+    return erase
+
+
+erase = eraser(Path())  # for the second process: of its working directory
+
+
+def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[Item]:
+    """The part of the demo.
+
+    Args:
+        agent: Whose call it is.
+        prompt: Asks to erase the file ``path``, and is known to `fsm-agent` by its path.
+        reach: How the second process asks the model; None: it cannot, and the part is left out.
+
+    Raises:
+        CallFailed: The model could not be asked.
+    """
+    yield Scene(title=TITLE, about=ABOUT, asked=prompt.render(path=FILE).text)
+    if reach is None:
+        yield Finding(title=TITLE, note="Left out: no other process can ask this model.")
+        return
+    with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
+        directory = Path(name)
+        prompt = prompt.extend(functions=[eraser(directory)])
+        (directory / FILE).write_text("Buy milk.")
+        seed = agent.seed(worked_turns(agent.init_dialog(), prompt, directory).put(prompt, path=FILE))
+        yield Said(f"process {os.getpid()}, this one:")
+        problem = yield from streamed(agent, seed)
+        asks = _asks(seed)
+        if not problem and not asks:
+            problem = f"the model did not ask for erase(path={FILE!r})"
+        if problem:
+            yield Finding(title=TITLE, output=seed.output, calls=(seed,), problem=problem)
+            return
+        write_snapshot(seed, directory / SNAPSHOT)
+        size_bytes = (directory / SNAPSHOT).stat().st_size
+        asked = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
+        yield Said(f"to be approved: {asked}")
+        yield Said(f"{_found(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
+        yield Said(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
+        problem = yield from _resumed(directory, prompt, reach)
+        ended = agent.restore(read_snapshot(directory / SNAPSHOT), prompt)
+        r, found = ended.record, _found(directory)
+        used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
+        yield Said(f"{found}; one call in two processes: {used}")
+        if not problem and (directory / FILE).exists():
+            problem = found
+        yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
+
+
+def worked_turns(dialog: Dialog, prompt: Prompt, directory: Path) -> Dialog:
+    """``dialog`` with two files erased as it should go, which they really are; a script stands in for the model."""
+    script = Script(
+        *[reply for name in EXAMPLES for reply in (call("erase", path=name), f"The file {name} is erased.")]
+    )
+    agent = Agent(script, approve=lambda _: True)
+    for name in EXAMPLES:
+        (directory / name).touch()
+        dialog = agent.call(dialog.put(prompt, path=name)).dialog
+    return dialog
+
+
+def _asks(waiting: AgentCall) -> list[AskApproval]:
+    return [effect for effect in waiting.effects if isinstance(effect, AskApproval)]
+
+
+def _found(directory: Path) -> str:
+    return f"{FILE} is still there" if (directory / FILE).exists() else f"{FILE} is gone"
+
+
+def _denied(copy: AgentCall) -> str:
+    """What a denial would have done, tried on a copy of the call."""
+    for ask in _asks(copy):
+        copy.advance(ask.key, Denied("not today"))
+    step, told = copy.step, copy.record.dialog[-1].parts[-1]
+    said = getattr(told, "text", "")
+    return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {said!r}"
+
+
+def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, None, str]:
+    """What the second process says; gives what went wrong."""
+    code = ("--prompt", prompt.path, "--function", f"{__name__}:erase")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fsm_agent", "resume", SNAPSHOT, "--approve", *code, *reach.options],
+        cwd=directory,
+        env=_environment(reach),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    )
+    last = ""
+    with process:
+        assert process.stdout is not None
+        try:
+            yield Said(f"process {process.pid}, which runs: fsm-agent resume {SNAPSHOT} --approve …")
+            for line in process.stdout:
+                last = line.strip()
+                yield Said(last, is_quoted=True)
+        except BaseException:
+            process.kill()
+            raise
+    return f"the second process ended with status {process.returncode}: {last}" if process.returncode else ""
+
+
+def _environment(reach: Reach) -> dict[str, str]:
+    """Of a second process that imports what this one does, and speaks no language of terminals."""
+    path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # it may be relative; the directory differs
+    speech = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
+    return {**os.environ, **reach.environment, **speech, "PYTHONPATH": path}

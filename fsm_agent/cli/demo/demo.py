@@ -1,0 +1,246 @@
+"""What can an agent do, shown with a real model?
+
+Built to what 135 million parameters do reliably: a sum through a function after two worked turns, an answer of a
+given type by constrained decoding, a classification by log probabilities.  Any other model can be asked the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase, AgentConfig, build_agent
+from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
+from fsm_agent.cli.demo.calibration import calibrated, label_scores
+from fsm_agent.cli.demo.items import Finding, Item, Scene, streamed
+from fsm_agent.clients.client import Client
+from fsm_agent.diagrams.diagram import trace_diagram, write
+from fsm_agent.diagrams.drawing import FORMATS
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import function
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.library import Prompts, packaged_prompts
+from fsm_agent.prompts.parser import Output
+from fsm_agent.testing import Script, call
+
+LABELS = ("positive", "negative")
+TEXTS = (  # half of each: the calibration takes the labels to be equally frequent
+    ("I love this phone, it is wonderful.", "positive"),
+    ("The food was cold and the waiter was rude.", "negative"),
+    ("What a beautiful day at the beach!", "positive"),
+    ("This film is boring and far too long.", "negative"),
+    ("The staff were kind and the room was spotless.", "positive"),
+    ("My order arrived broken and nobody helped me.", "negative"),
+)
+MAX_WRONG_LABELS = 1
+DIAGRAM_STEM = "fsm-agent-demo"
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
+    "calculator": {"temperature": 0, "seed": 1, "max_tokens": 48},
+    "extractor": {"temperature": 0, "seed": 1, "max_tokens": 64},
+    "classifier": {"temperature": 0, "seed": 1},
+    "eraser": {"temperature": 0, "seed": 1, "max_tokens": 48},
+}
+
+
+class Person(BaseModel):
+    """Who a text is about.  Every string has a greatest length, or a small model might never end it."""
+
+    name: str = Field(max_length=40)
+    age: int = Field(ge=0, le=150)
+    city: str = Field(max_length=40)
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+class Label(NamedTuple):
+    """What a text was taken to be."""
+
+    text: str
+    label: str
+    probability: float
+    is_right: bool
+
+
+class Demo(AgentBase):
+    """An agent of four sub-agents that shows what the library does.
+
+    Args:
+        config: See `AgentBase`.
+        client: Asks the model.
+        reach: How a second process asks the model, if it can.
+    """
+
+    agent_type = "demo"
+    agent_group = ("calculator", "extractor", "classifier", "eraser")
+
+    def __init__(
+        self,
+        config: AgentConfig | Mapping[str, Any],
+        *,
+        client: Client | None = None,
+        reach: Reach | None = None,
+    ) -> None:
+        super().__init__(config, client=client)
+        self._reach = reach
+
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts that the package carries."""
+        return Prompts("demo", directory=packaged_prompts())
+
+    def call(self, task: tuple[int, int] = (17, 25), **kwargs: Any) -> list[Finding]:
+        """Show everything to nobody, and return what came of it; ``task`` is what to add up."""
+        return [item for item in self.play(*task) if isinstance(item, Finding)]
+
+    def play(self, a: int = 17, b: int = 25) -> Generator[Item, None, None]:
+        """All parts: of each a `Scene`, the events of its calls, a `Finding`.
+
+        Raises:
+            CallFailed: The model could not be asked.
+        """
+        yield from self._add_up(a, b)
+        maria = Person(name="Maria Silva", age=34, city="Lisbon")
+        yield from self._extract("Maria Silva is 34 years old and lives in Lisbon.", maria)
+        yield from self._recover(7)
+        yield from self._classify()
+        yield from approved_elsewhere(self.agents["eraser"], self.prompts("erase"), self._reach)
+
+    def _add_up(self, a: int, b: int) -> Iterator[Item]:
+        title, agent = "A sum, through a function", self.agents["calculator"]
+        prompt = self.prompts("task", functions=[add])
+        seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt, a=a, b=b))
+        about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
+        yield Scene(title=title, about=about, asked=prompt.render(a=a, b=b).text)
+        problem = yield from streamed(agent, seed)
+        added = [f for f in seed.record.function_calls if f.name == "add" and f.succeeded]
+        if not problem and not any(sorted(map(str, f.arguments.values())) == sorted([str(a), str(b)]) for f in added):
+            problem = f"the model did not call add(a={a}, b={b})"
+        elif not problem and str(a + b) not in str(seed.output):
+            problem = f"the answer {seed.output!r:.80} does not say {a + b}"
+        yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem)
+
+    def _extract(self, text: str, expected: Person) -> Iterator[Item]:
+        title, agent = "A typed answer, held to a schema", self.agents["extractor"]
+        prompt = self.prompts("extract", output=Person)
+        seed = agent.seed(agent.init_dialog().put(prompt, text=text))
+        about = "The answer is a Person(name, age, city), and the model can say nothing else."
+        yield Scene(title=title, about=about, asked=prompt.render(text=text).text)
+        problem = yield from streamed(agent, seed)
+        if not problem and seed.output != expected:
+            problem = f"the answer {seed.output!r} is not {expected!r}"
+        yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem)
+
+    def _recover(self, expected: int) -> Iterator[Item]:
+        title, agent = "A parse error, recovered", self.agents["extractor"]
+        asked = self.prompts("count", parser=Output(int).parse)
+        prompt = asked.extend(on_exception=asked.exception_handler.extend(output=int))
+        seed = agent.seed(agent.init_dialog().put(prompt))
+        about = (
+            "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
+            " is wrong and asked again, held to the schema; the failed try is pruned from the dialog."
+        )
+        yield Scene(title=title, about=about, asked=prompt.render().text)
+        problem = yield from streamed(agent, seed)
+        note = ""
+        if not problem and seed.output != expected:
+            problem = f"the answer {seed.output!r} is not {expected}"
+        elif not problem and not seed.record.parse_errors:
+            note = "The first answer was a number: the exception branch (ParseException) was not needed."
+        yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem, note=note)
+
+    def _classify(self) -> Iterator[Item]:
+        title, agent = "A classification, by log probabilities", self.agents["classifier"]
+        about = (
+            "One token of an answer, and how likely the model found each label in its place, compared with how likely"
+            " it finds that label on average over all texts."
+        )
+        yield Scene(title=title, about=about, asked=self.prompts("sentiment").template, shows_steps=False)
+        calls, scores = [], []
+        for text, _ in TEXTS:
+            dialog = agent.init_dialog().put(self.prompts("sentiment"), text=text)
+            calls.append(agent.seed(dialog, args={"max_tokens": 1, "top_logprobs": 20}))
+            try:
+                problem = yield from streamed(agent, calls[-1])
+            except UsageError as error:
+                yield Finding(title=title, note=f"Left out: {error}")
+                return
+            reply = calls[-1].record.reply
+            if problem or reply is None or not reply.logprobs:
+                note = "" if problem else "Left out: the model gives no log probabilities."
+                yield Finding(title=title, calls=tuple(calls), problem=problem, note=note)
+                return
+            scores.append(label_scores(reply, LABELS))
+        labels = [
+            Label(text, *likeliest, is_right=likeliest[0] == right)
+            for (text, right), likeliest in zip(TEXTS, calibrated(scores), strict=True)
+        ]
+        right = sum(label.is_right for label in labels)
+        problem = "" if right >= len(TEXTS) - MAX_WRONG_LABELS else f"only {right} of {len(TEXTS)} labels are right"
+        yield Finding(title=title, output=labels, calls=tuple(calls), problem=problem)
+
+
+def worked_turns(dialog: Dialog) -> Dialog:
+    """``dialog`` with two sums as they should go: the function is really run, a script stands in for the model."""
+    script = Script(
+        *(call("add", a=40, b=3), "The answer is 43."),
+        *(call("add", a=310, b=75), "The answer is 385."),
+    )
+    agent = Agent(script, functions=[add])
+    for question in ("What is 40 + 3?", "Add 310 and 75."):
+        dialog = agent.call(dialog.put(question)).dialog
+    return dialog
+
+
+def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None) -> Demo:
+    """The demo on a model.
+
+    Args:
+        client: Asks the model.
+        is_embedded: Whether it is the embedded one, whose settings are known.
+        reach: How a second process asks the model, if it can.
+    """
+    system = Prompts("demo", directory=packaged_prompts())("system").template
+    configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
+    configs["classifier"]["limits"] = {"on_cut": "accept"}  # a token is all that is asked for
+    config = {"agent_type": Demo.agent_type, "agent_configs": configs}
+    demo = build_agent(config, client=client, reach=reach)
+    assert isinstance(demo, Demo)
+    return demo
+
+
+def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> list[Path]:
+    """Draw what the parts that are one call each did on the map of an agent call.
+
+    Args:
+        findings: Of all parts.
+        output: The file, whose suffix says how it is drawn; or a directory for a ``.mmd`` and, when `dot` is
+            installed, an ``.svg``.  None: the working directory.
+
+    Returns:
+        The files.
+
+    Raises:
+        UsageError: A file cannot be written.
+        ConfigError: `dot` is needed, and is not installed.
+    """
+    calls = [finding.calls[0] for finding in findings if len(finding.calls) == 1]
+    trace = [step for one in calls for step in one.record.trace]
+    diagram = trace_diagram(trace, title=f"fsm-agent demo: {len(calls)} calls")
+    if output is not None and output.suffix.lower() in FORMATS and not output.is_dir():
+        return [write(diagram, output)]
+    directory = output or Path()
+    with suppress(OSError):  # what is wrong shows when a file is written
+        directory.mkdir(parents=True, exist_ok=True)
+    suffixes = (".mmd", ".svg") if shutil.which("dot") else (".mmd",)
+    return [write(diagram, directory / f"{DIAGRAM_STEM}{suffix}") for suffix in suffixes]

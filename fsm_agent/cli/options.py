@@ -1,0 +1,155 @@
+"""What do the words of a command line mean: which function, which prompt, which setting?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions.function import Function, described_errors
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.library import SUFFIX, Prompts, load_prompt
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import render
+
+
+def load_function(named: str) -> Function:
+    """The function that ``module:name`` names; modules in the working directory are found, too.
+
+    Raises:
+        UsageError: It is not of this shape, or what it names cannot be called by a model.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
+    module_name, colon, path = named.partition(":")
+    if not (colon and module_name and path):
+        raise UsageError(f"{named!r} names no function: 'module:name' would")
+    found: Any = _imported(module_name, named)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            close = get_close_matches(name, dir(found), n=1)
+            raise ConfigError(f"there is no {name!r} in {named!r}" + (f": did you mean {close[0]!r}?" if close else ""))
+        found = getattr(found, name)
+    if not callable(found):
+        raise UsageError(f"{named!r} is {found!r:.80}, and that cannot be called")
+    return Function.of(found)
+
+
+def _imported(name: str, named: str) -> Any:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here ({here}) or installed") from None
+        raise ConfigError(f"the module of {named!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"the module of {named!r} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(here)
+        sys.path.append(here)  # last from now on: nothing here hides what is installed
+
+
+def load_named_prompt(named: str) -> Prompt:
+    """The prompt of a file that ends in ``.jinja``, or of the library, as ``root/name``.
+
+    Raises:
+        UsageError: There is none, or it is wrong; a `PromptError` is one.
+    """
+    if named.endswith(SUFFIX):
+        return load_prompt(named)
+    root, slash, name = named.partition("/")
+    if not slash:
+        raise UsageError(f"{named!r} names no prompt: 'root/name' or a file that ends in '{SUFFIX}' would")
+    return Prompts(root)(name)
+
+
+def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, str], system: str) -> Dialog:
+    """What the model is asked.
+
+    Args:
+        task: Text; of a prompt, its variable ``task``.
+        prompt: Says it in other words.
+        variables: More variables of the prompt.
+        system: The system prompt's text; empty for none.
+
+    Raises:
+        UsageError: There is nothing to ask, or the variables are not those of the prompt.
+    """
+    values = dict(variables)
+    if task is not None and "task" in values:
+        raise UsageError(f"the variable 'task' is set twice: to {task!r:.60} and {values['task']!r:.60}")
+    if task is not None:
+        values["task"] = task
+    if not (task or prompt):
+        raise UsageError("there is nothing to ask: give a text, or a prompt")
+    known = prompt.variables if prompt else frozenset({"task"})
+    if unknown := sorted(values.keys() - known):
+        there = ", ".join(sorted(known)) if prompt else "none: there is no prompt"
+        raise UsageError(f"the variable {unknown[0]!r} is not asked for; those that are: {there or 'none'}")
+    if missing := sorted(known - values.keys()):
+        raise UsageError(f"the prompt needs the variable {missing[0]!r}: '{missing[0]}=…' would give it")
+    text = render(prompt.template, values) if prompt else values["task"]
+    messages = [Message.of("system", system)] if system else []
+    return Dialog([*messages, Message.of("user", text)], top_prompt=prompt)
+
+
+def pairs(options: Iterable[str]) -> dict[str, str]:
+    """What each ``name=value`` says.
+
+    Raises:
+        UsageError: One is not of this shape, or a name comes twice.
+    """
+    said: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{option!r} sets nothing: 'name=value' would")
+        if name in said:
+            raise UsageError(f"{name!r} is set twice: to {said[name]!r} and {value!r}")
+        said[name] = value
+    return said
+
+
+def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
+    """Settings and limits, of which no two have one name; each value is JSON, or else text.
+
+    Raises:
+        UsageError: There is no such setting or limit, or its value is of the wrong type.
+    """
+    of_settings, of_limits = ({item.name for item in fields(kind)} for kind in (Settings, Limits))
+    if unknown := sorted(options.keys() - of_settings - of_limits):
+        known = sorted(of_settings | of_limits)
+        close = get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+        raise UsageError(f"{unknown[0]!r} is no setting or limit: {hint}")
+    values = {name: _value(text) for name, text in options.items()}
+    return (
+        _valid(Settings, {name: value for name, value in values.items() if name in of_settings}),
+        _valid(Limits, {name: value for name, value in values.items() if name in of_limits}),
+    )
+
+
+def _value(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
+
+
+def _valid(kind: type, values: Mapping[str, Any]) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise UsageError(described_errors(error)) from error

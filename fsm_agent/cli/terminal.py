@@ -1,0 +1,258 @@
+"""What does a person at a terminal see?
+
+The answer goes to stdout; what is said about it, and the line that tells where a call stands, to stderr.  What
+models, functions and files say is data: it is never markup, and no control character of theirs reaches the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import IO, Any, Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.clients.local.model import SMOLLM2
+from fsm_agent.clients.local.server import local_server
+from fsm_agent.lifecycle.record import State
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    ReasoningDelta,
+    Stepped,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall
+
+MAX_SHOWN = 300  # characters of arguments, results and reasons
+REFRESHES_PER_S = 8
+BAR_WIDTH = 40
+_ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # that lead back to the model
+
+
+def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
+    """``text`` as one plain line of bounded length."""
+    line = " ".join(plain(text[: 2 * at_most]).split())
+    return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
+
+
+def shown_call(call: FunctionCall) -> str:
+    """A function call as one plain line of bounded length."""
+    return one_line(_written(call))
+
+
+def whole_call(call: FunctionCall) -> str:
+    """Return a function call as plain text, with every character of its arguments."""
+    return plain(_written(call))
+
+
+def _written(call: FunctionCall) -> str:
+    """Return a function call as Python writes it; as the model did, when its arguments are no JSON object."""
+    try:
+        given = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
+    except ValueError:  # a number of more digits than Python writes out
+        given = []
+    is_empty = call.arguments_json.strip() in ("", "{}")
+    return f"{call.name}({', '.join(given) or ('' if is_empty else call.arguments_json)})"
+
+
+def shown_function(event: FunctionStarted | FunctionEnded) -> str:
+    """What happens to a function call."""
+    if isinstance(event, FunctionStarted):
+        return shown_call(FunctionCall(name=event.name, arguments_json=event.arguments_json))
+    return f"{event.name} {'raised' if event.is_error else '→'} {one_line(event.text)}"
+
+
+def shown_step(step: Stepped) -> str:
+    """A step as states and why."""
+    why = f": {one_line(step.detail)}" if step.detail else ""
+    return f"{step.source} → {step.to} ({step.trigger}{why})"
+
+
+class Standing:
+    """Where the calls of one command stand, as their events tell it."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self.state: str = State.SEEDED
+        self.rounds = 0
+        self._reported = 0
+        self._pieces = 0  # of the reply that is coming in: nearly its tokens
+
+    @property
+    def tokens(self) -> int:
+        """Tokens so far, in and out; of a reply that is coming in, an estimate."""
+        return self._reported + self._pieces
+
+    def take(self, event: Event) -> None:
+        """Take notice of an event."""
+        match event:
+            case TextDelta() | ReasoningDelta() | ArgumentsDelta():
+                self._pieces += 1
+            case Stepped():
+                self.state = event.to
+                self._reported += event.usage.total_tokens if event.usage else 0
+                self._pieces = 0
+                if event.trigger == "begun":
+                    self.rounds = 0
+                elif event.trigger in _ROUND_TRIGGERS and event.to == State.CALLING:
+                    self.rounds += 1
+
+    def __str__(self) -> str:
+        elapsed_s = time.monotonic() - self._began_s
+        tokens = "1 token" if self.tokens == 1 else f"{self.tokens:,} tokens"
+        return f"{self.state} · round {self.rounds} · {tokens} · {elapsed_s:.1f} s"
+
+
+class Screen:
+    """Both streams of the command, and the live line that goes away for whatever is said.
+
+    Args:
+        quiet: Nothing is said but results and errors.
+        steps: Whether steps and functions are told on stderr; on a terminal, whose live line tells the state, of
+            the steps only what went wrong.
+    """
+
+    def __init__(self, *, quiet: bool = False, steps: bool = True) -> None:
+        self.out, self.err = _console(sys.stdout), _console(sys.stderr)
+        self.quiet = quiet
+        self._steps = steps
+        self.standing = Standing()
+        self._spinner = Spinner("dots")
+        self._live: Live | None = None
+        self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in all
+        self._is_inside_line = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.pause()
+        if kind is not BrokenPipeError:
+            self.end_line()
+
+    def pause(self) -> None:
+        """Take the live line away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def resume(self) -> None:
+        """Bring the live line back, where there is one and nothing stands in its place."""
+        is_taken = self._is_inside_line and self.out.is_terminal
+        if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
+            return
+        self._live = Live(
+            get_renderable=self._line,
+            console=self.err,
+            transient=True,
+            refresh_per_second=REFRESHES_PER_S,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start(refresh=True)
+
+    def _line(self) -> RenderableType:
+        if self._fetched is None:
+            self._spinner.update(text=Text(str(self.standing), "dim"))
+            return self._spinner
+        done_bytes, total_bytes = self._fetched
+        line = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=total_bytes, completed=done_bytes, width=BAR_WIDTH)
+        line.add_row(Text("fetching the model"), bar, Text(f"{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"))
+        return line
+
+    def write(self, text: str, style: str = "") -> None:
+        """Say the next piece of a line on stdout."""
+        text = plain(text)
+        if not text:
+            return
+        if self.out.is_terminal:
+            self.pause()
+        if style and self.out.is_terminal:
+            self.out.print(Text(text, style), end="", soft_wrap=True)
+        else:
+            self.out.file.write(text)
+        self.out.file.flush()
+        self._is_inside_line = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        """End the line that was begun on stdout, if one was."""
+        if self._is_inside_line:
+            self.write("\n")
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Say a whole line on stdout."""
+        self.end_line()
+        self.write(f"{text}\n", style)
+        self.resume()
+
+    def show(self, picture: RenderableType) -> None:
+        """Put a table or the like on stdout; its texts have to be plain already."""
+        self.end_line()
+        self.pause()
+        self.out.print(picture)
+        self.resume()
+
+    def tell(self, text: str, style: str = "dim") -> None:
+        """Say a line on stderr, unless quiet."""
+        if self.quiet:
+            return
+        if self.out.is_terminal:
+            self.end_line()
+        self.pause()
+        self.err.print(Text(plain(text), style), soft_wrap=True)
+        self.resume()
+
+    def take(self, event: Event) -> None:
+        """Notice where the call stands now, and tell it."""
+        self.standing.take(event)
+        if self._steps and isinstance(event, FunctionStarted | FunctionEnded):
+            self.tell(shown_function(event))
+        elif self._steps and isinstance(event, Stepped):
+            went_wrong = event.detail and event.to != State.FAILED  # of that end, an error will tell
+            if went_wrong or not self.err.is_terminal:
+                self.tell(shown_step(event))
+        self.resume()
+
+    def start_embedded(self, path: str) -> str:
+        """Start the embedded model's server, the model being fetched before where need be; gives the model's name.
+
+        Raises:
+            ConfigError: The model or the engine is missing or unfit.
+            ProviderError: The server could not be started.
+        """
+        self.standing.state = "starting the model"
+        server = local_server(path or None, say=self.tell, progress=self._fetching)
+        self._fetched = None
+        self.standing.state = State.SEEDED
+        return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
+
+    def _fetching(self, done_bytes: int, total_bytes: int) -> None:
+        self._fetched = (done_bytes, total_bytes)
+
+
+def error_line(text: Any) -> None:
+    """Say what went wrong, on stderr."""
+    message = Text.assemble(("fsm-agent: ", "bold red"), plain(str(text)))
+    _console(sys.stderr).print(message, soft_wrap=True)
+
+
+def discard_output() -> None:
+    """Nobody reads stdout any more: what is still to be written goes nowhere, silently."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _console(stream: IO[str]) -> Console:
+    return Console(file=stream, markup=False, emoji=False, highlight=False)

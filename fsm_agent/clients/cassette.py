@@ -1,0 +1,313 @@
+"""How does a test hear again what a provider once said?
+
+A `Cassette` is a readable file of HTTP exchanges.  It is recorded once, with a key; after that the tests need neither
+key nor network.  What leaves for the file is masked first: of headers only a few harmless ones are kept, and the
+request's own key and whatever else looks like a key or an account is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import httpx
+
+from fsm_agent._internal.redaction import (
+    EXTENSION,
+    MIN_ANYWHERE_CHARS,
+    Secrets,
+    secrets_in_headers,
+    secrets_in_url,
+    shown_url,
+)
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http.transports import httpx_options
+from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.errors import ConfigError
+from fsm_agent.runtime.private_files import write_private
+
+VERSION = 1
+MAX_BYTES = 50_000_000  # of a cassette
+MAX_SHOWN_CHARS = 80  # of a value that differs
+MAX_SHOWN_DIFFERENCES = 5
+
+_KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
+_AFTER_EVENT = re.compile(r"(?<=\n\n)|(?<=\r\n\r\n)")
+
+
+class CassetteError(AssertionError):
+    """A test and its cassette do not fit: a request that was never recorded, or an exchange that nobody asked for."""
+
+
+class Cassette:
+    """Recorded HTTP exchanges, played to those who ask the same again.
+
+    ``with Cassette("weather.json") as tape: agent = Agent(client_for(model, api_key=…, network=tape.network()))``
+
+    A request is the same when method, URL and body are (JSON: whatever its order and spacing), masked.  Each
+    exchange is played once, equal ones in the order in which they were recorded.  Streams come event by event.  While
+    recording, what the caller gets is what a replay will give, all at once.  Failures of the network are not recorded.
+    Usable from any number of threads and event loops at once.
+
+    Args:
+        path: The file.
+        mode: ``"replay"``; ``"record"`` anew, which replaces the file when the ``with`` block ends well; ``"auto"``:
+            replay when there is a file, otherwise record.
+
+    Raises:
+        ConfigError: There is no such mode, no such file to replay, or it is no cassette.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: Literal["replay", "record", "auto"] = "auto") -> None:
+        if mode not in ("replay", "record", "auto"):
+            raise ConfigError(f"mode {mode!r} is none: 'replay', 'record' or 'auto' would be right")
+        self.path = Path(path)
+        self.is_recording = mode == "record" or (mode == "auto" and not self.path.exists())
+        self._exchanges: list[Mapping[str, Any]] = [] if self.is_recording else _load(self.path)
+        self._left = dict(enumerate([_identity(exchange["request"]) for exchange in self._exchanges]))
+        self._size_bytes = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        doing = "recording" if self.is_recording else f"{len(self._left)} of {len(self._exchanges)} left"
+        return f"<Cassette {str(self.path)!r} {doing}>"
+
+    def network(self, **options: Any) -> Network:
+        """A network on which this cassette answers; options as of `Network`."""
+        tape = _Tape(self, Network(**options))
+        # httpx prefers a proxy to a transport; the tape itself goes through it.
+        return Network(transport=tape, async_transport=tape, **{**options, "proxy": None})
+
+    def play(self, request: httpx.Request) -> httpx.Response:
+        """The next recorded response to ``request``.
+
+        Raises:
+            CassetteError: There is none.
+        """
+        asked = _asked(request, Secrets(_carried(request)))
+        # Who replays may carry another key, and a word of the dialog may be that.
+        wanted = {_identity(asked), _identity(_asked(request, Secrets()))}
+        with self._lock:
+            found = next((index for index, known in self._left.items() if known in wanted), None)
+            if found is None:
+                raise CassetteError(self._unknown(asked))
+            del self._left[found]
+        return _response(self._exchanges[found]["response"])
+
+    def record(self, request: httpx.Request, response: httpx.Response, body: bytes) -> httpx.Response:
+        """Keep an exchange; returns what a replay will give.
+
+        Raises:
+            CassetteError: The response cannot be kept.
+        """
+        carried = _carried(request)
+        named = secrets_in_headers(response.headers.multi_items())
+        secrets = Secrets([*carried, *[value for value in named if len(value) >= MIN_ANYWHERE_CHARS]])
+        heard = {
+            "status": response.status_code,
+            "headers": {
+                name: secrets.mask(response.headers[name]) for name in _KEPT_HEADERS if name in response.headers
+            },
+            **_body(body, response.headers.get("content-type", ""), secrets),
+        }
+        exchange = {"request": _asked(request, Secrets(carried)), "response": heard}
+        with self._lock:
+            self._size_bytes += len(_document([exchange]))
+            if self._size_bytes > MAX_BYTES:
+                raise CassetteError(f"cassette {str(self.path)!r} would be larger than {MAX_BYTES} bytes")
+            self._exchanges.append(exchange)
+        return _response(heard)
+
+    def _unknown(self, asked: Mapping[str, Any]) -> str:
+        head = f"cassette {str(self.path)!r} has no reply to {asked['method']} {asked['url']!r}"
+        if not self._exchanges:
+            return f"{head}: it is empty"
+        wanted = _leaves(asked)
+        candidates = sorted(self._left) or range(len(self._exchanges))
+        compared = [(_differences(_leaves(self._exchanges[index]["request"]), wanted), index) for index in candidates]
+        differences, nearest = min(compared, key=lambda one: len(one[0]))
+        if not differences:
+            return f"{head}: all that were recorded for it are played"
+        which = f"the nearest {'of those left' if self._left else 'of those played'} is number {nearest + 1}"
+        more = len(differences) - MAX_SHOWN_DIFFERENCES
+        shown = differences[:MAX_SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+        return f"{head}; {which}, which differs in {'; '.join(shown)}"
+
+    def _assert_played(self) -> None:
+        if self._left:
+            asked = self._exchanges[min(self._left)]["request"]
+            raise CassetteError(
+                f"{len(self._left)} of {len(self._exchanges)} exchanges of cassette {str(self.path)!r} were never"
+                f" asked for; the first is number {min(self._left) + 1}: {asked['method']} {asked['url']!r}"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self.is_recording:
+            _store(self.path, self._exchanges)
+        elif kind is None:
+            self._assert_played()
+
+
+class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Plays, or asks the real server and records."""
+
+    def __init__(self, cassette: Cassette, network: Network) -> None:
+        self._cassette = cassette
+        self._network = network  # to the real server
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        if not self._cassette.is_recording:
+            return self._cassette.play(request)
+        with self._masked(request), httpx.Client(**httpx_options(self._network, request.url)) as client:
+            response = client.send(request, stream=True)
+            body = bytearray()
+            for data in response.iter_bytes():
+                _take(body, data)
+            return self._cassette.record(request, response, bytes(body))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        if not self._cassette.is_recording:
+            return self._cassette.play(request)
+        with self._masked(request):
+            async with httpx.AsyncClient(**httpx_options(self._network, request.url)) as client:
+                response = await client.send(request, stream=True)
+                body = bytearray()
+                async for data in response.aiter_bytes():
+                    _take(body, data)
+                return self._cassette.record(request, response, bytes(body))
+
+    def _masked(self, request: httpx.Request) -> AbstractContextManager[None]:
+        """Declare the secrets of our network too."""
+        request.extensions[EXTENSION] = self._network.secrets.union(request.extensions.get(EXTENSION, ()))
+        return masked_logs(request)
+
+
+class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that comes in pieces."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self._pieces = [piece.encode("utf-8", "surrogatepass") for piece in pieces]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def _take(body: bytearray, data: bytes) -> None:
+    body += data
+    if len(body) > MAX_BYTES:
+        raise CassetteError(f"the reply is longer than {MAX_BYTES} bytes: a cassette cannot keep it")
+
+
+def _response(heard: Mapping[str, Any]) -> httpx.Response:
+    pieces = heard.get("sse") or [json.dumps(heard["json"]) if "json" in heard else heard["text"]]
+    return httpx.Response(heard["status"], headers=heard["headers"], stream=_Pieces(pieces))
+
+
+def _carried(request: httpx.Request) -> list[str]:
+    """The secrets that a request carries, as far as its sender or its names tell."""
+    declared = request.extensions.get(EXTENSION, ())
+    return [*declared, *secrets_in_headers(request.headers.multi_items()), *secrets_in_url(str(request.url))]
+
+
+def _asked(request: httpx.Request, secrets: Secrets) -> dict[str, Any]:
+    """What is kept of a request, and compared."""
+    asked: dict[str, Any] = {"method": request.method, "url": secrets.mask(shown_url(str(request.url)))}
+    content = request.content
+    return asked | _body(content, request.headers.get("content-type", ""), secrets) if content else asked
+
+
+def _body(body: bytes, content_type: str, secrets: Secrets) -> dict[str, Any]:
+    """A body under the name of its kind: ``json``, ``sse`` (its events) or ``text``."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise CassetteError(f"a body of type {content_type!r} is no UTF-8 text: a cassette cannot keep it") from error
+    if content_type.partition(";")[0].strip().lower() == "text/event-stream":
+        return {"sse": [event for event in _AFTER_EVENT.split(secrets.mask(text)) if event]}
+    try:
+        # Written anew before it is masked: what is escaped shows itself.
+        return {"json": json.loads(secrets.mask_json(json.dumps(json.loads(text), ensure_ascii=False)))}
+    except (ValueError, RecursionError):
+        return {"text": secrets.mask(text)}
+
+
+def _identity(asked: Mapping[str, Any]) -> str:
+    """Equal for the same request, whatever the order of its keys."""
+    return json.dumps(asked, sort_keys=True)
+
+
+def _leaves(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Every scalar of a request by its path, as JSON."""
+    found = dict[str, str]()
+    waiting: list[tuple[str, Any]] = [("", dict(asked))]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict) and value:
+            waiting += [(f"{path}.{name}" if path else str(name), value[name]) for name in reversed(value)]
+        elif isinstance(value, list) and value:
+            waiting += [(f"{path}[{index}]", value[index]) for index in reversed(range(len(value)))]
+        else:
+            found[path] = json.dumps(value, ensure_ascii=False)
+    return found
+
+
+def _differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
+    paths = [*asked, *[path for path in recorded if path not in asked]]
+    nothing = "nothing"
+    return [
+        f"{path}: recorded {_shown(recorded.get(path, nothing))}, asked {_shown(asked.get(path, nothing))}"
+        for path in paths
+        if recorded.get(path) != asked.get(path)
+    ]
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+
+
+def _document(exchanges: list[Mapping[str, Any]]) -> bytes:
+    text = json.dumps({"version": VERSION, "exchanges": exchanges}, ensure_ascii=False, indent=2)
+    return f"{text}\n".encode("utf-8", "surrogatepass")
+
+
+def _load(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"no cassette can be read from {str(path)!r}: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{str(path)!r} is larger than {MAX_BYTES} bytes: no cassette is")
+    try:
+        document = json.loads(data.decode("utf-8", "surrogatepass"))
+        if document["version"] != VERSION:
+            raise ConfigError(f"cassette {str(path)!r} is of version {document['version']!r}: {VERSION} is known")
+        exchanges: list[Mapping[str, Any]] = document["exchanges"]
+        for exchange in exchanges:
+            _identity(exchange["request"])
+            _response(exchange["response"])
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r} is no cassette: {type(error).__name__}: {error}") from error
+    return exchanges
+
+
+def _store(path: Path, exchanges: list[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(path, _document(exchanges))

@@ -1,0 +1,231 @@
+"""Where a request goes, under which model name, and with which key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred, pattern
+from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.values import frozen
+from fsm_agent.clients.http.request import RequestHead
+from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import check
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.provider import Provider
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = deferred("httpx")
+
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
+_TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and what says where a request ends
+    *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
+    *("content-length", "expect", "trailer", "transfer-encoding"),
+)
+_HOST = pattern(r"[\w.:-]+")
+_VERSION = pattern(r"/v\d+[a-z0-9]*$")
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """Where and as whom to ask, at this moment."""
+
+    provider: Provider
+    base_url: httpx.URL = field(repr=False)  # may hold a token
+    model: str
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: frozenset[str] = field(repr=False)  # what no message may show
+    profile: Profile = field(init=False, repr=False)
+    _heads: dict[bool, RequestHead] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", self.provider.profile_of(self.model))
+
+    def head(self, stream: bool) -> RequestHead:
+        """What all requests have in common; made once."""
+        if (known := self._heads.get(stream)) is not None:
+            return known
+        url = self.url(self.provider.codec.path(self.model, stream=stream))
+        closes = stream and self.provider.closes_after_stream
+        headers = {
+            "host": url.netloc.decode("ascii"),
+            "user-agent": "fsm-agent",
+            "connection": "close" if closes else "keep-alive",
+            "content-type": "application/json",
+            "accept": "text/event-stream" if stream else "application/json",
+            "accept-encoding": "identity" if stream else "gzip",
+            **self.headers,
+        }
+        return self._heads.setdefault(stream, RequestHead(url, httpx.Headers(headers)))
+
+    def url(self, path: str) -> httpx.URL:
+        """The URL of ``path``, which may bring a query of its own."""
+        own_path, _, own_query = path.partition("?")
+        base = str(self.base_url.copy_with(query=None)).rstrip("/")
+        query = "&".join(filter(None, [self.base_url.query.decode("ascii"), own_query]))
+        return httpx.URL(f"{base}{own_path}?{query}" if query else f"{base}{own_path}")
+
+
+@frozen(kw_only=True)
+class Access:
+    """What a caller said of how to reach a model; the rest is looked up for each request.
+
+    Raises:
+        ConfigError: A part cannot be right.
+    """
+
+    provider: Provider
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        check("base_url", self.base_url, isinstance(self.base_url, str | None), "'https://host/v1', say,", ConfigError)
+        if not isinstance(self.api_key, str | None):
+            raise ConfigError(f"api_key is of type {type(self.api_key).__name__}: a text would be right")
+        if self.base_url is not None:
+            _base_url(self.base_url, "base_url", self.provider)
+        if self.api_key is not None:
+            _check_key(self.api_key, "api_key")
+        for name, value in {**self.provider.headers, **self.headers}.items():
+            _check_header(name, value)
+
+    @property
+    def secret_argument(self) -> str | None:
+        """The name of an argument that may hold a secret."""
+        if self.api_key is not None:
+            return "api_key"
+        if any(map(is_secret_name, (*self.headers, *self.provider.headers))):
+            return "headers"
+        url = self.base_url or ""
+        return "base_url" if "?" in url or any(path_tokens(url)) else None
+
+    @property
+    def starts_server(self) -> bool:
+        """Whether `locate` may have to start a server, which takes its time."""
+        return self.provider.is_embedded and self.base_url is None
+
+    def locate(self) -> Endpoint:
+        """The endpoint; reads the environment and, for an embedded model, starts its server.
+
+        Raises:
+            ConfigError: The key or the base URL is missing or wrong.
+            ProviderError: The embedded server does not start.
+        """
+        if self.starts_server:
+            from fsm_agent.clients.local.server import local_server
+
+            server = local_server(self.model or None)
+            return self._endpoint(httpx.URL(server.base_url), server.model, server.api_key)
+        found = (*self._find_base_url(), self._find_key())
+        for asked, endpoint in self._last[:]:
+            if asked == found:  # as nearly always
+                return endpoint
+        text, source, key = found
+        endpoint = self._endpoint(_base_url(text, source, self.provider), self.model, key)
+        self._last[:] = [(found, endpoint)]
+        return endpoint
+
+    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
+        provider = self.provider
+        headers = {**provider.headers, **self.headers}
+        secrets = {key} if key else set()
+        secrets.update(secrets_in_headers(headers.items()))
+        if str(base_url) != provider.base_url:
+            secrets.update(_secrets_in_base_url(str(base_url)))
+        if provider.key_header is None or key is None:
+            carrying = provider.codec.headers(key)
+        else:
+            carrying = {**provider.codec.headers(None), provider.key_header: key}
+        return Endpoint(
+            provider=provider,
+            base_url=base_url,
+            model=model,
+            headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
+            secrets=frozenset(secrets - {model}),
+        )
+
+    def _find_base_url(self) -> tuple[str, str]:
+        """The base URL, and what says so."""
+        provider = self.provider
+        if self.base_url is not None:
+            return self.base_url, "base_url"
+        variable = provider.base_url_variable
+        if variable and (said := os.environ.get(variable, "").strip()):
+            return said, variable
+        if provider.base_url is None:
+            also = f", or set {variable}" if variable else ""
+            raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{also}")
+        return provider.base_url, "base_url"
+
+    def _find_key(self) -> str | None:
+        if self.api_key is not None:
+            return self.api_key.strip()
+        variables = self.provider.key_variables
+        for variable in variables:
+            if key := os.environ.get(variable, "").strip():
+                _check_key(key, variable)
+                return key
+        brought = any(name.lower() in _KEY_HEADERS for name in (*self.headers, *self.provider.headers))
+        if variables and not (self.provider.key_is_optional or brought):
+            name, wanted = self.provider.name, " or ".join(variables)
+            raise ConfigError(f"provider {name!r} needs a key: set {wanted}, or give api_key")
+        return None
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _check_header(name: str, value: str) -> None:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
+    if not _TOKEN.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for a header")
+    if name.lower() in _OF_THE_CONNECTION:
+        raise ConfigError(f"the header {name!r} is not for a caller to give: the connection has its own")
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+    if value != value.strip():
+        raise ConfigError(f"the value of header {name!r} begins or ends with a space")
+
+
+def _check_key(key: str, source: str) -> None:
+    key = key.strip()
+    if not (key and key.isascii() and key.isprintable()):
+        wrong = "is empty" if not key else "holds something that is not printable ASCII"
+        raise ConfigError(f"the key in {source} {wrong}: was it copied whole?")
+
+
+def _secrets_in_base_url(text: str) -> list[str]:
+    return [*secrets_in_url(text), *path_tokens(text)]
+
+
+def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
+    url = _url(text.strip())
+    shown = Secrets(_secrets_in_base_url(text)).mask(re.sub(r"//[^/]*@", "//***@", text.partition("?")[0]))
+    if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
+        raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
+    if url.userinfo:
+        raise ConfigError(f"{source} {shown!r} holds a user's name or password: give it as api_key or in headers")
+    path = url.path.rstrip("/")
+    if not path or (provider.base_path_always and not _VERSION.search(path)):
+        path += provider.base_path
+    return url.copy_with(path=path or "/", fragment=None)
+
+
+def _url(text: str) -> httpx.URL | None:
+    try:
+        url = httpx.URL(text)
+        url.host.encode("idna")  # as every look-up of it will
+    except (httpx.InvalidURL, UnicodeError):
+        return None
+    return url

@@ -1,0 +1,201 @@
+"""One request to a model on its way: what it sends, until when, and what it means when the network fails it.
+
+Threads and asyncio share all of it; `HttpClient` moves the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.redaction import Secrets
+from fsm_agent._internal.values import changed
+from fsm_agent.clients.endpoint import Endpoint
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http.request import Deadline, RequestHead
+from fsm_agent.errors import BadReply, ProviderError, TimedOut
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.hosted_tool import secrets_of
+from fsm_agent.messages.message import Opaque
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.encoding import Once, as_json
+from fsm_agent.runtime.abort import abort_in_force
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+else:
+    httpx, ssl = deferred("httpx"), deferred("ssl")
+
+MAX_SHOWN_CHARS = 200  # of what others said
+_LIBRARIES = ("httpx", "httpcore", "h11", "h2")
+
+
+class Exchange:
+    """A request to a model as its transport sees it (`OutgoingRequest`), and how its failures read.
+
+    Args:
+        endpoint: Where it goes.
+        request: What is asked.
+        network: How it travels.
+        deadline: When it has to be over.
+        is_stream: Whether the reply shall come in pieces.
+
+    Attributes:
+        adapted: What of the request is said otherwise.
+
+    Raises:
+        UsageError: The request cannot be said on this wire or to this model.
+        TimedOut: It is too late already.
+    """
+
+    __slots__ = (
+        "_endpoint",
+        "_lingers",
+        "_request",
+        "abort",
+        "adapted",
+        "codec",
+        "content",
+        "deadline",
+        "head",
+        "is_stream",
+        "limits",
+        "network",
+    )
+
+    def __init__(
+        self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
+    ) -> None:
+        provider, profile = endpoint.provider, endpoint.profile
+        codec = provider.codec
+        body = codec.encode(
+            request, model=endpoint.model, profile=profile, stream=is_stream, encoding=Once(provider.name)
+        )
+        head = endpoint.head(is_stream)
+        if more := codec.request_headers(request, profile):
+            headers = head.headers.copy()
+            for name, value in more.items():
+                headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
+            head = RequestHead(head.url, headers)
+        self._endpoint = endpoint
+        self._request = request
+        self.network = network
+        self.deadline = deadline
+        self.is_stream = is_stream
+        self.codec = codec
+        self.head = head
+        self.content = as_json(body)
+        self.adapted: tuple[str, ...] = codec.adapted(request, profile)
+        self.limits = {
+            "connect": network.connect_s,
+            "read": network.read_s,
+            "write": network.write_s,
+            "pool": network.pool_s,
+        }
+        self._lingers = False
+        self.abort = abort_in_force()
+        if self.abort is not None:
+            self.abort.check()
+        if deadline.is_over:
+            raise self.late()
+
+    @property
+    def place(self) -> str:
+        """Where the request goes, as messages show it."""
+        return self.mask(str(self.head.url.copy_with(query=None)))
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What no message may show."""
+        hosted = secrets_of(self._request.settings.hosted_tools)
+        return self._endpoint.secrets.union(self.network.secrets, hosted)
+
+    def begin_body(self) -> None:
+        """Count the time between the pieces of the body from now on: the response's head is there."""
+        if self.is_stream:
+            self.limits["read"] = self.network.idle_s
+
+    def linger(self) -> None:
+        """Wait no longer than `Network.linger_s` for the end, from when this is first called: all is said."""
+        if not self._lingers:
+            self._lingers = True
+            self.deadline = Deadline(self.deadline.within(self.network.linger_s))
+
+    def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
+        """Return what it means that the transport failed before or after the reply had begun.
+
+        Raises:
+            Aborted: It failed because somebody ended it.
+        """
+        self._mask_behind(error)
+        if self.abort is not None:
+            self.abort.check()
+        if self.deadline.is_over:
+            return self.late()
+        if isinstance(error, httpx.TimeoutException | TimeoutError):
+            return self._too_slow(error, has_begun=has_begun)
+        reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
+        match error:
+            case httpx.ConnectError() | httpx.ProxyError():
+                # A certificate that is wrong now will be wrong in a minute.
+                return TimedOut(f"no connection to {self.place!r}: {reason}", retryable=not _is_distrusted(error))
+            case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
+                return BadReply(f"the reply of {self.place!r} was cut off: {reason}", status=200)
+            case httpx.NetworkError():
+                return TimedOut(f"{self.place!r} broke the connection and did not reply: {reason}")
+            case httpx.RemoteProtocolError():
+                return BadReply(f"{self.place!r} gave no HTTP reply: {reason}")
+        return ProviderError(f"no request could be sent to {self.place!r}: {type(error).__name__}", retryable=False)
+
+    def _too_slow(self, error: httpx.TimeoutException | TimeoutError, *, has_begun: bool) -> TimedOut:
+        match error:
+            case httpx.ConnectTimeout():
+                return TimedOut(f"no connection to {self.place!r} in {self.limits['connect']:g} s")
+            case httpx.PoolTimeout():
+                return TimedOut(f"no free connection to {self.place!r} in {self.limits['pool']:g} s")
+            case httpx.WriteTimeout():
+                return TimedOut(f"{self.place!r} took no more of the request for {self.limits['write']:g} s")
+        what = "sent no more of its reply" if has_begun else "did not reply"
+        return TimedOut(f"{self.place!r} {what} for {self.limits['read']:g} s")
+
+    def completed(self, reply: Reply) -> Reply:
+        """The reply with what only the exchange knows: what was adapted, and whose the opaque parts are."""
+        message, provider = reply.message, self._endpoint.provider.name
+        if any(isinstance(part, Opaque) for part in message.parts):
+            owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
+            reply = changed(reply, message=changed(message, parts=tuple(owned)))
+        return changed(reply, adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
+
+    def late(self) -> TimedOut:
+        """That the time is up."""
+        return TimedOut(f"no whole reply of {self.place!r} in {self.deadline.timeout_s:g} s")
+
+    def mask(self, text: str) -> str:
+        """``text`` without secrets."""
+        return Secrets(self.secrets).mask(text)
+
+    def _mask_behind(self, error: BaseException | None) -> None:
+        """Leave no secret in what a traceback shows behind our error: h11 quotes the lines that it cannot read."""
+        while error is not None:
+            if type(error).__module__.partition(".")[0] in _LIBRARIES:
+                error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
+            error = error.__cause__ or error.__context__
+
+    def mask_in(self, error: ProviderError) -> None:
+        """Leave no secret in an error: some servers quote the key that they refuse."""
+        error.message = self.mask(error.message)
+        error.args = (error.message,)
+        error.code = error.code and self.mask(error.code)
+        error.request_id = error.request_id and self.mask(error.request_id)
+
+
+def _is_distrusted(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False

@@ -1,0 +1,118 @@
+"""What runs inside the child process that serves the embedded model?
+
+A program, started by `fsm_agent.clients.local.server` with its file's path; it imports nothing of the package. One JSON
+line comes in on stdin (`model`, `alias`, `api_key`, `context_tokens`, `chat_template` or null), one goes out on stdout:
+`base_url`, or `error` and `detail`. It serves until its stdin ends, which is when the parent closes it or dies.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+if sys.platform == "linux":
+    import fcntl
+
+
+def end_with_parent() -> threading.Thread:
+    """Ends this process as soon as its stdin ends.
+
+    A thread waits for that. It cannot run while the engine loads a model, which holds the GIL, so on Linux the kernel
+    does the same without it: the end of an O_ASYNC pipe sends SIGIO, whose default is to end the process (fcntl(2),
+    signal(7)). Nothing else is ever sent on stdin after the first line.
+    """
+    if sys.platform == "linux":
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+        if select.select([0], [], [], 0)[0]:
+            os._exit(0)  # it ended before the kernel was asked
+    waiting = threading.Thread(target=_wait_for_end, name="stdin", daemon=True)
+    waiting.start()
+    return waiting
+
+
+def _wait_for_end() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(0)  # not sys.exit: the engine's destructors hang or crash when a request is in flight
+
+
+def parameters(engine: Any, config: dict[str, Any]) -> Any:
+    """The engine's parameters: one thread, one slot, loopback, a key, silent.
+
+    A second thread spins at barriers: with another busy process it costs nine tenths of the speed. One slot, because a
+    unified KV cache under concurrency changes answers. Measured with xllamacpp 2026.10.11549.
+    """
+    params = engine.CommonParams()
+    params.model.path = config["model"]
+    params.model_alias = {config["alias"]}  # otherwise answers carry the file's path
+    params.n_ctx = config["context_tokens"]
+    params.n_parallel = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.api_keys = [config["api_key"]]
+    params.ui, params.verbosity, params.cache_ram_mib = False, 0, 0  # the prompt cache's default is 8 GiB
+    if config["chat_template"] is not None:
+        params.chat_template = config["chat_template"]
+    return params
+
+
+def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+    """Starts the server; returns it, to be kept alive, and what to tell the parent."""
+    try:
+        engine = importlib.import_module("xllamacpp")
+    except ImportError as error:
+        return None, {"error": "engine missing", "detail": str(error)}
+    try:
+        params = parameters(engine, config)
+    except (AttributeError, TypeError) as error:
+        version = getattr(engine, "__version__", "unknown")
+        return None, {"error": "engine mismatch", "detail": f"version {version}: {error}"}
+    refused = ""
+    for verbosity in (0, 1):  # the exception names no cause; a second time, with the engine's errors on stderr
+        params.verbosity = verbosity
+        try:
+            server = engine.Server(params)
+            return server, {"base_url": f"{server.listening_address}/v1"}
+        except (RuntimeError, ValueError) as error:
+            refused = str(error)
+    wait_for_log()
+    return None, {"error": "model refused", "detail": refused}
+
+
+def wait_for_log() -> None:
+    """Waits, a second at most, until stderr stops growing: the engine logs in a thread that no exit awaits."""
+    size_bytes, deadline = 0, time.monotonic() + 1
+    while time.monotonic() < deadline and (size_bytes == 0 or size_bytes != os.fstat(2).st_size):
+        size_bytes = os.fstat(2).st_size
+        time.sleep(0.1)
+
+
+def main() -> None:
+    """Serves until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
+    reports = os.dup(1)
+    os.dup2(2, 1)  # what native code prints must not mix with the report
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        os._exit(0)  # the parent died
+    waiting = end_with_parent()
+    server, report = serve(json.loads(line))
+    os.write(reports, json.dumps(report).encode() + b"\n")
+    os.close(reports)
+    if server is None:
+        os._exit(1)
+    waiting.join()
+
+
+if __name__ == "__main__":
+    main()

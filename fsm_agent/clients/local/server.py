@@ -1,0 +1,255 @@
+"""Who owns the embedded model's server?
+
+The engine runs in a child process, because in-process it hangs or crashes with requests in flight and after `fork`.
+All callers of one process share one child per model:
+
+- It speaks OpenAI's wire on loopback and wants a random key, which reaches it on its stdin.
+- It ends when its stdin does: closed by `close`, at exit, or by the system when this process dies.
+- It has its own session, so Ctrl-C in a terminal reaches this process only, which decides.
+- After `os.fork` the new process owns no server: what it inherited is closed there, not `alive`, and starts none of
+  its own before `local_server` is called there. Its parent's server stays its parent's.
+- A child that died is replaced at the next call of `local_server`: ask for the server whenever it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from fsm_agent.clients.local.model import (
+    ERROR_TAIL_CHARS,
+    MODEL_VARIABLE,
+    SMOLLM2,
+    Progress,
+    Say,
+    cache_directory,
+    fetch_model,
+    find_model,
+)
+from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, TimedOut
+
+if sys.platform != "win32":
+    pass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENGINE = "xllamacpp>=2026.10.11549,<2027"
+CONTEXT_TOKENS = 4096
+START_TIMEOUT_S = 120.0
+CLOSE_TIMEOUT_S = 2.0
+
+
+class LocalServer:
+    """A child process that serves one model; `local_server` shares it, a bare one belongs to who made it.
+
+    It starts when made and ends by `close`, when it is no longer referenced, and with this process.
+
+    Attributes:
+        base_url: `http://127.0.0.1:<port>/v1`.
+        api_key: Wanted by every request; in no repr and no error.
+        model: The model's name on the wire.
+        pid: Of the child.
+
+    Raises:
+        ConfigError: The engine is missing or of another version, or cannot load the model.
+        ProviderError: The child died or (`TimedOut`) hung while starting.
+    """
+
+    def __init__(self, model_file: Path, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        self.model, template = model_file.stem, None
+        if SMOLLM2.is_at(model_file):  # its own template drops the tools
+            self.model, template = SMOLLM2.alias, Path(__file__).with_name("smollm2-tools.jinja").read_text("utf-8")
+        self.api_key = secrets.token_urlsafe(32)
+        config = {
+            "model": str(model_file),
+            "alias": self.model,
+            "api_key": self.api_key,
+            "context_tokens": CONTEXT_TOKENS,
+            "chat_template": template,
+        }
+        with tempfile.TemporaryFile(buffering=0) as errors:
+            with _locks.spawning:
+                self._process = _spawn(errors)
+                self._finalizer = weakref.finalize(self, _end, self._process)
+                _owned.add(self)
+            self.pid = self._process.pid
+            try:
+                self.base_url = self._start(config, start_timeout_s, errors)
+            except BaseException:
+                self._finalizer()
+                raise
+
+    def _start(self, config: dict[str, object], timeout_s: float, errors: IO[bytes]) -> str:
+        to_child, from_child = self._process.stdin, self._process.stdout
+        assert to_child is not None
+        assert from_child is not None
+        report: dict[str, str] = {}
+        deadline = time.monotonic() + timeout_s
+        timer = threading.Timer(timeout_s, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # dead already: its report or its stderr says why
+                to_child.write(json.dumps(config).encode() + b"\n")
+            for line in iter(from_child.readline, b""):
+                if line.startswith(b"{"):  # an interpreter's start-up files may print as well
+                    report = json.loads(line)
+                    break
+        finally:
+            timer.cancel()
+            timer.join()
+        from_child.close()
+        if "base_url" in report:
+            return report["base_url"]
+        self._finalizer()
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"local model {self.model!r}: the server did not start in {timeout_s:g} s")
+        raise self._failure(report, errors)
+
+    def _failure(self, report: dict[str, str], errors: IO[bytes]) -> FsmAgentError:
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - 2 * ERROR_TAIL_CHARS))  # cut after the key is out: half a key is still one
+        tail = errors.read().decode(errors="replace").replace(self.api_key, "***").strip()[-ERROR_TAIL_CHARS:]
+        detail = report.get("detail", "")
+        match report.get("error"):
+            case "engine missing":
+                return _no_engine(detail)
+            case "engine mismatch":
+                return ConfigError(f"the engine does not fit, {detail}; run: pip install '{ENGINE}'")
+            case "model refused":
+                return ConfigError(f"local model {self.model!r} cannot be loaded: {detail}\n{tail}".strip())
+        end = _exit_text(self._process.returncode)
+        return ProviderError(f"local model {self.model!r}: the server ended with {end} while starting\n{tail}".strip())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child runs and belongs to this process."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Ends the child, also with requests in flight; safe to repeat, from any thread, and after a fork."""
+        self._finalizer()
+
+    def _disown(self) -> None:
+        """Forgets the parent's child after a fork: the pipe is closed here, so it ends with the parent alone."""
+        _close_pipes(self._process)
+        self._process.returncode = 0  # there is nothing to wait for; Popen's lock for it may be held for ever
+
+    def __repr__(self) -> str:
+        return f"<LocalServer {self.model!r} pid={self.pid} {'alive' if self.alive else 'ended'}>"
+
+
+def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", str(Path(__file__).with_name("local_child.py"))]  # -P: our `call.py` is no library
+    try:
+        return subprocess.Popen(
+            command,
+            bufsize=0,  # what is written is gone: after a fork the copy has nothing to flush
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # Windows' word for it
+        )
+    except OSError as error:
+        raise ProviderError(f"cannot start the local model's server with {sys.executable!r}: {error}") from error
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    _close_pipes(process)
+    try:
+        process.wait(CLOSE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _no_engine(detail: str) -> ConfigError:
+    return ConfigError(f"the local model needs its engine ({detail}); run: pip install 'fsm-agent[local]'")
+
+
+def _exit_text(returncode: int) -> str:
+    if returncode >= 0:
+        return f"status {returncode}"
+    hint = "; this CPU may lack AVX2" if -returncode == signal.SIGILL else ""
+    return f"signal {-returncode} ({signal.strsignal(-returncode)}{hint})"
+
+
+class _Locks:
+    """Two locks, taken in this order; a forked child makes new ones, since others may have held these."""
+
+    def __init__(self) -> None:
+        self.starting = threading.Lock()  # `local_server` finds or starts
+        self.spawning = threading.RLock()  # no fork between a pipe's birth and `_owned` knowing it
+
+
+_locks = _Locks()
+_owned: weakref.WeakSet[LocalServer] = weakref.WeakSet()
+_shared: dict[str, LocalServer] = {}
+
+
+def local_server(
+    model_path: str | None = None,
+    *,
+    say: Say | None = None,
+    progress: Progress | None = None,
+    client: Sequence[str] | None = None,
+) -> LocalServer:
+    """The running server of a model, shared by this process; found, fetched and started where need be.
+
+    It blocks: about half a second for a start, longer for a fetch. Thread-safe; starts are serial. Arguments as in
+    `find_model` and `fetch_model`. A model that was found, not named, is checked before it is served, and fetched
+    anew when it is damaged.
+
+    Raises:
+        ConfigError: The model or the engine is missing or unfit.
+        ProviderError: The server could not be started.
+    """
+    with _locks.starting:
+        path = find_model(model_path)
+        key = os.path.realpath(path or cache_directory() / SMOLLM2.file_name)
+        server = _shared.get(key)
+        if server is None or not server.alive:
+            is_named = model_path is not None or os.environ.get(MODEL_VARIABLE)
+            if path is None and importlib.util.find_spec("xllamacpp") is None:
+                raise _no_engine("No module named 'xllamacpp'")  # before 93 MB are fetched in vain
+            if path is None or not (is_named or SMOLLM2.is_intact_at(path)):
+                path = fetch_model(client=client, say=say, progress=progress)
+            if server is not None:
+                server.close()
+            server = _shared[key] = LocalServer(path)
+        return server
+
+
+def _forget_parents_servers() -> None:
+    global _locks
+    _locks = _Locks()
+    for server in list(_owned):
+        server._disown()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(
+        before=lambda: _locks.spawning.acquire(),
+        after_in_parent=lambda: _locks.spawning.release(),
+        after_in_child=_forget_parents_servers,
+    )

@@ -1,0 +1,266 @@
+"""When may the next request begin, so that a provider need not refuse it?
+
+A `RateLimit` is the queue in front of a provider; see `fsm_agent.clients.rate_limited` for who stands in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from fsm_agent.errors import ConfigError, TimedOut
+from fsm_agent.runtime.world import Clock, SystemClock
+
+PERIOD_S = 60.0
+_GRAIN_S = 0.25  # what begins within it is counted together, so that a window has at most 240 entries
+_MIN_NAP_S = 1e-6  # a float of Unix time cannot tell less apart
+
+
+class SteadyClock(SystemClock):
+    """The system's clock, but one that nobody sets: `now` is of use for differences only."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class RateLimit:
+    """At most so many requests and tokens in any 60 seconds, and so many requests at once.
+
+    Whoever comes first goes first, threads and tasks of any number of event loops alike; one that needs much is not
+    overtaken by those that need little.  What a request takes is estimated when it begins and put right
+    when it is known.
+
+    Args:
+        requests_per_minute: That may begin.
+        tokens_per_minute: Input and output together.  A request that alone is estimated higher waits for an empty
+            minute.
+        max_concurrent: Requests under way at once; a stream is under way until it is read to its end or closed.
+        clock: Tells the time and waits.
+
+    Raises:
+        ConfigError: A limit is no positive number, or there is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        max_concurrent: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        limits = {
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+            "max_concurrent": max_concurrent,
+        }
+        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
+        if not self._limits:
+            raise ConfigError(f"a RateLimit without {', '.join(limits)} limits nothing: give one of them")
+        for name, limit in self._limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise ConfigError(f"{name}={limit!r} is no limit: a whole number from 1 is")
+        self._clock = clock or SteadyClock()
+        self._requests = _Window(requests_per_minute) if requests_per_minute else None
+        self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None
+        self._max_concurrent = max_concurrent
+        # Reentrant: collecting garbage may close a stream, and so end a turn, anywhere below.
+        self._lock = threading.RLock()
+        self._waiting = deque[Turn]()
+        self._under_way = set[Turn]()
+
+    def __repr__(self) -> str:
+        return f"RateLimit({', '.join([f'{name}={limit}' for name, limit in self._limits.items()])})"
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether `charge` changes anything."""
+        return self._tokens is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        """How many requests have their turn now."""
+        return len(self._under_way)
+
+    @contextmanager
+    def turn(self, tokens: int = 0, *, timeout_s: float | None = None) -> Iterator[Turn]:
+        """Wait for a turn, and have it inside.
+
+        Args:
+            tokens: That the request is estimated to take.
+            timeout_s: How long it may take to get the turn; what is left of it is in `Turn.time_left`.
+
+        Raises:
+            TimedOut: No turn comes in time; at once when that is clear beforehand.
+        """
+        turn = self._queue(tokens, timeout_s)
+        try:
+            with suppress(TimeoutError):
+                turn.is_next.result(turn.time_left())
+            while (delay_s := self._begin(turn)) > 0:
+                self._clock.sleep(delay_s)
+            yield turn
+        finally:
+            self._leave(turn)
+
+    @asynccontextmanager
+    async def aturn(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Turn]:
+        """`turn` for asyncio."""
+        turn = self._queue(tokens, timeout_s, asyncio.get_running_loop())
+        try:
+            if not turn.is_next.done():
+                await asyncio.wait([asyncio.wrap_future(turn.is_next)], timeout=turn.time_left())
+            while (delay_s := self._begin(turn)) > 0:
+                await self._clock.asleep(delay_s)
+            yield turn
+        finally:
+            self._leave(turn)
+
+    def _queue(self, tokens: int, timeout_s: float | None, loop: asyncio.AbstractEventLoop | None = None) -> Turn:
+        turn = Turn(tokens, timeout_s, self._clock, loop)
+        with self._lock:
+            self._waiting.append(turn)
+            self._call_next()
+        return turn
+
+    def _call_next(self) -> None:
+        """Under the lock: tell the first in the queue that only the clock stands before it, if that is so."""
+        while self._waiting and self._waiting[0].is_dead:
+            self._waiting.popleft()
+        if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
+            with suppress(InvalidStateError, IndexError):  # it knows already, or is gone
+                self._waiting[0].is_next.set_result(None)
+
+    def _begin(self, turn: Turn) -> float:
+        """Let ``turn`` begin and return 0, or say how many seconds to wait before asking again."""
+        with self._lock:
+            if not turn.is_next.done():
+                raise self._late(turn, None)
+            now_s = self._clock.now()
+            delays_s = [0.0]
+            if self._requests is not None:
+                delays_s.append(self._requests.delay_s(1, now_s))
+            if self._tokens is not None:
+                delays_s.append(self._tokens.delay_s(turn.tokens, now_s))
+            if (delay_s := max(delays_s)) > _MIN_NAP_S:
+                left_s = turn.time_left()
+                if left_s is not None and delay_s > left_s:
+                    raise self._late(turn, delay_s)
+                return delay_s
+            if self._requests is not None:
+                self._requests.add(1, now_s)
+            if self._tokens is not None:
+                turn.entry = self._tokens.add(turn.tokens, now_s)
+            self._under_way.add(turn)
+            self._waiting.remove(turn)
+            self._call_next()
+        return 0.0
+
+    def _leave(self, turn: Turn) -> None:
+        with self._lock:
+            self._under_way.discard(turn)
+            with suppress(ValueError):
+                self._waiting.remove(turn)
+            self._call_next()
+
+    def _late(self, turn: Turn, delay_s: float | None) -> TimedOut:
+        when = "" if delay_s is None else f": the next one would be in {delay_s:g} s"
+        return TimedOut(f"no turn under {self!r} in {turn.timeout_s:g} s{when}", retry_after_s=delay_s)
+
+    def charge(self, turn: Turn, tokens: int) -> None:
+        """Say what the request of ``turn`` really took, instead of the estimate."""
+        with self._lock:
+            if self._tokens is not None and turn.entry is not None:
+                self._tokens.correct(turn.entry, tokens - turn.tokens, self._clock.now())
+                turn.tokens = tokens
+
+
+class Turn:
+    """A request's place in the queue of a `RateLimit`, and then its turn."""
+
+    __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
+
+    def __init__(
+        self, tokens: int, timeout_s: float | None, clock: Clock, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._started_at_s = clock.now()
+        self.tokens = tokens
+        self.timeout_s = timeout_s
+        self.is_next = Future[None]()
+        self.entry: _Entry | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nobody can take it any more: its event loop was closed over it."""
+        return self._loop is not None and self._loop.is_closed()
+
+    def time_left(self) -> float | None:
+        """Of the timeout, in seconds; None: without end."""
+        return None if self.timeout_s is None else self.timeout_s - (self._clock.now() - self._started_at_s)
+
+
+class _Entry:
+    """What began within `_GRAIN_S`."""
+
+    __slots__ = ("amount", "first_s", "last_s")
+
+    def __init__(self, amount: int, at_s: float) -> None:
+        self.amount = amount
+        self.first_s = self.last_s = at_s
+
+
+class _Window:
+    """How much began in the last 60 seconds; its memory is bounded, whatever the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries = deque[_Entry]()
+        self._total = 0
+
+    def delay_s(self, amount: int, now_s: float) -> float:
+        """How long until ``amount`` more fits, or until nothing is there when it never will."""
+        self._forget(now_s)
+        excess = self._total + amount - self._limit
+        delay_s = 0.0
+        for entry in self._entries:
+            if excess <= 0:
+                break
+            excess -= entry.amount
+            delay_s = entry.last_s + PERIOD_S - now_s
+        return delay_s
+
+    def add(self, amount: int, now_s: float) -> _Entry:
+        """Count ``amount`` as begun now."""
+        newest = self._entries[-1] if self._entries else None
+        if newest is None or now_s - newest.first_s >= _GRAIN_S:
+            newest = _Entry(0, now_s)
+            self._entries.append(newest)
+        newest.amount += amount
+        newest.last_s = max(newest.last_s, now_s)
+        self._total += amount
+        return newest
+
+    def correct(self, entry: _Entry, change: int, now_s: float) -> None:
+        """Count ``change`` more (now) or less (then) than was taken for ``entry``."""
+        self._forget(now_s)
+        if change > 0:
+            self.add(change, now_s)
+        elif entry in self._entries:
+            entry.amount += change
+            self._total += change
+
+    def _forget(self, now_s: float) -> None:
+        while self._entries and self._entries[0].last_s + PERIOD_S - now_s <= _MIN_NAP_S:
+            self._total -= self._entries.popleft().amount

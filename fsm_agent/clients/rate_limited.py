@@ -1,0 +1,128 @@
+"""How does a client wait for its turn, rather than be told that it asks too much?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing
+from typing import Any, Self
+
+from fsm_agent.clients.client import Client, client_for
+from fsm_agent.clients.rate_limit import RateLimit, Turn
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
+from fsm_agent.messages.reply import Reply
+
+CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
+
+
+class RateLimitedClient:
+    """A client whose requests wait for their turn under a limit.
+
+    ``timeout_s`` of a request counts from when it begins to wait; when no turn comes in time it fails with `TimedOut`,
+    which is retryable.  The tokens of a request are estimated by its characters (images count nothing), and put right
+    by the usage that its reply reports.
+
+    Args:
+        client: Asks: a client, or a model as ``provider:model``.  It is closed with this one.
+        limit: Of this client alone, or of all that spend from one account.
+    """
+
+    def __init__(self, client: Client | str, limit: RateLimit) -> None:
+        self._client: Client = client_for(client) if isinstance(client, str) else client
+        self._limit = limit
+
+    @property
+    def name(self) -> str:
+        """That of the client behind the limit."""
+        return self._client.name
+
+    def __repr__(self) -> str:
+        return f"<RateLimitedClient {self.name!r} {self._limit!r}>"
+
+    @property
+    def world_defaults(self) -> dict[str, Any]:
+        """Those of the client behind the limit: a double for tests brings its own clock."""
+        return getattr(self._client, "world_defaults", {})
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """The reply to ``request``, when its turn has come.
+
+        Raises:
+            ProviderError: There is no reply, or no turn.
+        """
+        with self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn:
+            return self._charged(turn, self._client.complete(request, timeout_s=turn.time_left()))
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """The reply as it comes, when its turn has come."""
+        with (
+            self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn,
+            closing(self._client.stream(request, timeout_s=turn.time_left())) as items,
+        ):
+            for item in items:
+                yield self._charged(turn, item) if isinstance(item, Reply) else item
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+        async with self._limit.aturn(self._estimate(request), timeout_s=timeout_s) as turn:
+            return self._charged(turn, await self._client.acomplete(request, timeout_s=turn.time_left()))
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+        async with (
+            self._limit.aturn(self._estimate(request), timeout_s=timeout_s) as turn,
+            aclosing(self._client.astream(request, timeout_s=turn.time_left())) as items,
+        ):
+            async for item in items:
+                yield self._charged(turn, item) if isinstance(item, Reply) else item
+
+    def _estimate(self, request: Request) -> int:
+        return estimated_tokens(request) if self._limit.counts_tokens else 0
+
+    def _charged(self, turn: Turn, reply: Reply) -> Reply:
+        reported = reply.usage.total_tokens
+        self._limit.charge(turn, reported or turn.tokens + _tokens(_chars(reply.message)))
+        return reply
+
+    def close(self) -> None:
+        """Close the client behind the limit."""
+        self._client.close()
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        await self._client.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def estimated_tokens(request: Request) -> int:
+    """What ``request`` takes of the input, roughly: a quarter of its characters."""
+    described = [len(f.name) + len(f.description) + len(json.dumps(f.parameters)) for f in request.functions]
+    return _tokens(sum(map(_chars, request.messages)) + sum(described))
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+def _chars(message: Message) -> int:
+    total = 0
+    for part in message.parts:
+        match part:
+            case Text() | Reasoning() | FunctionResult():
+                total += len(part.text)
+            case FunctionCall():
+                total += len(part.name) + len(part.arguments_json)
+    return total

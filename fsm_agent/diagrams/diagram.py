@@ -1,0 +1,223 @@
+"""What does the machine of an agent call look like, and what did one run of it look like?
+
+Both are drawn from `ROWS`.  Dashed is the exception branch: what is said there is seen by the model and pruned
+from the dialog.  ``diagrams/agent_call.*`` are `write_lifecycle`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
+from fsm_agent.lifecycle.record import FINAL, State
+from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.machine.rows import Row
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import Usage
+
+__all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
+
+
+_TONES: dict[str, Tone] = {
+    State.PARSE_EXCEPTION: "branch",
+    State.COMPLETED: "success",
+    State.FAILED: "failure",
+}
+_WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
+_LEGEND = "dashed: seen by the model, pruned from the dialog"
+_REASON = 240  # characters of the reason of a failure
+_REASON_LINE = 70
+_TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    """A row for one of its sources."""
+
+    source: str
+    trigger: str
+    to: str
+    guard: str  # "": none
+    label: str
+    stays: bool
+
+
+@dataclass(slots=True)
+class _Stay:
+    """What a run spent in one state."""
+
+    visits: int = 0
+    spent_s: float | None = None
+    usage: Usage = Usage()
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        lines = [_counted(self.visits, "visit")] if self.visits else []
+        if self.spent_s is not None:
+            lines.append(_duration(self.spent_s))
+        if self.usage.total_tokens:
+            lines.append(f"{self.usage.input_tokens or 0:,} + {self.usage.output_tokens or 0:,} tokens")
+        return tuple(lines)
+
+
+def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> Diagram:
+    """The machine of an agent call: its states, and every row as ``trigger [guard]`` on an edge.
+
+    Rows between the same two states share an edge.  ``[else]`` is a row that takes when those with the same
+    trigger before it do not.
+
+    Args:
+        rows: The table.
+        title: What to write above.
+    """
+    labels: dict[tuple[str, str], list[str]] = {}
+    for arrow in _arrows(rows):
+        labels.setdefault((arrow.source, arrow.to), []).append(arrow.label)
+    edges = [_edge(source, to, lines) for (source, to), lines in labels.items()]
+    return Diagram(title=title, nodes=tuple([_node(s) for s in State]), edges=tuple(edges), caption=(_LEGEND,))
+
+
+def trace_diagram(
+    trace: Sequence[Stepped], *, title: str = "A run of an agent call", shows_unvisited: bool = True
+) -> Diagram:
+    """One run on the map of all: how often each way was taken, and what was spent where.
+
+    Notes count visits, the time from entering to leaving, and tokens (input + output) of the replies waited
+    for there.  The state in which the run stands or has ended has a thick border, and why it failed is the
+    caption.
+
+    Args:
+        trace: Steps in the order taken; of several runs, one after the other, they add up.
+        title: What to write above.
+        shows_unvisited: Whether states and ways that the run did not touch are there, in gray.
+    """
+    stays = _stays(trace)
+    taken = Counter((str(step.source), str(step.to)) for step in trace)
+    current = str(trace[-1].to) if trace else State.SEEDED
+    nodes = [
+        replace(_node(name), visits=stay.visits, note=stay.note, is_current=name == current)
+        for name, stay in stays.items()
+        if stay.visits or shows_unvisited
+    ]
+    labels = _taken_labels(trace)
+    ways = dict.fromkeys((arrow.source, arrow.to) for arrow in _arrows(ROWS)) | dict.fromkeys(taken)
+    edges = [
+        replace(_edge(source, to, labels.get((source, to), ())), times=taken[source, to])
+        for source, to in ways
+        if taken[source, to] or shows_unvisited
+    ]
+    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=_summary(trace, current, stays))
+
+
+def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
+    """Write ``agent_call.mmd``, ``.dot`` and ``.svg`` into ``directory``.
+
+    Raises:
+        ConfigError: `dot` is not installed; the other two are written.
+        UsageError: There is no such directory.
+    """
+    return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
+
+
+def _arrows(rows: Sequence[Row]) -> list[_Arrow]:
+    arrows: list[_Arrow] = []
+    guarded: set[tuple[str, str]] = set()
+    for trigger, sources, to, guard, _ in rows:
+        name = guard.__name__ if guard else ""
+        for source in sources if isinstance(sources, tuple) else (sources,):
+            condition = name or ("else" if (trigger, source) in guarded else "")
+            label = f"{trigger} [{condition}]" if condition else trigger
+            arrows.append(_Arrow(source, trigger, to or source, name, label, to is None))
+            if guard:
+                guarded.add((trigger, source))
+    return arrows
+
+
+def _node(name: str) -> Node:
+    return Node(
+        id=name,
+        label=name,
+        tone=_TONES.get(name, "plain"),
+        is_start=name == State.SEEDED,
+        is_final=name in FINAL,
+    )
+
+
+def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
+    # A reply to the exception branch that can be used goes into the dialog; all else that is said there does not.
+    branch, unused = State.PARSE_EXCEPTION, (State.BACKOFF, State.FAILED)
+    is_dashed = to == branch or (source == branch and to in unused)
+    weight = _WEIGHTS.get((source, to), 1)
+    return Edge(source=source, target=to, lines=tuple(lines), is_dashed=is_dashed, weight=weight)
+
+
+def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
+    """By the name of the state, in the order of the lifecycle; names that it does not know come last."""
+    stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
+    lingering = {(arrow.source, arrow.trigger) for arrow in _arrows(ROWS) if arrow.stays}
+    before: Stepped | None = None
+    at_s = 0.0
+    for step in trace:
+        since_s, at_s = at_s, step.at_s or at_s  # 0: it is not known when
+        source, to = stays.setdefault(str(step.source), _Stay()), stays.setdefault(str(step.to), _Stay())
+        if before is not None and before.to == step.source:
+            source.spent_s = (source.spent_s or 0.0) + _elapsed_s(since_s, at_s)
+        else:
+            source.visits += 1  # a run begins
+        source.usage += step.usage or Usage()
+        to.visits += step.source != step.to or (step.source, step.trigger) not in lingering
+        before = step
+    if before is None:
+        stays[State.SEEDED].visits = 1
+    return stays
+
+
+def _taken_labels(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
+    """The lines of the ways taken, in the order first taken."""
+    known = {(arrow.source, arrow.trigger, arrow.to, arrow.guard): arrow.label for arrow in _arrows(ROWS)}
+    labels: dict[tuple[str, str], list[str]] = {}
+    for taken, times in Counter((str(s.source), s.trigger, str(s.to), s.guard) for s in trace).items():
+        source, trigger, to, guard = taken
+        label = known.get(taken, f"{trigger} [{guard}]" if guard else trigger)
+        labels.setdefault((source, to), []).append(f"{_TIMES}{times} {label}" if times > 1 else label)
+    return labels
+
+
+def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) -> tuple[str, ...]:
+    verb = "ended" if current in FINAL else "waits"
+    spent = _duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
+    tokens = _counted(sum(stay.usage.total_tokens for stay in stays.values()), "token")
+    said = [f"{verb} in {current} after {_counted(len(trace), 'step')}, {spent}, {tokens}"]
+    if trace and current == State.FAILED:
+        last = trace[-1]
+        why = f"{last.trigger}: {last.detail}" if last.detail else last.trigger
+        said += textwrap.wrap(one_line(why, _REASON), _REASON_LINE)
+    return tuple(said)
+
+
+def _elapsed_s(since_s: float, at_s: float) -> float:
+    """Clocks may be set back, and numbers in a file may be anything."""
+    elapsed = at_s - since_s
+    return elapsed if 0 <= elapsed < math.inf else 0.0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' if number != 1 else ''}"

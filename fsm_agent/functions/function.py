@@ -1,0 +1,344 @@
+"""What may a model ask for, and how is it described and run?"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import field, fields, replace
+from functools import partial
+from importlib import import_module
+from reprlib import Repr
+from typing import Any, cast, overload
+
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import ParseError, UsageError
+from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.functions.policy import Policy, check_names, check_policy
+from fsm_agent.functions.schema import ArgumentsValidator
+from fsm_agent.functions.signature import described, passing
+from fsm_agent.messages.message import FunctionCall
+
+NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
+_LONG = 1 << 64
+_MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+# What validators that are the user's own may raise at odd arguments, beside a ValidationError.
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+@frozen(kw_only=True, eq=False)
+class Function(Policy):
+    """What a model may ask for: a name, a description, a schema, usually a callable, and a policy.
+
+    `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
+    call is suspended until somebody gives the outcome, unless `link` gives it one.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})  # JSON Schema
+    call: Callable[..., Any] | None = field(default=None, repr=False)
+    is_async: bool = False
+    takes_context: bool = False  # its first argument is a `Context`, which no model sees
+    deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
+    positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
+    validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
+    is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
+    is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
+    takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
+    asks_with_context: bool = field(init=False, repr=False)  # its `needs_approval` is a predicate that takes one
+    _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
+            raise UsageError(f"the function name {self.name!r} will be refused by providers: use {NAME_CHARACTERS}")
+        check_policy(self, f"function {self.name!r}")
+        if not isinstance(self.parameters, Mapping):
+            raise UsageError(f"parameters of function {self.name!r} is {self.parameters!r}: a JSON Schema is right")
+        if not (self.call is None or callable(self.call)):
+            raise UsageError(f"call of function {self.name!r} is {self.call!r}, which cannot be called")
+        if self.acall and not self.call:
+            raise UsageError(f"function {self.name!r} has acall without call: acall is its twin under asyncio")
+        object.__setattr__(self, "description", self.description or "")
+        note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
+        if note not in self.description:
+            object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
+        validator = self.validator or ArgumentsValidator(self.parameters)
+        object.__setattr__(self, "_validate", validator.validate_json)
+        governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
+        awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
+        needs = self.needs_approval
+        asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
+        object.__setattr__(self, "asks_with_context", asks_with)
+        object.__setattr__(self, "is_plain", not governed)
+        object.__setattr__(self, "is_awaited", awaited)
+        object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
+
+    @classmethod
+    def of(
+        cls,
+        call: Callable[..., Any] | Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        namespace: Mapping[str, Any] | None = None,
+        **policy: Any,
+    ) -> Function:
+        """A function from a Python callable: schema from its signature, descriptions from its docstring.
+
+        Args:
+            call: A function, method, coroutine function, partial, or object with ``__call__``; a `Function` is
+                taken as it is, with what is changed here.
+            name: What the model calls it; the callable's own name by default.
+            description: What it does; the docstring's first paragraphs by default.
+            namespace: Where names in its annotations are looked up, beside its module.
+            policy: The fields of `Policy`.
+
+        Raises:
+            UsageError: A parameter cannot be described to a model, the name is not usable, or the policy makes
+                no sense.
+        """
+        check_names(policy)
+        if isinstance(call, Function):
+            return call._changed(name, description, policy)
+        if not callable(call):
+            raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
+        said = described(call, name, namespace or {})
+        return cls(
+            name=said.name,
+            description=said.text if description is None else description,
+            parameters=said.parameters,
+            call=call,
+            is_async=said.passing.is_async,
+            takes_context=said.passing.takes_context,
+            deps_type=said.passing.deps_type,
+            positional=said.passing.positional,
+            validator=said.validator,
+            source=call,
+            **policy,
+        )
+
+    def _changed(self, name: str | None, description: str | None, policy: dict[str, Any]) -> Function:
+        said = {"name": name, "description": description}
+        changes: dict[str, Any] = {key: value for key, value in said.items() if value is not None} | policy
+        if "deprecated" in policy and self.deprecated and description is None:
+            changes["description"] = self.description.replace(f"Deprecated: {self.deprecated}", "").strip()
+        return replace(self, **changes) if changes else self
+
+    def link(self, call: Callable[..., Any], acall: Callable[..., Any] | None = None) -> Function:
+        """This function, run by ``call``; the function itself stays as it is.
+
+        Args:
+            call: Takes what the schema offers, by name; a `Context` first, if it is annotated so.
+            acall: Its twin under asyncio.
+
+        Raises:
+            UsageError: It does not take what the schema offers, or needs what the schema does not require.
+        """
+        if isinstance(call, Function):
+            call = cast("Callable[..., Any]", call.call)
+        if not callable(call):
+            raise UsageError(f"{call!r} cannot be linked to function {self.name!r}: it cannot be called")
+        taken = passing(call, self.name, self.parameters)
+        return replace(
+            self,
+            call=call,
+            acall=acall,
+            is_async=taken.is_async,
+            takes_context=taken.takes_context,
+            deps_type=taken.deps_type,
+            positional=taken.positional,
+        )
+
+    def __copy__(self) -> Function:
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        memo[id(self.validator)] = self.validator  # never changes, and is large
+        return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by reference what a module holds, and anything else by its fields.
+
+        Raises:
+            UsageError: It is made of a function that no module holds, so no other process could find it.
+        """
+        if _held(self.call) is self:
+            return _attribute, _home(self.call)
+        state = self._given_fields()
+        del state["validator"]
+        for name in ("call", "acall", "source"):
+            held = _held(state[name])
+            if isinstance(held, Function):  # which has taken the place of what it is made of
+                state[name] = held
+            elif inspect.isfunction(state[name]) and held is not state[name]:
+                raise UsageError(
+                    f"function {self.name!r} cannot be pickled: {name} is {state[name]!r}, which no other process can"
+                    " find; a function that is defined at the top of a module would be right"
+                )
+        return _unpickled, (state,)
+
+    def _given_fields(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the Python callable, as if it had not been decorated."""
+        return self._callable()(*args, **kwargs)
+
+    def bind(self, arguments_json: str) -> dict[str, Any]:
+        """The arguments for one run, validated and as annotated.  Each run needs its own: it may change them.
+
+        Raises:
+            ParseError: They cannot be taken; the text says why, in words for the model.
+        """
+        try:
+            return self._validate(arguments_json or "{}")
+        except pydantic.ValidationError as error:
+            raise ParseError(described_errors(error)) from error
+        except _ODD as error:
+            raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
+
+    def refusal(self, arguments_json: str) -> str | None:
+        """Why these arguments cannot be taken, in words for the model; None when they can."""
+        try:
+            self._validate(arguments_json or "{}")
+        except (pydantic.ValidationError, *_ODD):
+            try:
+                self.bind(arguments_json)
+            except ParseError as error:
+                return str(error)
+        return None
+
+    def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
+        """Call it; a coroutine function gives its coroutine.
+
+        Args:
+            arguments: As the model wrote them, or what `bind` made of that.
+            context: For a function that takes one.
+
+        Raises:
+            ParseError: The arguments cannot be taken.
+        """
+        return self._given(self._callable(), arguments, context)
+
+    def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
+        """Like `run`, with `acall` when there is one: what comes of it is a value or is to be awaited."""
+        return self._given(self.acall or self._callable(), arguments, context)
+
+    def _callable(self) -> Callable[..., Any]:
+        if self.call is None:
+            raise UsageError(f"function {self.name!r} has no callable: its calls are answered from outside")
+        return self.call
+
+    def _given(self, call: Callable[..., Any], arguments: str | Mapping[str, Any], context: Context[Any] | None) -> Any:
+        bound = self.bind(arguments) if isinstance(arguments, str) else arguments
+        if not self.takes_context and not self.positional:
+            return call(**bound)
+        if self.takes_context and context is None:
+            raise UsageError(f"function {self.name!r} takes a Context: run(arguments, Context(deps=…)) gives it one")
+        first = (context,) if self.takes_context else ()
+        by_name = dict(bound)
+        return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
+
+    def told(self, value: Any, call: FunctionCall) -> str:
+        """What the model is told of what it returned: what its ``format`` says, or `result_text`.
+
+        Raises:
+            UsageError: What ``format`` returned is no text.
+        """
+        if self.format is None:
+            return result_text(value)
+        text: Any = self.format(value, call)
+        if not isinstance(text, str):
+            raise UsageError(f"format of function {self.name!r} returned {text!r}: a text would be right")
+        return result_text(text)
+
+
+def _home(call: Any) -> tuple[str, str]:
+    """Return the module and the path in it by which a callable calls itself."""
+    return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
+
+
+def _held(call: Any) -> Any:
+    """Return what stands where a callable says it does, if that is the callable or a `Function` made of it."""
+    module, path = _home(call)
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return (
+        found if call is not None and (found is call or (isinstance(found, Function) and found.call is call)) else None
+    )
+
+
+def _attribute(module: str, path: str) -> Any:
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _unpickled(state: dict[str, Any]) -> Function:
+    source, validator = state["source"], None
+    if isinstance(source, Function):
+        validator = source.validator
+    elif source is not None:
+        validator = described(source, state["name"], {}).validator
+    plain: dict[str, Any] = {
+        name: value.call if isinstance(value, Function) else value for name, value in state.items()
+    }
+    return Function(**plain, validator=validator)
+
+
+def described_errors(error: pydantic.ValidationError) -> str:
+    """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
+    items = error.errors(include_url=False, include_context=False)
+    lines = []
+    for item in items[:_MAX_ERRORS]:
+        place = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
+        lines.append(f"{place}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
+    if len(items) > _MAX_ERRORS:
+        lines.append(f"… and {len(items) - _MAX_ERRORS} more")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)[:200]
+    except ValueError:  # a number of more digits than Python writes out
+        return f"a huge {type(value).__name__}"
+
+
+def result_text(value: Any) -> str:
+    """What a function returned, as the model is told it: a string as it is, anything else as JSON.
+
+    What JSON cannot say (bytes that are no text) is told as Python writes it.
+    """
+    if isinstance(value, str):  # half a surrogate pair, as in names of files, would get lost on the way
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if type(value) is int and -_LONG < value < _LONG:
+        return str(value)
+    try:
+        return pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
+    except pydantic_core.PydanticSerializationError:
+        return repr(value)
+
+
+@overload
+def function(call: Callable[..., Any], /) -> Function: ...
+@overload
+def function(
+    *, name: str | None = None, description: str | None = None, **policy: Any
+) -> Callable[[Callable[..., Any]], Function]: ...
+def function(call: Callable[..., Any] | None = None, /, **options: Any) -> Function | Callable[..., Function]:
+    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
+    frame = sys._getframe(1)  # annotations may name what stands beside the function
+    check_names(options.keys() - {"name", "description"})
+    if call is None:
+        return cast("Callable[..., Function]", partial(Function.of, namespace=frame.f_locals, **options))
+    is_beside = getattr(inspect.unwrap(call), "__globals__", None) is frame.f_globals
+    return Function.of(call, namespace=frame.f_locals if is_beside else None, **options)

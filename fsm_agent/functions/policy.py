@@ -1,0 +1,153 @@
+"""What governs how a function is run: how often, after what, how long, and what happens when it raises?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import field, fields
+from typing import Any, Literal, TypeAlias
+
+from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.lazy_import import pattern
+from fsm_agent._internal.values import Memo, frozen
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.mistakes import check_fields
+
+# What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
+# agent call fails.
+OnError: TypeAlias = Literal["tell", "retry", "fail"]
+Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
+
+_VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
+
+
+@frozen()
+class Default:
+    """What a function returns when it raised."""
+
+    value: Any
+
+
+@frozen(kw_only=True)
+class Retries:
+    """How often and how late a function that raised is run again; the wait doubles each time."""
+
+    attempts: int = 3  # the first one included
+    delay_s: float = 0.1  # before the second attempt
+    max_delay_s: float = 5.0
+    jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
+    retry_if: Callable[[Exception], bool] | None = None  # None: whatever was raised
+
+    def __post_init__(self) -> None:
+        check_fields(self, "Retries", _RETRIES)
+        if self.delay_s > self.max_delay_s:
+            raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
+
+
+@frozen(kw_only=True, eq=False)
+class Policy(Memo):
+    """What may be said of a function beside what it is; every `Function` is one."""
+
+    acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio
+    blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
+    # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
+    # `Context`, that returns True or False.
+    needs_approval: bool | Callable[..., bool] | None = None
+    repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
+    version: str = ""
+    deprecated: str = ""  # what to use instead: told to the model, and to who picks it from a `Toolset`
+    max_calls: int | None = None  # in one agent call; then it is no longer offered
+    max_failures: int | None = None  # in one agent call; then it is no longer offered
+    depends_on: tuple[str, ...] = ()  # functions that must have succeeded before, in this agent call
+    timeout_s: float | None = None  # for one run, its retries included; the model is told
+    retries: Retries | None = None
+    on_error: OnError | Default = "tell"
+    middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
+    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # what the model is told
+
+
+def check_policy(policy: Policy, owner: str) -> None:
+    """Refuse what makes no sense, and make tuples of lists.
+
+    Raises:
+        UsageError: It names what is wrong, and what would be right.
+    """
+    for name in ("depends_on", "middleware"):
+        if isinstance(value := getattr(policy, name), list):
+            object.__setattr__(policy, name, tuple(value))
+    check_fields(policy, owner, _POLICY)
+
+
+def check_names(policy: Iterable[str]) -> None:
+    """Refuse what is no policy.
+
+    Raises:
+        UsageError: It names the one that was probably meant.
+    """
+    known = [item.name for item in fields(Policy)]
+    for name in policy:
+        if name not in known:
+            raise UsageError(f"there is no policy {name!r} of functions{hint(name, known)}")
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it can be called, and does not have to be awaited."""
+    return callable(value) and not inspect.iscoroutinefunction(value)
+
+
+def _is_count(value: Any) -> bool:
+    return is_whole(value, 1)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(name, str) and name for name in value)
+
+
+def _are_callables(value: Any) -> bool:
+    return isinstance(value, tuple) and all(callable(layer) for layer in value)
+
+
+_RETRIES = (
+    ("attempts", _is_count, "a whole number from 1, the first attempt included,"),
+    ("delay_s", is_amount, "a number of seconds from 0"),
+    ("max_delay_s", is_amount, "a number of seconds from 0"),
+    ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
+    ("retry_if", lambda value: value is None or _is_plain(value), "None or a plain predicate of the exception"),
+)
+_POLICY = (
+    ("acall", lambda value: value is None or callable(value), "None or a callable"),
+    ("blocking", _is_bool, "True or False"),
+    (
+        "needs_approval",
+        lambda value: value is None or _is_bool(value) or _is_plain(value),
+        "None, a bool or a plain predicate of the call",
+    ),
+    ("repeatable", _is_bool, "True or False"),
+    (
+        "version",
+        lambda value: isinstance(value, str) and _VERSION.fullmatch(value) is not None,
+        "a text such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
+    ),
+    ("deprecated", lambda value: isinstance(value, str), "a text that says what to use instead"),
+    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number from 1"),
+    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number from 1"),
+    ("depends_on", _are_names, "a tuple of names of functions, ('login',) say,"),
+    (
+        "timeout_s",
+        lambda value: value is None or (is_amount(value) and value > 0),
+        "None or a number of seconds above 0",
+    ),
+    ("retries", lambda value: value is None or isinstance(value, Retries), "None or Retries(attempts=3)"),
+    (
+        "on_error",
+        lambda value: isinstance(value, Default) or value in ("tell", "retry", "fail"),
+        "'tell', 'retry', 'fail' or Default(…)",
+    ),
+    ("middleware", _are_callables, "a tuple of callables of (call, next), (logged,) say,"),
+    ("format", lambda value: value is None or _is_plain(value), "None or a plain function of (value, call)"),
+)

@@ -1,0 +1,239 @@
+"""How are arguments checked against a JSON Schema that no Python type stands behind?
+
+What is read: types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``, ``nullable``,
+``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts and lists.
+What says more is left to who answers the call.
+
+A schema may come from a stranger, so it is read as a tree of bounded size: that takes a fraction of a second, whatever
+it says, and each check a time that is linear in the arguments, whatever refers to whatever.  It is read when arguments
+are first checked: of many functions that are offered, few are called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from fsm_agent._internal.lazy_import import core_schema, pattern, pydantic_core
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema, SchemaValidator
+
+_MAX_DEPTH = 20  # to which a schema is read
+_MAX_NODES = 5_000  # of a schema are read; names and values in its lists count too
+_MAX_OPEN = 2  # times a reference is followed inside of itself
+_MAX_REF_CHARS = 1_000
+_MAX_PATTERN_COST = 200  # see `_cost`
+_MAX_PATTERNS_COST = 600  # of a schema
+_ANY: CoreSchema = {"type": "any"}
+_NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
+_WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
+_LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
+_TEXT = {**_LENGTHS, "pattern": "pattern"}
+_LIST = {"minItems": "min_length", "maxItems": "max_length"}
+_MAX_TYPES = 7  # there are no more
+_UNICODE = pattern(r"\\[wWdDsSpPbB]")
+_REPEAT = pattern(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+
+
+def _bad() -> tuple[type[Exception], ...]:
+    """What pydantic_core says of constraints."""
+    return pydantic_core.SchemaError, ValueError, TypeError, OverflowError
+
+
+class ArgumentsValidator:
+    """Checks arguments against a JSON Schema, as far as it is read; they are an object in any case."""
+
+    __slots__ = ("_schema", "_validator")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator: SchemaValidator | None = None
+
+    def validate_json(self, arguments: str | bytes) -> Any:
+        """Return the arguments in a document.
+
+        Raises:
+            ValidationError: They are not as the schema wants them.
+        """
+        if self._validator is None:
+            self._validator = _read(self._schema)
+        return self._validator.validate_json(arguments)
+
+
+def _read(schema: Mapping[str, Any]) -> SchemaValidator:
+    try:
+        return pydantic_core.SchemaValidator(_Reader(schema).object(schema, 0))
+    except _bad():
+        return pydantic_core.SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+
+
+class _Reader:
+    """One reading of a schema."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root = root
+        self.left = _MAX_NODES
+        self.pattern_cost_left: float = _MAX_PATTERNS_COST
+        self.open: list[str] = []  # the references that are being followed
+
+    def object(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+        properties, required = schema.get("properties"), schema.get("required")
+        names = self._taken(required) if isinstance(required, list) else []
+        needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
+        given: dict[str, Any] = {**needed}
+        if isinstance(properties, Mapping):
+            first = islice(properties.items(), max(0, self.left))
+            given |= {key: inner for key, inner in first if isinstance(key, str)}
+        fields = {}
+        for key, inner in given.items():
+            if self.left <= 0:
+                break
+            read = self.read(inner, depth + 1)
+            if key not in needed:  # models say null of what they leave out
+                read = core_schema.nullable_schema(read)
+            fields[key] = core_schema.typed_dict_field(read, required=key in needed)
+        if self.left <= 0:  # what is not read may be anything
+            return core_schema.typed_dict_schema(fields, extra_behavior="allow")
+        others = schema.get("additionalProperties")
+        if others is False:
+            return core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        extras = self.read(others, depth + 1) if isinstance(others, Mapping) else None
+        return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
+
+    def _taken(self, items: list[Any]) -> list[Any]:
+        """Return the items, or as many as may still be read."""
+        taken = items[: max(0, self.left)]
+        self.left -= len(taken)
+        return taken
+
+    def read(self, schema: Any, depth: int) -> CoreSchema:
+        """What a schema says; anything where it says nothing that is read."""
+        self.left -= 1
+        if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
+            return _ANY
+        read = self._said(schema, depth)
+        return core_schema.nullable_schema(read) if schema.get("nullable") is True else read
+
+    def _said(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+        match schema:
+            case {"$ref": str(ref)}:
+                return self._referred(ref, depth)
+            case {"const": value}:
+                return core_schema.literal_schema([value])
+            case {"enum": [_, *_] as choices}:
+                taken = self._taken(choices)
+                return core_schema.literal_schema(taken) if len(taken) == len(choices) else _ANY
+            case {"anyOf": [_, *_] as kinds} | {"oneOf": [_, *_] as kinds}:
+                return self._union(kinds, depth)
+            case {"allOf": [_, *_] as kinds}:
+                return core_schema.chain_schema([self.read(kind, depth + 1) for kind in kinds[: max(1, self.left)]])
+            case {"type": [_, *_] as kinds} if len(kinds) <= _MAX_TYPES:
+                return _either([self._typed(schema, kind, depth + 1) for kind in kinds if kind != "null"], kinds)
+            case {"type": str(kind)}:
+                return self._typed(schema, kind, depth)
+        return _ANY
+
+    def _typed(self, schema: Mapping[str, Any], kind: Any, depth: int) -> CoreSchema:
+        if kind == "object":
+            return self.object(schema, depth)
+        if kind == "array":
+            return self._list(schema, depth)
+        if kind == "string":
+            return self._text(schema)
+        read, default = _scalar(schema, kind), schema.get("default")
+        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # then it is taken
+            return core_schema.union_schema([read, core_schema.literal_schema([default])])
+        return read
+
+    def _text(self, schema: Mapping[str, Any]) -> CoreSchema:
+        regex, names = schema.get("pattern"), _LENGTHS
+        if isinstance(regex, str) and (cost := _cost(regex)) <= min(_MAX_PATTERN_COST, self.pattern_cost_left):
+            self.pattern_cost_left -= cost
+            names = _TEXT
+        return _bounded({"type": "str"}, schema, names)
+
+    def _union(self, kinds: list[Any], depth: int) -> CoreSchema:
+        if len(kinds) > self.left:  # and one that is not read may be anything
+            return _ANY
+        types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
+        read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
+        return _either(read, types)
+
+    def _list(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+        bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}
+        return core_schema.list_schema(self.read(schema.get("items"), depth + 1), **bounds)
+
+    def _referred(self, ref: str, depth: int) -> CoreSchema:
+        if len(ref) > _MAX_REF_CHARS or self.open.count(ref) >= _MAX_OPEN:
+            return _ANY
+        self.open.append(ref)
+        try:
+            return self.read(_found(self.root, ref), depth + 1)
+        finally:
+            self.open.pop()
+
+
+def _found(root: Mapping[str, Any], ref: str) -> Any:
+    """What a reference within the schema points at (RFC 6901); None when that is nothing."""
+    found: Any = root
+    for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def _either(kinds: list[CoreSchema], types: list[Any]) -> CoreSchema:
+    if not kinds:
+        return core_schema.none_schema()
+    union = core_schema.union_schema([*kinds]) if len(kinds) > 1 else kinds[0]
+    return core_schema.nullable_schema(union) if "null" in types else union
+
+
+def _cost(regex: str) -> float:
+    """Return how much it takes to compile a pattern: 1 for each class of Unicode, up to half a millisecond.
+
+    An estimate from above: what is repeated is added to its length, and multiplied if it was repeated or grouped.
+    """
+    size, times = len(regex), 1
+    for match in _REPEAT.finditer(regex):
+        count = int(match[2] or match[1])
+        if regex[max(0, match.start() - 1)] in ")}*+?":
+            times *= max(1, count)
+        else:
+            size += count
+    return size * times * (1 if _UNICODE.search(regex) else 0.01)
+
+
+def _scalar(schema: Mapping[str, Any], kind: Any) -> CoreSchema:
+    match kind:
+        case "integer":
+            return _bounded({"type": "int"}, schema, _NUMBER)
+        case "number":
+            whole = _bounded({"type": "int"}, schema, _NUMBER)
+            return core_schema.union_schema(
+                [whole, _bounded({"type": "float", "allow_inf_nan": False}, schema, _NUMBER)]
+            )
+        case "boolean":
+            return core_schema.bool_schema()
+        case "null":
+            return core_schema.none_schema()
+    return _ANY
+
+
+def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> CoreSchema:
+    """With its bounds where pydantic takes them: not with a pattern that looks around, say."""
+    bounds = {name: schema[key] for key, name in names.items() if key in schema}
+    try:
+        if plain["type"] == "int":  # pydantic takes whole bounds only
+            bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
+        if bounds:
+            pydantic_core.SchemaValidator(cast("CoreSchema", plain | bounds))
+    except _bad():
+        bounds = {}
+    return cast("CoreSchema", plain | bounds)
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -1,0 +1,299 @@
+"""What does a Python callable say of itself: its name, its parameters as a JSON Schema, its want of a context?"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from fsm_agent._internal.lazy_import import (
+    deferred,
+    pattern,
+    pydantic,
+    pydantic_core,
+    pydantic_fields,
+    typing_extensions,
+)
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import Context
+
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = deferred("docstring_parser")
+
+_MAY_BE_NONE = pattern(r"\b(None|Optional|Any|object)\b")
+_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that nobody means a model to fill
+_UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # at an annotation
+
+
+def undescribable() -> tuple[type[Exception], ...]:
+    """What pydantic raises at a type that it has no JSON schema for."""
+    own = (pydantic.PydanticUserError, pydantic_core.SchemaError)
+    return (*own, AssertionError, NameError, TypeError, ValueError)
+
+
+@frozen(kw_only=True)
+class Passing:
+    """How a callable takes its arguments."""
+
+    is_async: bool = False
+    takes_context: bool = False  # its first parameter is one
+    deps_type: str = ""  # of that context, unless it may be None
+    positional: tuple[tuple[str, Any], ...] = ()  # those that it takes by position only, with their defaults
+
+
+@frozen(kw_only=True)
+class Description:
+    """What a callable says of itself to a model."""
+
+    name: str
+    text: str
+    parameters: dict[str, Any]  # JSON Schema
+    validator: pydantic_core.SchemaValidator
+    passing: Passing
+
+
+def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str, Any]) -> Description:
+    """Read a callable's signature, annotations and docstring.
+
+    Raises:
+        UsageError: A parameter cannot be described to a model.
+    """
+    target, docstring = _explained(call)
+    named = call.func if isinstance(call, partial) else call
+    name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
+    docs = docstring_parser.parse(docstring)
+    documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
+    given = call.keywords if isinstance(call, partial) else {}  # and therefore not by a model
+    signature = _signature(call, name)
+    hints = _hints(call, target, signature, name, namespace)
+    context = _context(name, signature, hints, given)
+    offered = [p for p in signature.parameters.values() if p.name != context]
+    arguments = _arguments_type(name, offered, hints, documented, given)
+    try:
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(arguments)
+        schema = adapter.json_schema()
+    except undescribable() as error:
+        raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
+    schema.pop("title", None)
+    for key in given:
+        schema["properties"].pop(key, None)
+    for parameter in offered:
+        if parameter.name in schema["properties"] and (default := _default(parameter)) is not None:
+            schema["properties"][parameter.name].setdefault("default", default)
+    return Description(
+        name=name,
+        text="\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
+        parameters=schema,
+        validator=cast("pydantic_core.SchemaValidator", adapter.validator),
+        passing=Passing(
+            is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
+            takes_context=context is not None,
+            deps_type=_deps_type(call, target, signature, hints, namespace) if context else "",
+            positional=_positional(offered),
+        ),
+    )
+
+
+def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> Passing:
+    """How a callable takes arguments that are described already.
+
+    Raises:
+        UsageError: It does not take what the schema offers, or needs what the schema does not require.
+    """
+    target, _ = _explained(call)
+    signature = _signature(call, name)
+    given = call.keywords if isinstance(call, partial) else {}
+    hints = _hints(call, target, signature, name, {})
+    context = _context(name, signature, hints, given)
+    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in given]
+    properties, required = schema.get("properties") or {}, schema.get("required") or ()
+    names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
+    if untaken := [key for key in (*properties, *required) if key not in names and not is_open]:
+        raise UsageError(f"what is linked to function {name!r} does not take {untaken[0]!r}, which the schema offers")
+    needed = [p.name for p in kept if p.name in names and p.default is p.empty]
+    if missing := [key for key in needed if key not in required]:
+        raise UsageError(f"what is linked to function {name!r} needs {missing[0]!r}, which the schema does not require")
+    is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
+    deps_type = _deps_type(call, target, signature, hints, {}) if context else ""
+    return Passing(
+        is_async=is_async, takes_context=context is not None, deps_type=deps_type, positional=_positional(kept)
+    )
+
+
+def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], ...]:
+    return tuple([(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY])
+
+
+def _explained(call: Callable[..., Any]) -> tuple[Any, str]:
+    """What carries the code of a callable, and its docstring."""
+    target: Any = call.func if isinstance(call, partial) else call
+    if inspect.isroutine(target):
+        return target, inspect.getdoc(target) or ""
+    if inspect.isclass(target):
+        return target.__init__, inspect.cleandoc(target.__doc__ or "")
+    method = type(target).__call__
+    return method, inspect.cleandoc(method.__doc__ or type(target).__doc__ or "")
+
+
+def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"function {name!r} does not tell its parameters: wrap it in one that does") from error
+    first = next(iter(signature.parameters.values()), None)
+    owner = getattr(call, "__qualname__", "").rpartition(".")[0]
+    if first and first.name == "self" and first.annotation is first.empty and owner and not owner.endswith("<locals>"):
+        raise UsageError(f"function {name!r} is a method without its object: Function.of(an_object.{name}) is right")
+    return signature
+
+
+def _hints(
+    call: Any, target: Any, signature: inspect.Signature, name: str, namespace: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The annotations of the parameters, resolved; not that of what is returned, which no model sees."""
+    annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
+    scope = _scope(call, target)
+    for key in [key for key in signature.parameters if key in annotations][:1]:
+        head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
+        if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):
+            annotations[key] = Context  # of what, is often known to type checkers only
+    try:
+        return _resolved(annotations, scope, namespace)
+    except _UNRESOLVABLE as error:
+        raise UsageError(f"an annotation of function {name!r} cannot be resolved: {error}") from error
+
+
+def _scope(call: Any, target: Any) -> dict[str, Any]:
+    """The names that annotations may use."""
+    module = sys.modules.get(getattr(call, "__module__", None) or "")
+    return getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
+
+
+def _deps_type(
+    call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
+) -> str:
+    """Return what the context, which is the first parameter, is annotated to be of; "" if that may be None."""
+    key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
+    hint = getattr(hints[key], "__value__", hints[key])
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if not get_args(hint) and isinstance(parameter.annotation, str):  # `_hints` left it out
+        inner = parameter.annotation.partition("[")[2].rpartition("]")[0]
+        found = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
+        if key not in found:  # known to type checkers only
+            return "" if _MAY_BE_NONE.search(inner) else inner
+        return "" if _may_be_none(found[key]) else inner
+    return "".join([getattr(arg, "__name__", str(arg)) for arg in get_args(hint) if not _may_be_none(arg)])
+
+
+def _may_be_none(hint: Any) -> bool:
+    hint = getattr(hint, "__value__", hint)
+    return hint in (None, type(None), Any, object) or isinstance(hint, TypeVar) or type(None) in get_args(hint)
+
+
+def _resolved(annotations: dict[str, Any], scope: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
+    return get_type_hints(SimpleNamespace(__annotations__=annotations), scope, dict(namespace), include_extras=True)
+
+
+def _evaluated(annotations: dict[str, Any], scope: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return _resolved(annotations, scope, namespace)
+    except _UNRESOLVABLE:
+        return {}
+
+
+def _is_context(hint: Any) -> bool:
+    hint = getattr(hint, "__value__", hint)  # of a named alias
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint is Context or get_origin(hint) is Context
+
+
+def _mentions_context(hint: Any) -> bool:
+    return _is_context(hint) or any(_mentions_context(inner) for inner in get_args(hint))
+
+
+def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+    """The parameter that is no model's to fill."""
+    found = None
+    for place, (key, parameter) in enumerate(signature.parameters.items()):
+        if place == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in given:
+            raise UsageError(
+                f"parameter {key!r} of function {name!r} has no annotation: Context would be right for what the agent"
+                " gives, another type for what the model gives"
+            )
+        if key in given or not _mentions_context(hints.get(key)):
+            continue
+        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if place > 0 or not by_position or not _is_context(hints[key]):
+            raise UsageError(
+                f"parameter {key!r} of function {name!r} is annotated with Context: it is given as the first parameter,"
+                " by position, annotated Context or Context[…]"
+            )
+        found = key
+    return found
+
+
+def _refuse(value: Any) -> Any:
+    raise ValueError("it is given already")
+
+
+def _arguments_type(
+    name: str,
+    parameters: list[inspect.Parameter],
+    hints: Mapping[str, Any],
+    documented: Mapping[str, str | None],
+    given: Mapping[str, Any],
+) -> Any:
+    """A TypedDict of the parameters, without those that are given."""
+    fields: dict[str, Any] = {}
+    is_open = False
+    for parameter in parameters:
+        key = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise UsageError(f"function {name!r} takes '*{key}': a model can only give arguments by name")
+        if parameter.kind is parameter.VAR_KEYWORD:
+            is_open = True
+            fields |= dict.fromkeys(given, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])
+        elif key not in given:
+            fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
+    configured = pydantic.with_config(pydantic.ConfigDict(extra="allow" if is_open else "forbid"))
+    return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
+
+
+def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
+    """The type of one argument; what its annotation says of itself goes over the docstring."""
+    hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    said = [
+        note if isinstance(note, str) else note.documentation
+        for note in notes
+        if isinstance(note, str | typing_extensions.Doc)
+    ]
+    if description := said[0] if said else description:
+        notes = [pydantic.Field(description=description), *notes]
+    if isinstance(parameter.default, pydantic_fields.FieldInfo):
+        notes.append(parameter.default)
+    if notes:
+        hint = Annotated[(hint, *notes)]
+    return (
+        hint
+        if parameter.default is parameter.empty or isinstance(parameter.default, pydantic_fields.FieldInfo)
+        else NotRequired[hint]
+    )
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """The default, for the schema, if JSON can say it."""
+    default = parameter.default
+    if default is parameter.empty or default is None or isinstance(default, pydantic_fields.FieldInfo):
+        return None
+    try:
+        return pydantic_core.from_json(pydantic_core.to_json(default), allow_inf_nan=False)
+    except ValueError:
+        return None

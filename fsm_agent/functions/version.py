@@ -1,0 +1,65 @@
+"""Which of several versions is higher, and which one falls to an agent call?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pattern
+from fsm_agent.errors import UsageError, hint
+
+_PIECE = pattern(r"[0-9]{1,18}|[A-Za-z]+")
+
+
+def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
+    """How versions compare: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
+    if not version:
+        return ()
+    pieces = _PIECE.findall(version.removeprefix("v"))
+    order = [(2, int(piece), "") if piece[0].isdigit() else (0, 0, piece) for piece in pieces]
+    return (*order, (1, 0, version))
+
+
+def check_shares(name: str, shares: Mapping[str, float], known: Sequence[str]) -> None:
+    """Refuse what is no sharing of agent calls among the known versions of a function.
+
+    Raises:
+        UsageError: A version is unknown, a share is no number from 0, or they are not 1 together.
+    """
+    for version, share in shares.items():
+        if version not in known:
+            raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), known)}")
+        if not _is_number(share) or share < 0:
+            raise UsageError(f"the share of {name}@{version} is {share!r}: a number from 0 to 1 would be right")
+    if not math.isclose(total := math.fsum(shares.values()), 1):
+        raise UsageError(f"the shares of function {name!r} are {total!r} together: 1 would be right")
+
+
+def chosen_point(name: str, choose: Callable[[], float]) -> float:
+    """A number from 0 to below 1.
+
+    Raises:
+        UsageError: ``choose`` gives another.
+    """
+    point = choose()
+    if not _is_number(point) or not 0 <= point < 1:
+        raise UsageError(f"choose of function {name!r} returned {point!r}: a number from 0 to below 1 is right")
+    return point
+
+
+def sharer(shares: Sequence[float], point: float) -> int | None:
+    """The place of the share that a point falls into, of shares that need not be 1 together; None: all are 0."""
+    left = point * math.fsum(shares)
+    place = None
+    for index, share in enumerate(shares):
+        if share > 0:
+            place = index
+            left -= share
+            if left < 0:
+                break
+    return place
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

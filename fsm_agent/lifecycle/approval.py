@@ -1,0 +1,73 @@
+"""Which function calls wait for somebody's approval?
+
+An approver is asked about every call, unless the function's policy says that it needs none.  Whether there is an
+approver is part of a call's definition, as its prompt is: what the call waits for follows from its record and its
+definition, whoever drives it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fsm_agent._internal.values import changed
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.prompt import Prompt
+
+
+class Gate(NamedTuple):
+    """What decides, beside the functions' own policies, whether a function call waits for approval."""
+
+    has_approver: bool = False
+    deps: Any = None
+
+    def is_closed(self, function: Function, call: FunctionCall, r: CallRecord) -> bool:
+        """Return whether ``call``, whose arguments are valid, needs approval before it is run.
+
+        Raises:
+            UsageError: The predicate of the function returned something else than True or False.
+        """
+        policy = function.needs_approval
+        if policy is None:
+            return self.has_approver
+        if policy is True or policy is False:
+            return policy
+        needs: Any = policy(call, context_of(call, r, self.deps)) if function.asks_with_context else policy(call)
+        if not isinstance(needs, bool):
+            what = f"needs_approval of function {function.name!r} returned {needs!r:.200}"
+            raise UsageError(f"{what}: True or False would be right")
+        return needs
+
+
+UNATTENDED = Gate()  # nobody is there to be asked
+
+
+def context_of(call: FunctionCall, r: CallRecord, deps: Any) -> Context[Any]:
+    """Return what an approver or a predicate may know of the agent call behind ``call``."""
+    return Context(deps=deps, call=call, agent_call_id=r.id, depth=r.depth)
+
+
+def approved_keys(r: CallRecord) -> set[str]:
+    """Return the keys under which somebody approved a function call."""
+    return {step.key for step in r.trace if step.trigger == "approved"}
+
+
+def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
+    """Return ``r`` with the policies asked again about the pending calls that nobody has approved.
+
+    A call that waited for approval still does, and so does one whose arguments are not valid any more.
+    """
+    approved = approved_keys(r) if r.round else set()
+
+    def waits(f: FunctionCall) -> bool:
+        function = prompt.by_name[f.name]
+        return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, r)
+
+    calls = list(r.round)
+    for i, f in enumerate(calls):
+        if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
+            calls[i] = changed(f, needs_approval=True)
+    return r.changed(round=tuple(calls)) if r.round else r

@@ -1,0 +1,417 @@
+"""What is one agent call, from its seed to its end?"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from transitions import MachineError
+
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import maker
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.approval import Gate
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.context.view import View
+from fsm_agent.lifecycle.effects import (
+    EFFECTS,
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Effect,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    explained,
+)
+from fsm_agent.lifecycle.function_budgets import drafts, is_final, offered, ready
+from fsm_agent.lifecycle.interpret import Answer, Spoken, StopWhen, parse_answer, read, read_reply
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
+    Cancelled,
+    Expired,
+    Injected,
+    ModelFailed,
+    Outcome,
+    Replied,
+    Returned,
+)
+from fsm_agent.lifecycle.record import LIVE, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.table import MACHINE
+from fsm_agent.machine.rows import guard_names
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+if TYPE_CHECKING:
+    import pickle
+else:
+    pickle = deferred("pickle")
+
+_make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
+_make_step = maker(Stepped)
+_SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
+_FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
+_BEGINNING = (Begin("begin"),)
+_UNASKED = (Cancelled, Expired, Injected)
+
+NEVER = Stepped("", "", "", "", 0.0)
+_UNPARSED = object()
+# What code that is not ours raises when it cannot be pickled or loaded, beside a PickleError.
+UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
+
+
+class AgentCall:
+    """One run of the machine over a dialog: the one mutable cell around a record.
+
+    `effects` is what it waits for, `advance` gives it the answer to one of them; that is all a driver needs.
+
+    Args:
+        record: Where the call stands; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
+        prompt: The task's: functions, output, handlers.
+        settings: How the model shall answer.
+        stop_when: Ends the call at a reply; pure.
+        view: What of the dialog the model is shown; None: all of it.
+        deps: What functions find in their `Context`; nothing here looks at it.
+        has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
+            needs no approval.
+
+    Attributes:
+        problem: What the prompt's parser raised at the latest reply; None when it took the answer, or was not asked.
+            The record keeps its type and text alone.  A traceback holds the frames of the call, and through them the
+            call itself, so whoever drives a call logs it and drops it.
+    """
+
+    __slots__ = (
+        "_effects",
+        "_folded",
+        "_output",
+        "_seen",
+        "after",
+        "cancellation",
+        "deps",
+        "driver",
+        "guard",
+        "has_approver",
+        "is_narrowed",
+        "problem",
+        "prompt",
+        "record",
+        "settings",
+        "state",
+        "step",
+        "stop_when",
+        "view",
+    )
+
+    def __init__(
+        self,
+        record: CallRecord,
+        prompt: Prompt,
+        *,
+        settings: Settings = Settings(),
+        stop_when: StopWhen | None = None,
+        view: View | None = None,
+        deps: Any = None,
+        has_approver: bool = False,
+    ) -> None:
+        self.record = record
+        self.prompt = prompt
+        self.settings = settings
+        self.stop_when = stop_when
+        self.view = view
+        self.deps = deps
+        self.has_approver = has_approver
+        self.state: State = record.state  # set by `transitions`; committed with the record
+        self.after = record  # what the row's action made of the record
+        self.step: Stepped = NEVER  # the latest
+        self.guard = ""  # the name of the guard that let the row be taken
+        self.problem: Exception | None = None
+        self.cancellation: Cancelled | None = None  # for the driver to take
+        self.driver: weakref.ref[Any] | None = None  # what drives the call now; has a method `wake`
+        self.is_narrowed = False  # the last step took away the effect that was answered, and changed no other
+        self._effects: tuple[Effect, ...] | None = None
+        self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
+        self._folded = 0
+        self._output: Any = _UNPARSED
+
+    @classmethod
+    def seed(
+        cls, dialog: Dialog, prompt: Prompt, *, limits: Limits = Limits(), depth: int = 0, **options: Any
+    ) -> AgentCall:
+        """A call that has not begun.
+
+        Args:
+            dialog: What has been said, the task included.
+            prompt: The task's.
+            limits: The budgets.
+            depth: How many agent calls this one is inside of.
+            options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
+        """
+        return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What the call waits for now; empty once it has ended."""
+        if self._effects is None:
+            self._effects = self._wanted()
+        return self._effects
+
+    def cancel(self, reason: str = "") -> None:
+        """Call it off, from any thread or from one of its functions.
+
+        Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
+        in the driver's own thread is waited for (see `fsm_agent.runtime.drive`).  A call that nobody drives is ended by
+        its next driver, or by ``advance("", Cancelled())``.
+        """
+        self.cancellation = Cancelled(reason=reason)
+        if self.driver is not None and (driver := self.driver()) is not None:
+            driver.wake()
+
+    def advance(self, key: str, outcome: Outcome) -> None:
+        """Take the answer to one effect.  All or nothing, synchronous, pure.
+
+        Args:
+            key: The effect's key; ``""`` for `Cancelled` and `Expired`, which answer nothing.
+            outcome: What became of it.
+
+        Raises:
+            OutcomeError: Nothing was asked under ``key``, or not this.  The call is unchanged.
+            IllegalTrigger: The call has ended.  It is unchanged.
+        """
+        r = self.record
+        about = self._subject(key, outcome)
+        if type(outcome) is Replied:
+            gate = Gate(self.has_approver, self.deps)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
+        else:
+            trigger, answer = read(r, about, outcome, self.prompt)
+        self.after = r
+        try:
+            event: Any = MACHINE.events[trigger]
+            if not event.take(self, answer, self.prompt):
+                raise MachineError(f"the guards {guard_names(MACHINE, trigger, r.state)} said no")
+            self._commit(trigger, key, outcome, answer)
+        except MachineError as error:
+            self.state = r.state
+            legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
+            why = f"{trigger!r} is not possible in {r.state}: {error.value}"
+            raise IllegalTrigger(f"{why}; possible: {legal}") from error
+        except BaseException:
+            self.state = self.record.state  # the new one's when Ctrl-C came behind the commit
+            raise
+
+    def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
+        """Make the new record the call's: the row's, with what all rows have in common."""
+        before, after = self.record, self.after
+        if after is before or after.trace is not before.trace:  # somebody may have seen it
+            after = after.changed()
+        changes = after.__dict__  # of a record that is nobody's yet
+        output, problem = self._output, self.problem
+        usage = served_by = left = None
+        detail = after.ending.detail if after.ending is not None else _problem(answer)
+        kind = type(outcome)
+        if kind is Replied:
+            reply: Reply = outcome.reply  # type: ignore[union-attr]
+            usage, served_by = reply.usage, reply.served_by
+            changes["turn"] = before.turn + 1
+            changes["replies"] = before.replies + 1
+            changes["usage"] = before.usage + usage
+            changes["reply"] = reply
+            output, problem = (answer.output, answer.error) if type(answer) is Spoken else (_UNPARSED, None)
+            if reply.adapted:
+                detail = "; ".join([*filter(None, [detail]), *reply.adapted])
+        elif kind is Returned:
+            if releases := outcome.releases:  # type: ignore[union-attr]
+                changes["released"] = (*before.released, *releases)
+            if self.state is before.state:
+                left = self._left(key)
+        elif kind is ModelFailed:
+            changes["turn"] = before.turn + 1
+        state = changes["state"] = self.state
+        step = _make_step(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
+        for watch in WATCHERS:
+            watch(step)
+        changes["trace"] = before.trace.push(step)
+        self._output, self.problem = output, problem
+        self.step = step
+        self._effects = None  # before the record: whoever is interrupted between finds them anew
+        self.record = after
+        self._effects = left
+        self.is_narrowed = left is not None
+
+    @property
+    def outcome(self) -> CallResult:
+        """What came of the call so far, whether or not it ended well."""
+        return CallResult(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.record, self._code())
+
+    def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
+        """Return a function and its arguments, all of which can be pickled, that make this call again.
+
+        Where the prompt or what else is code cannot be pickled here or loaded there, that call has its record alone.
+        """
+        try:
+            code: bytes | str = pickle.dumps(self._code())
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            code = str(error)
+        return _received, (self.record, self.prompt.path, code)
+
+    def _code(self) -> dict[str, Any]:
+        """Return what a call is made of beside its record; of one that has ended only the prompt is of use."""
+        if self.record.ending is not None:
+            return {"prompt": self.prompt}
+        return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
+
+    def result(self) -> CallResult:
+        """What came of the call.
+
+        Raises:
+            CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
+            CallSuspended: It has not ended, and waits for somebody.
+        """
+        r = self.record
+        if r.ending is None:
+            raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
+        if r.state is _FAILED:
+            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
+            cause = self._cause(r.ending)
+            detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
+            why = f"{r.ending.reason}: {detail} ({place})"
+            raise CallFailed(why, call=self) from cause
+        return self.outcome
+
+    def _cause(self, ending: Ending) -> Exception | None:
+        """Return the exception behind a failure, made of its report when it was another process that met it."""
+        report = ending.error
+        if report is None:
+            return None
+        if ending.reason is Reason.MODEL_FAILED:
+            return report.exception()
+        return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
+
+    @property
+    def output(self) -> Any:
+        """What the prompt's parser made of the answer; None as long as there is none."""
+        r = self.record
+        if r.ending is None or r.ending.reason is not _ANSWERED:
+            return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
+        if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
+            in_branch = r.trace[-1].source == _PARSE_EXCEPTION
+            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
+        return self._output
+
+    def _wanted(self) -> tuple[Effect, ...]:
+        r = self.record
+        state = r.state
+        if state is _CALLING or state is _PARSE_EXCEPTION:
+            return (_make_call_model(f"model:{r.turn}", self._request(), r.attempt),)
+        if state is _TOOL_INTERRUPT:
+            if r.waits_for_approval:
+                return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
+            wanted: list[Effect] = []
+            named = self.prompt.by_name
+            for f in ready(r, self.prompt):
+                wanted.append(_make_run(f"run:{f.id}", f, named[f.name]))
+            return tuple(wanted)
+        if state is _SEEDED:
+            return _BEGINNING
+        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is _BACKOFF else ()
+
+    def _left(self, key: str) -> tuple[Effect, ...] | None:
+        """What is wanted of a round beside ``key``; None: that has to be found anew, as others may begin now."""
+        if self.prompt.depended_on or self.record.limits.parallel is not None:
+            return None
+        effects = self.effects
+        for i, effect in enumerate(effects):
+            if effect.key == key:
+                return effects[:i] + effects[i + 1 :]
+        return effects
+
+    def _request(self) -> Request:
+        r, prompt, settings = self.record, self.prompt, self.settings
+        functions: tuple[Function, ...] = ()
+        is_last = is_final(r, prompt)
+        if is_last or r.branch:
+            prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+        if not is_last:
+            if settings.tool_choice != "none":
+                functions = offered(r, prompt)
+        elif settings.hosted_tools:
+            settings = settings.override({"hosted_tools": ()})
+        messages: Sequence[Message] = self.view(r) if self.view else r.dialog
+        return _make_request(
+            messages=(*messages, *r.branch) if r.branch else messages,
+            functions=functions,
+            tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
+            output=TEXT if self.prompt.two_stage and drafts(r, self.prompt) else prompt.expected,
+            settings=settings,
+        )
+
+    def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
+        """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
+        for wanted in self._effects or self.effects:
+            if wanted.key == key:
+                if type(outcome) not in wanted.outcomes:
+                    break
+                return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
+        if key == "" and type(outcome) in _UNASKED:
+            return None
+        raise OutcomeError(self._unwanted(key, outcome))
+
+    def _unwanted(self, key: str, outcome: Outcome) -> str:
+        """What is wrong with an outcome that nothing waits for."""
+        kinds = {effect.key: type(effect) for effect in self.effects}
+        kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
+        if kind is None or type(outcome) not in kind.outcomes:
+            right = " or ".join(t.__name__ for t in kind.outcomes) if kind else "the key of an effect"
+            return f"{type(outcome).__name__} answers no {key!r}: {right} would"
+        keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
+        return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
+
+    def _succeeded(self) -> set[str]:
+        """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""
+        calls = self.record.function_calls
+        if self._folded == len(calls) and self.view is None:
+            return self._seen
+        for f in calls.since(self._folded):
+            if f.succeeded:
+                self._seen.add(f.fingerprint)
+        self._folded = len(calls)
+        if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
+            return self._seen - {f.fingerprint for f in calls if f.id in hidden}
+        return self._seen
+
+
+def _problem(answer: Answer) -> str:
+    """What was wrong, when the call goes on all the same."""
+    if type(answer) is Spoken:
+        return answer.problem
+    return answer.error.message if type(answer) is ModelFailed else ""
+
+
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # what a call is given by name, and keeps under that name
+
+
+def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:
+    return AgentCall(record, **code)
+
+
+def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
+    """Return the call that `AgentCall.portable` wrote."""
+    problem = code
+    if isinstance(code, bytes):
+        try:
+            return AgentCall(record, **pickle.loads(code))
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            problem = f"{type(error).__name__}: {error}"
+    return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))

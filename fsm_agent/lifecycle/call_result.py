@@ -1,0 +1,104 @@
+"""What came of an agent call?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fsm_agent._internal.vector import Vector
+from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Usage
+from fsm_agent.messages.transcript import transcript
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+
+
+class CallResult:
+    """What came of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Any) -> None:
+        self.call = call  # the `AgentCall`
+
+    @property
+    def record(self) -> CallRecord:
+        """All that the call knows."""
+        return self.call.record  # type: ignore[no-any-return]
+
+    @property
+    def output(self) -> Any:
+        """The parsed answer; None when the call was stopped before one.
+
+        Raises:
+            CallFailed: The call failed.
+        """
+        return self.call.result().call.output
+
+    @property
+    def message(self) -> Message:
+        """The model's last message."""
+        reply = self.record.reply
+        return reply.message if reply else Message.of("assistant")
+
+    @property
+    def text(self) -> str:
+        """The last message in words."""
+        return self.message.text
+
+    @property
+    def dialog(self) -> Dialog:
+        """What stays of what was said: it can be sent again, whatever the end."""
+        prompt = self.call.prompt
+        return Dialog(self.record.dialog, top_prompt=prompt if isinstance(prompt, Prompt) else None)
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """What this call added to the dialog."""
+        return self.record.dialog[self.record.seeded_with :]
+
+    @property
+    def function_calls(self) -> tuple[FunctionCall, ...]:
+        """All calls that the model asked for, settled, in the order asked."""
+        return tuple(self.record.function_calls)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all replies, those that were pruned included."""
+        return self.record.usage
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The steps that the call took."""
+        return self.record.trace
+
+    @property
+    def iterations(self) -> int:
+        """Replies that the model gave."""
+        return self.record.replies
+
+    @property
+    def state(self) -> State:
+        return self.record.state
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it ended; None for a call that has not."""
+        return self.record.ending
+
+    def transcript(self) -> str:
+        """What was said in the dialog, the functions and their results, and why there is no answer: for people."""
+        said, ending = transcript(self.record.dialog), self.ending
+        if ending is None or ending.reason is Reason.ANSWERED:
+            return said
+        why = ": ".join([ending.reason, *ending.detail.splitlines()])
+        return f"{said}\n({self.state}: {why})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.message, self.dialog, self.function_calls))
+
+    def __repr__(self) -> str:
+        shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)
+        return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"

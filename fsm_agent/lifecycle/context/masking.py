@@ -1,0 +1,169 @@
+"""Which old results does a model no longer need to see, and what does it see instead?
+
+What a function returned long ago stays in the dialog; a request shows a note in its place.  The note is the same in
+every later request: what a provider has cached of the dialog is lost only from the result on that was masked last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import fields, replace
+from functools import cache
+
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.event import ObservationsMasked
+from fsm_agent.messages.message import FunctionResult, Message, Part
+
+PLACEHOLDER = (
+    "[Masked — {name} result from iteration {round}, {tokens} tokens. "
+    "Use result_cache tool if available, or re-invoke tool.]"
+)
+# What a model is told of the function with which it lets go of results before they are old.
+CONTEXT_RELEASE = (
+    "Free space in your context: what functions returned in these rounds, and is long, is shown to you only as a "
+    "short note from now on. Do it when you have taken from it what you need. Each message in which you called "
+    "functions is a round; the first one for the present task is round 1."
+)
+NOTHING_MASKED = ObservationsMasked(count=0, tokens_saved=0)
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens a text has: one for every four characters, rounded up."""
+    return -(-len(text) // 4)
+
+
+@cache
+def context_release() -> Function:
+    """A function with which the model itself says which results it no longer needs; see `Masking`."""
+
+    def release(context: Context, rounds: list[int]) -> str:
+        context.release(rounds)
+        return "Released."
+
+    return Function.of(release, name="context_release", description=CONTEXT_RELEASE)
+
+
+@frozen()
+class Masking:
+    """When the result of a function is old and large enough to be masked.
+
+    A result is masked when it is of a round before the newest ``keep_rounds`` ones, or of one that was released,
+    and has more than ``min_tokens``.  What went wrong is always shown.
+
+    Attributes:
+        keep_rounds: So many rounds of function calls are shown as they were; 1 or more.
+        min_tokens: A result of up to so many is shown whatever its age.  Its text counts, what is attached does not.
+    """
+
+    keep_rounds: int = 2
+    min_tokens: int = 500
+
+    def __post_init__(self) -> None:
+        for item, least in zip(fields(self), (1, 0), strict=True):
+            value = getattr(self, item.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"masking.{item.name} is {value!r}: a whole number from {least} on would be right")
+
+
+@frozen()
+class MaskedView:
+    """What a request shows of a dialog.
+
+    Attributes:
+        messages: As many as in the dialog, with notes in place of masked results; the dialog's own sequence when
+            there are none.
+        calls: Ids of the function calls whose results are masked.
+        masked: How many results that are, and what the notes save.
+    """
+
+    messages: Sequence[Message]
+    calls: frozenset[str] = frozenset()
+    masked: ObservationsMasked = NOTHING_MASKED
+
+    def since(self, before: ObservationsMasked = NOTHING_MASKED) -> ObservationsMasked | None:
+        """What is masked here and was not yet when `masked` was ``before``; None: nothing."""
+        count = self.masked.count - before.count
+        return ObservationsMasked(count, self.masked.tokens_saved - before.tokens_saved) if count else None
+
+
+class Masker:
+    """Makes the views of one agent call.
+
+    What it remembers only saves time: a view depends on the messages and the released rounds alone.  A view costs
+    a copy of the list, and else only what is new since the one before; a masked message is the same object in all.
+    Not thread-safe.
+
+    Args:
+        masking: When a result is masked.
+        seeded_with: How many messages the dialog had before the call; results among them are of no round.
+    """
+
+    __slots__ = ("_large", "_masking", "_read", "_released", "_rounds", "_seeded_with", "_shown", "_view")
+
+    def __init__(self, masking: Masking, seeded_with: int = 0) -> None:
+        self._masking = masking
+        self._seeded_with = seeded_with
+        self._forget()
+
+    def _forget(self) -> None:
+        self._read: list[Message] = []  # the dialog when it was last looked at
+        self._shown: list[Message] = []  # the same with notes
+        self._large: list[tuple[int, int]] = []  # place and round of those that may be masked one day
+        self._rounds = 0
+        self._released: Set[int] = frozenset()
+        self._view = MaskedView(())
+
+    def view(self, messages: Sequence[Message], released: Set[int] = frozenset()) -> MaskedView:
+        """What the next request shows.
+
+        Args:
+            messages: The dialog.
+            released: Rounds whose results are masked whatever their age, counted from 1 by the messages that
+                call functions.
+        """
+        dialog = list(messages)
+        if dialog[: len(self._read)] != self._read or not self._released <= released:  # another branch of the past
+            self._forget()
+        for place in range(len(self._read), len(dialog)):
+            self._look_at(dialog[place], place)
+        self._read, self._released = dialog, frozenset(released)
+        oldest_kept = self._rounds + 1 - self._masking.keep_rounds  # the round that is asked for now is one more
+        due, later = list[tuple[int, int]](), list[tuple[int, int]]()
+        for place, round in self._large:
+            (due if round < oldest_kept or round in released else later).append((place, round))
+        if due:
+            self._large = later
+            self._mask(due)
+        return replace(self._view, messages=tuple(self._shown) if self._view.masked.count else messages)
+
+    def _look_at(self, message: Message, place: int) -> None:
+        self._shown.append(message)
+        if place < self._seeded_with:
+            return
+        if message.function_calls:
+            self._rounds += 1
+        elif self._rounds and any(self._is_large(part) for part in message.parts):
+            self._large.append((place, self._rounds))
+
+    def _is_large(self, part: Part) -> bool:
+        if not isinstance(part, FunctionResult) or part.is_error:
+            return False
+        return estimated_tokens(part.text) > self._masking.min_tokens
+
+    def _mask(self, due: Sequence[tuple[int, int]]) -> None:
+        calls, count, saved = set(self._view.calls), self._view.masked.count, self._view.masked.tokens_saved
+        for place, round in due:
+            parts: list[Part] = []
+            for part in self._shown[place].parts:
+                if isinstance(part, FunctionResult) and self._is_large(part):
+                    tokens = estimated_tokens(part.text)
+                    note = PLACEHOLDER.format(name=part.name, round=round, tokens=tokens)
+                    calls.add(part.id)
+                    count, saved = count + 1, saved + tokens - estimated_tokens(note)
+                    part = replace(part, text=note, attachments=())
+                parts.append(part)
+            self._shown[place] = replace(self._shown[place], parts=tuple(parts))
+        self._view = MaskedView((), frozenset(calls), ObservationsMasked(count, saved))

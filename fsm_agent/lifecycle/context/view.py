@@ -1,0 +1,58 @@
+"""What of the dialog is a model shown?
+
+All of it, unless the agent masks old results or has processors.  A view is made for one request and forgotten: the
+dialog itself stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm_agent.lifecycle.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
+from fsm_agent.lifecycle.context.window import Processor, applied
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.event import ObservationsMasked
+from fsm_agent.messages.message import Message
+
+
+class View:
+    """The views of one agent call: first old results are masked, then the processors choose.
+
+    Args:
+        masking: When a result is old and large enough; None: never.
+        processors: Each is given messages and returns those to be shown; pure.
+    """
+
+    __slots__ = ("_masker", "_masking", "_processors", "_told", "_view")
+
+    def __init__(self, masking: Masking | None, processors: tuple[Processor, ...] = ()) -> None:
+        self._masking = masking
+        self._masker: Masker | None = None
+        self._view = MaskedView(())
+        self._told = NOTHING_MASKED
+        self._processors = processors
+
+    def __call__(self, r: CallRecord) -> Sequence[Message]:
+        """What is shown of the record's dialog."""
+        messages: Sequence[Message] = r.dialog
+        if self._masking is not None:
+            self._view = self._of(r).view(messages, frozenset(r.released))
+            messages = self._view.messages
+        return applied(self._processors, messages)
+
+    def masked_calls(self, r: CallRecord) -> frozenset[str]:
+        """The ids of the calls whose results are not shown."""
+        if self._masking is None:
+            return frozenset()
+        return frozenset(self._of(r).view(r.dialog, frozenset(r.released)).calls)
+
+    def news(self) -> ObservationsMasked | None:
+        """What the latest request masks and none before it did."""
+        before, self._told = self._told, self._view.masked
+        return self._view.since(before)
+
+    def _of(self, r: CallRecord) -> Masker:
+        if self._masker is None:
+            assert self._masking is not None
+            self._masker = Masker(self._masking, r.seeded_with)
+        return self._masker

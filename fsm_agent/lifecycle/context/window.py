@@ -1,0 +1,155 @@
+"""Which part of a long dialog is sent to the model?
+
+A window is a pure function from messages to messages: the dialog stays whole, only the request is shorter.  It never
+parts a round (a message that calls functions, and the results), for no provider would take the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.context.masking import estimated_tokens
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Part, Reasoning, Text
+
+Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
+
+ATTACHMENT_TOKENS = 1_000  # about what a picture of a million pixels costs; pages of documents cost as much each
+
+
+def message_tokens(message: Message) -> int:
+    """About how many tokens a message has; what only one wire understands counts nothing."""
+    return sum(map(_part_tokens, message.parts))
+
+
+def _part_tokens(part: Part) -> int:
+    match part:
+        case Text() | Reasoning():
+            return estimated_tokens(part.text)
+        case FunctionCall():
+            return estimated_tokens(part.name) + estimated_tokens(part.arguments_json)
+        case FunctionResult():
+            return estimated_tokens(part.text) + ATTACHMENT_TOKENS * len(part.attachments)
+        case Image() | Document():
+            return ATTACHMENT_TOKENS
+    return 0
+
+
+@frozen()
+class KeepLastN:
+    """Sends the newest ``n`` messages, beside those that are pinned.
+
+    Pinned are the system messages at the beginning, the first message of a user and, when the newest messages begin
+    within the rounds of functions of a later task, the user's message that these follow.  A round counts all its
+    messages.  One that does not fit is left out, with all that is older; the newest one is always sent.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _check("KeepLastN", "n", self.n)
+
+    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
+        return _window(messages, self.n, len)
+
+
+@frozen()
+class TokenWindow:
+    """Sends the newest messages that have up to ``max_tokens`` together, by estimate, beside those that are pinned.
+
+    The same ones are pinned as in `KeepLastN`, and the newest round is always sent; the pinned ones come on top.
+    """
+
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        _check("TokenWindow", "max_tokens", self.max_tokens)
+
+    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
+        return _window(messages, self.max_tokens, lambda group: sum(map(message_tokens, group)))
+
+
+def _check(window: str, name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{window}({name}={value!r}): a whole number from 1 on would be right")
+
+
+def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Message]], int]) -> Sequence[Message]:
+    """The pinned messages and the newest groups whose sizes together are within ``room``."""
+    messages = list(dialog)
+    pinned = _pinned(messages)
+    first = pinned[-1] + 1 if pinned else 0
+    start = len(messages)
+    while start > 0:
+        begin = _group_start(messages, start)
+        room -= size([messages[i] for i in range(begin, start) if i not in pinned])
+        if room < 0 and start < len(messages):
+            break
+        start = begin
+    if start == 0:
+        return dialog
+    if start > first and messages[start].function_calls:
+        pinned += [i for i in _asked_last(messages, start) if i >= first]
+    return (*[messages[i] for i in pinned if i < start], *messages[start:])
+
+
+def _group_start(messages: list[Message], end: int) -> int:
+    """Where the message or the round begins that ends before ``end``."""
+    start = end - 1
+    while start > 0 and messages[start].role == "tool":
+        start -= 1
+    return start
+
+
+def _pinned(messages: list[Message]) -> list[int]:
+    """Places of the system messages at the beginning and of the first message of a user."""
+    pinned: list[int] = []
+    for place, message in enumerate(messages):
+        if message.role == "user":
+            return [*pinned, place]
+        if message.role == "system" and len(pinned) == place:
+            pinned.append(place)
+    return pinned
+
+
+def _asked_last(messages: list[Message], start: int) -> list[int]:
+    """The place of the newest user's message before ``start``."""
+    return next(([place] for place in range(start - 1, -1, -1) if messages[place].role == "user"), [])
+
+
+def applied(processors: Iterable[Processor], messages: Sequence[Message]) -> Sequence[Message]:
+    """What the processors, one after another, make of the messages.
+
+    Raises:
+        UsageError: One returns what no provider would take: no messages, or a round that is not whole.
+    """
+    for processor in processors:
+        view = processor(messages)
+        if not isinstance(view, Sequence):
+            raise UsageError(f"the processor {processor!r:.200} returned {view!r:.80}: a list or tuple would be right")
+        if view is not messages and (problem := broken_round(view)) and not broken_round(messages):
+            raise UsageError(f"the processor {processor!r:.200} {problem}")
+        messages = view
+    return messages
+
+
+def broken_round(messages: Sequence[Message]) -> str:
+    """What is wrong with the rounds of functions in these messages; "" when each call has one result, right behind."""
+    if not messages:
+        return "left no message"
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, FunctionResult) and open_calls.pop(part.id, None) is None:
+                    return f"left the result {part.id!r} of {part.name!r} without the message that asks for it"
+        elif open_calls:
+            break
+        elif message.role == "assistant":
+            open_calls = {call.id: call.name for call in message.function_calls}
+    if open_calls:
+        id, name = next(iter(open_calls.items()))
+        return f"left the call {id!r} of {name!r} without its result"
+    return ""

@@ -1,0 +1,201 @@
+"""What can an agent call wait for?
+
+An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
+A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
+Each effect knows its ``prefix``, with which its keys begin, and its ``outcomes``, the kinds that answer it.  How it is
+performed is registered in `fsm_agent.runtime.perform`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Begun,
+    Denied,
+    FunctionFailed,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.mistakes import SETTINGS_WORDS, Rights, remedy, unknown_argument, wrong
+from fsm_agent.prompts.parser import Output
+
+TEXT = Output(str)
+_MOST_NAMED = 3  # effects in the message of an error
+_MOST_SHOWN = 200  # characters of a function call there
+
+
+@frozen(kw_only=True)
+class Settings:
+    """How a model shall answer.  None: as the provider does by default.
+
+    ``cache`` is how long Anthropic shall keep what it read of a request for the next one: unless told, it keeps
+    nothing.  OpenAI and Gemini keep it by themselves and are told nothing.  What OpenAI can be told beside that
+    belongs in ``extra_body``: ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12
+    hours) are others, and which only GPT-5.6 and later models take (the types of its SDK, November 2026).
+    """
+
+    temperature: float | None = None  # 0: the likeliest token, always
+    top_p: float | None = None
+    max_tokens: int | None = None  # of the answer
+    stop: tuple[str, ...] = ()  # sequences that end the answer
+    seed: int | None = None
+    tool_choice: str = "auto"  # or "required" (the first request of a call only), "none", or a function's name
+    parallel_function_calls: bool | None = None
+    reasoning_effort: str | None = None
+    top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
+    cache: Literal["5m", "1h"] | None = None
+    hosted_tools: tuple[HostedTool, ...] = ()  # that the provider runs itself
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
+
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Settings", words, [item.name for item in fields(cls)], SETTINGS_WORDS)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
+        for name, is_right, right in _RIGHTS:
+            value = getattr(self, name)
+            if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
+                raise wrong(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None,")
+        check_hosted_tools(self.hosted_tools)
+
+    def override(self, changes: Mapping[str, Any]) -> Settings:
+        """These settings with ``changes``.
+
+        Raises:
+            UsageError: There is no such setting.
+        """
+        if not changes:
+            return self
+        known = [item.name for item in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise UsageError(f"there is no setting {name!r}{remedy(name, known, SETTINGS_WORDS)}")
+        return replace(self, **changes)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+
+
+_RIGHTS: Rights = (
+    ("temperature", is_amount, "a number from 0"),
+    ("top_p", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
+    ("max_tokens", lambda value: is_whole(value, 1), "a whole number from 1"),
+    ("stop", _are_texts, "a tuple of texts"),
+    ("seed", is_whole, "a whole number"),
+    ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
+    ("parallel_function_calls", lambda value: isinstance(value, bool), "True, False"),
+    ("reasoning_effort", lambda value: isinstance(value, str), "a text such as 'low'"),
+    ("top_logprobs", lambda value: is_whole(value, 0), "a whole number from 0"),
+    ("cache", lambda value: value in ("5m", "1h"), "'5m', '1h'"),
+    ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
+)
+_NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})
+
+
+@frozen(kw_only=True, is_quick=True)
+class Request:
+    """All that a model is asked in one request."""
+
+    messages: Sequence[Message]
+    functions: tuple[Function, ...] = ()
+    tool_choice: str = "auto"
+    output: Output = TEXT
+    settings: Settings = Settings()
+
+
+@frozen(is_quick=True)
+class Begin:
+    """A start: the time, an id."""
+
+    prefix, outcomes = "begin", (Begun,)
+
+    key: str
+
+
+@frozen(is_quick=True)
+class CallModel:
+    """A model's reply."""
+
+    prefix, outcomes = "model", (Replied, ModelFailed)
+
+    key: str
+    request: Request
+    attempt: int  # at this request, from 1; more than 1 after transport failures
+
+
+@frozen(is_quick=True)
+class Sleep:
+    """A moment, in Unix time."""
+
+    prefix, outcomes = "sleep", (Slept,)
+
+    key: str
+    until_s: float
+
+
+@frozen(is_quick=True)
+class AskApproval:
+    """Somebody's word whether a function may be called."""
+
+    prefix, outcomes = "ask", (Approved, Modified, Denied)
+
+    key: str
+    call: FunctionCall
+
+
+@frozen(is_quick=True)
+class RunFunction:
+    """A function's result."""
+
+    prefix, outcomes = "run", (Returned, FunctionFailed)
+
+    key: str
+    call: FunctionCall
+    function: Function
+
+
+Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction
+EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
+
+
+def explained(effects: Sequence[Effect]) -> str:
+    """Return what is waited for and how to go on, in words of bounded length for whoever reads an error."""
+    named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
+    if len(effects) > _MOST_NAMED:
+        named.append(f"{len(effects) - _MOST_NAMED} more")
+    return f"{', '.join(named)}: {_next_step(effects[0])}" if effects else "nothing"
+
+
+def _about(effect: Effect) -> str:
+    if not isinstance(effect, AskApproval | RunFunction):
+        return ""
+    text = f"{effect.call.name}({effect.call.arguments_json})"
+    text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+    return f" ({'approval' if isinstance(effect, AskApproval) else 'the result'} of {text})"
+
+
+def _next_step(effect: Effect) -> str:
+    later = "or keep its snapshot() and restore() it later"
+    match effect:
+        case AskApproval():
+            verdicts = "Approved(), Denied(reason) or Modified(arguments_json)"
+            return f"advance the call with {verdicts}, give the agent an approver with approve=…, {later}"
+        case RunFunction() if effect.function.call is None:
+            return f"the function has no callable; advance the call with Returned(text=…), link() one to it, {later}"
+    return "agent.run(call) goes on with it"

@@ -1,0 +1,93 @@
+"""Which functions may be called now, and which of a round may be run?
+
+Everything here follows from the record and the prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fsm_agent._internal.values import changed
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.record import CallRecord, Tally
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.prompt import Prompt
+
+USED_UP = "{name} may be called {limit} time(s), and that is used up."
+_NEVER = Tally()
+
+
+def offered(r: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
+    """The functions that the model may call: all of the prompt's that are not used up."""
+    if not r.tallies:
+        return prompt.offers
+    return tuple([f for f in prompt.offers if used_up(r, f) is None])
+
+
+def used_up(r: CallRecord, function: Function) -> str | None:
+    """Why a function is no longer offered, in words for the model; None while it is."""
+    tally = r.tallies.get(function.name, _NEVER)
+    if not is_within(tally.runs, function.max_calls):
+        return USED_UP.format(name=function.name, limit=function.max_calls)
+    failures = r.limits.failures_per_function if function.max_failures is None else function.max_failures
+    if not is_within(tally.failures, failures):
+        return f"{function.name} has failed {tally.failures} time(s) and is no longer available. Go on without it."
+    return None
+
+
+def is_final(r: CallRecord, prompt: Prompt) -> bool:
+    """Whether the model has to answer now: the rounds are used up, all functions are, or it has in words."""
+    limit = r.limits.rounds
+    if r.is_drafted or (limit is not None and r.rounds >= limit):
+        return True
+    if not r.tallies:
+        return False
+    return bool(prompt.offers) and not offered(r, prompt)
+
+
+def drafts(r: CallRecord, prompt: Prompt) -> bool:
+    """Whether an answer in words is only the first of two stages."""
+    return prompt.two_stage and bool(prompt.offers) and not is_final(r, prompt)
+
+
+def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
+    """The tallies with these settled calls."""
+    if not prompt.tallied and r.limits.failures_per_function is None:
+        return r.tallies
+    tallies = dict(r.tallies)
+    for f in calls:
+        if f.was_run and (r.limits.failures_per_function is not None or f.name in prompt.tallied):
+            was = tallies.get(f.name, _NEVER)
+            tallies[f.name] = Tally(was.successes + (f.error is None), was.failures + (f.error is not None))
+    return tallies
+
+
+def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """A round's calls; those that wait for a function that will not succeed are told so."""
+    if not prompt.depended_on:
+        return calls if isinstance(calls, tuple) else tuple(calls)
+    done, waits = list(calls), True
+    while waits:  # each time settles one at least
+        hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
+        hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
+        waits = False
+        for i, f in enumerate(done):
+            if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
+                error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
+                done[i], waits = changed(f, error=error), True
+    return tuple(done)
+
+
+def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """The calls of the round that may be run now, in the order asked."""
+    pending = r.pending
+    if prompt.depended_on:
+        unsettled = {f.name for f in pending}
+        pending = tuple([f for f in pending if unsettled.isdisjoint(_needs(f, prompt))])
+    return pending if r.limits.parallel is None else pending[: r.limits.parallel]
+
+
+def _needs(f: FunctionCall, prompt: Prompt) -> tuple[str, ...]:
+    function = prompt.by_name.get(f.name)
+    return function.depends_on if function else ()

@@ -1,0 +1,303 @@
+"""What does an outcome mean: which trigger is it, and what does the table need to know of it?
+
+A reply is read into exactly one trigger before the table sees it.  The prompt's parser and `stop_when` run
+here, once, and are pure by contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import changed, changer, frozen, maker
+from fsm_agent.errors import ErrorReport, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.approval import UNATTENDED, Gate
+from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
+from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
+from fsm_agent.lifecycle.record import CallRecord, Tally
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.parser import CUT_OFF
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    import hashlib
+else:
+    hashlib = deferred("hashlib")  # OpenSSL
+
+REPEATED = (
+    "The function {name} was already called with these arguments; its result stands above. "
+    "Do not call it so again: if you need no other function, give your final answer."
+)
+
+
+@frozen(is_quick=True)
+class Asked:
+    """A reply that asks for functions: its message with our ids, and its calls, some settled at once."""
+
+    message: Message
+    calls: tuple[FunctionCall, ...]
+
+
+@frozen(is_quick=True)
+class Spoken:
+    """A reply with an output, or with what is wrong with it."""
+
+    reply: Reply
+    output: Any = None
+    problem: str = ""
+    error: Exception | None = None  # what the parser raised
+
+
+@frozen(is_quick=True)
+class Stopped:
+    """A reply at which `stop_when` said stop."""
+
+    asked: Asked
+    reason: str
+    output_json: str | None = None
+
+
+class Stop(NamedTuple):
+    """What `stop_when` may say: why, and the output if it found one."""
+
+    reason: str = ""
+    output_json: str | None = None
+
+
+class StopContext(NamedTuple):
+    """What `stop_when` can see."""
+
+    iteration: int  # replies so far, this one included; requests that failed do not count
+    reply: Reply
+    usage: Usage  # of all replies, this one included
+    function_calls: int  # that were run before this reply
+    last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
+    runnable: int = 0  # function calls of this reply that will be run, unless they are denied or the call ends here
+
+
+# A string is the reason.  It comes before the parser: a reply that it stops at has no output.
+StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
+Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
+
+_COMPOUND = (dict, list)
+_make_asked, _make_spoken, _make_message = maker(Asked), maker(Spoken), maker(Message)
+_to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
+_with_result = changer(FunctionCall, "result", "was_run")
+
+
+def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
+    """The trigger that an outcome other than a reply is, and its answer for the table.
+
+    Args:
+        r: Where the call stands.
+        call: What the outcome is about, if it is about a function call.
+        outcome: What became of an effect.
+        prompt: The task's.
+    """
+    if call is None:
+        return outcome.kind, outcome
+    if type(outcome) is Returned and not outcome.is_error:
+        return "returned", _returned(call, outcome)
+    match outcome:
+        case Returned():
+            return "returned", changed(call, error=outcome.text, was_run=True)
+        case FunctionFailed():
+            return "function_failed", changed(call, error=outcome.text, was_run=True)
+        case Approved():
+            return "approved", changed(call, needs_approval=False)
+        case Modified():
+            call = changed(call, arguments_json=outcome.arguments_json, needs_approval=False)
+            refusal = prompt.by_name[call.name].refusal(call.arguments_json)
+            if refusal is None:
+                return "approved", changed(call, fingerprint=fingerprint(call))
+            return "denied", changed(call, error=_told(refusal, call))
+        case Denied():
+            return "denied", changed(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
+    return outcome.kind, outcome
+
+
+def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
+    call = _with_result(call, outcome.text, True)
+    if outcome.attachments or outcome.is_cached:
+        return changed(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
+    return call
+
+
+def read_reply(
+    r: CallRecord,
+    reply: Reply,
+    prompt: Prompt,
+    stop_when: StopWhen | None,
+    seen: Container[str],
+    gate: Gate = UNATTENDED,
+) -> tuple[str, Answer]:
+    """The trigger that a model's reply is, and its answer for the table.
+
+    Args:
+        r: Where the call stands.
+        reply: The reply.
+        prompt: The task's.
+        stop_when: Says whether a reply ends the call.
+        seen: Fingerprints of the calls that succeeded.
+        gate: Decides which calls wait for approval.
+    """
+    asked: Asked | None = None
+    if stop_when is not None:
+        asked = _asked(r, reply, prompt, seen, gate)
+        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in asked.calls)
+        if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
+            return "stopped", Stopped(asked, *stop)
+    for part in reply.message.parts:
+        if isinstance(part, FunctionCall):
+            return "functions_asked", asked or _asked(r, reply, prompt, seen, gate)
+    if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
+        return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
+    if reply.finish == "pause":
+        return "paused", Asked(reply.message, ())
+    if reply.finish == "error":
+        report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
+        return "model_failed", ModelFailed(error=report)
+    if prompt.two_stage and drafts(r, prompt):
+        return "drafted", Spoken(reply)
+    try:
+        return "answered", _make_spoken(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+    except Exception as error:  # a parser is the user's code, and the reply is paid for
+        return "parse_failed", Spoken(reply, problem=_problem(reply, error), error=error)
+
+
+def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
+    """Return the output that a reply means, by the parser of the prompt that asked for it.
+
+    Args:
+        r: Where the call stands.
+        reply: The reply.
+        prompt: The task's.
+        in_branch: The reply is one to the exception branch.
+
+    Raises:
+        Exception: What the parser raises.
+    """
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
+    return governing.parse(reply.message.text, is_cut=is_cut)
+
+
+def is_cut_off(reply: Reply) -> bool:
+    """Return whether the reply ended at the token limit, and not where the model would have ended it."""
+    return reply.finish == "length"
+
+
+def _problem(reply: Reply, error: Exception) -> str:
+    """Return what the model is told of an exception: a `ValueError` speaks for itself, others need their type."""
+    text = error_text(error)
+    if not isinstance(error, ValueError) or not text:
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
+
+
+def error_text(error: Exception) -> str:
+    """Return what an exception says; "" when it fails at that."""
+    try:
+        return str(error)
+    except Exception:  # its class is the user's code, too
+        return ""
+
+
+def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
+    verdict = stop_when(StopContext(r.replies + 1, reply, r.usage + reply.usage, r.runs, r.newest_round, runnable))
+    if isinstance(verdict, Stop):
+        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
+    else:
+        is_right = verdict is None or isinstance(verdict, bool | str)
+    if not is_right:
+        raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
+    if not verdict:
+        return None
+    return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
+
+
+def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
+    """The reply's calls with our ids; those that cannot or need not be run already answered."""
+    said = reply.message
+    parts: list[Any] = []
+    calls: list[FunctionCall] = []
+    place = len(r.dialog)
+    screen = _Screen(r, prompt, seen, gate, is_cut_off(reply))
+    for part in said.parts:
+        if isinstance(part, FunctionCall):
+            part, call = screen.of(part, f"{place}.{len(calls)}")
+            calls.append(call)
+        parts.append(part)
+    return _make_asked(_make_message(role=said.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+
+
+class _Screen:
+    """Looks at the calls of one reply, in order."""
+
+    __slots__ = ("asked", "gate", "is_cut", "prompt", "r", "runs", "seen")
+
+    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, is_cut: bool) -> None:
+        self.r, self.prompt, self.seen, self.gate, self.is_cut = r, prompt, seen, gate, is_cut
+        self.asked: set[str] = set()  # fingerprints of what will be run
+        self.runs: dict[str, int] = {}  # by name, of functions with a budget
+
+    def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
+        """The call with our id, for the message, and as it stands: the same as long as it is to be run."""
+        function = self.prompt.by_name.get(call.name)
+        if function is None:
+            call = changed(call, id=id)
+            known = ", ".join(self.prompt.by_name) or "none"
+            return call, changed(call, error=f"There is no function {call.name!r}. There are: {known}.")
+        problem = used_up(self.r, function) if self.r.tallies else None
+        if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
+            problem = _told(refusal, call, is_cut=self.is_cut)
+        if problem is not None:
+            call = changed(call, id=id)
+            return call, changed(call, error=problem)
+        mark = fingerprint(call)
+        if not function.repeatable and (mark in self.seen or mark in self.asked):
+            call = changed(call, id=id)
+            return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+        if function.max_calls is not None and not self._is_within(function, function.max_calls):
+            call = changed(call, id=id)
+            return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
+        self.asked.add(mark)
+        call = _to_be_run(call, id, mark, False, function.version)
+        if self.gate.is_closed(function, call, self.r):
+            call = changed(call, needs_approval=True)
+        return call, call
+
+    def _is_within(self, function: Function, limit: int) -> bool:
+        """Whether this one may be run beside those of this reply that are to be run; it is counted then."""
+        runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
+        self.runs[function.name] = self.runs.get(function.name, 0) + 1
+        return runs < limit
+
+
+def _told(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
+    """What is wrong with the arguments, in words for the model."""
+    cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
+    return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
+
+
+def fingerprint(call: FunctionCall) -> str:
+    """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
+    canonical = (
+        call.name + pydantic_core.to_json(_sorted(pydantic_core.from_json(call.arguments_json or "{}"))).decode()
+    )
+    if len(canonical) <= 64:
+        return canonical
+    return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _sorted(value: Any) -> Any:
+    """The same JSON with the keys of its objects in order."""
+    if isinstance(value, dict):
+        for item in value.values():
+            if isinstance(item, _COMPOUND):
+                return {name: _sorted(value[name]) for name in sorted(value)}
+        return value if (names := sorted(value)) == [*value] else {name: value[name] for name in names}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

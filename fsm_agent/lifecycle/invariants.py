@@ -1,0 +1,106 @@
+"""What holds of every record, however its call went?
+
+Each line here follows from what all rows have in common, not from any single one: counters count steps, the trace is
+a path that leads to the state, the functions that were asked for are those of the dialog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsm_agent._internal.values import changed
+from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.record import FINAL, CallRecord, State
+from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.mistakes import shown
+
+_STATES = frozenset(State)
+_TRIGGERS = frozenset([row[0] for row in ROWS])
+_COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  # one more per step at most
+
+
+def inconsistency(r: CallRecord) -> str | None:
+    """Return what cannot be true of a record that a call has come to; None: all of it can.  Takes linear time."""
+    checks = (_of_trace, _of_state, _of_counters, _of_function_calls, _of_round)
+    return next((problem for check in checks for problem in check(r)), None)
+
+
+def _of_trace(r: CallRecord) -> Iterator[str]:
+    at, keys = str(State.SEEDED), set[str]()
+    for number, step in enumerate(r.trace, 1):
+        if step.trigger not in _TRIGGERS:
+            yield f"step {number} of the trace has the trigger {shown(step.trigger)}, which there is not"
+        if step.to not in _STATES:
+            yield f"step {number} of the trace leads to {shown(step.to)}, which is no state"
+        if step.source != at:
+            yield f"step {number} of the trace begins in {shown(step.source)}, and the one before ends in {at!r}"
+        if step.key in keys:
+            yield f"step {number} of the trace answers {shown(step.key)}, which was answered before"
+        if step.key:
+            keys.add(step.key)
+        at = step.to
+    if at != r.state:
+        yield f"the state is {str(r.state)!r}, and the trace ends in {at!r}"
+
+
+def _of_state(r: CallRecord) -> Iterator[str]:
+    state = str(r.state)
+    if (r.ending is not None) != (r.state in FINAL):
+        yield f"the state is {state!r}, and there is {'an' if r.ending else 'no'} ending"
+    if r.state is State.COMPLETED and r.reply is None:
+        yield f"the state is {state!r}, and there is no reply"
+    if bool(r.pending) != (r.state is State.TOOL_INTERRUPT):
+        yield f"the state is {state!r}, and {len(r.pending)} function call(s) are pending"
+    if r.round and not r.pending:
+        yield f"the state is {state!r}, and the round is not closed"
+    if bool(r.branch) != (r.state is State.PARSE_EXCEPTION) and not (r.branch and r.state is State.BACKOFF):
+        yield f"the state is {state!r}, and the exception branch has {len(r.branch)} message(s)"
+
+
+def _of_counters(r: CallRecord) -> Iterator[str]:
+    steps = len(r.trace)
+    bounds = [(name, getattr(r, name), 0, steps) for name in _COUNTERS]
+    bounds += [("attempt", r.attempt, 1, steps + 1), ("seeded_with", r.seeded_with, 0, len(r.dialog))]
+    for name, tally in r.tallies.items():
+        bounds += [(f"tallies[{name!r:.60}]", n, 0, len(r.function_calls)) for n in (tally.successes, tally.failures)]
+    for name, value, least, most in bounds:
+        if not least <= value <= most:
+            yield f"{name} is {shown(value)}, and only {least} to {most} are possible"
+    if r.depth < 0:
+        yield f"depth is {shown(r.depth)}, and only 0 and more are possible"
+    if (least_released := min(r.released, default=1)) < 1:
+        yield f"round {shown(least_released)} is released, and the first is 1"
+
+
+def _of_function_calls(r: CallRecord) -> Iterator[str]:
+    asked = {f"{place}.{i}" for place, m in enumerate(r.dialog) for i in range(len(m.function_calls))}
+    for f in r.function_calls:
+        if f.id not in asked:
+            yield f"function call {shown(f.id)} is settled, and no message asks for it a first time"
+        if not f.is_settled:
+            yield f"function call {shown(f.id)} is among the settled ones, and has no result"
+        asked.discard(f.id)
+
+
+def _of_round(r: CallRecord) -> Iterator[str]:
+    if not r.round:
+        return
+    place, approved = len(r.dialog) - 1, approved_keys(r)
+    asked = r.dialog[place].function_calls if place >= 0 else ()
+    ids, known = [f.id for f in r.round], [f"{place}.{i}" for i in range(len(asked))]
+    if ids != known:
+        yield f"the round has the function calls {shown(ids)}, and the last message asks for {shown(known)}"
+    for f, of_message in zip(r.round, asked, strict=False):
+        has_verdict = f"ask:{f.id}" in approved
+        if f.name != of_message.name:
+            yield f"function call {f.id!r} is of {shown(f.name)}, and the model asked for {shown(of_message.name)}"
+        if not f.is_settled and has_verdict and f.needs_approval:
+            yield f"function call {f.id!r} waits for approval, and was approved"
+        if not f.is_settled and not has_verdict and _asked(f) != _asked(of_message):
+            yield f"function call {f.id!r} is not what the model asked for, and nobody approved it"
+
+
+def _asked(f: FunctionCall) -> FunctionCall:
+    """Return what the model asked for, whatever waits for approval."""
+    return changed(f, needs_approval=False)

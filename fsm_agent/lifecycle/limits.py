@@ -1,0 +1,61 @@
+"""How much may one agent call use?"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Literal, get_args, get_origin, get_type_hints
+
+from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.mistakes import shown
+
+
+@frozen(kw_only=True)
+class Limits:
+    """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
+
+    A call asks a model at most ``1 + rounds + parse_retries + recalls`` times, and once more in two stages.
+    """
+
+    rounds: int | None = 5  # replies whose functions are run
+    on_limit: Literal["final_prompt", "stop", "fail"] = "final_prompt"  # when they are used up
+    parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
+    # What an answer in plain words means that was cut off at the token limit: it is to be given again, or it is taken.
+    on_cut: Literal["retry", "accept"] = "retry"
+    recalls: int | None = 2  # failures of the model's transport that may be waited out
+    depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
+    deadline_s: float | None = None  # seconds from the start to the end
+    wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
+    identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
+    # What a loop means: the end; an event at every multiple of `identical_rounds`; or besides, the model is told.
+    on_loop: Literal["stop", "warn", "tell"] = "tell"
+    # Who tells it.  Many chat templates refuse a system message that is not the first, and some wires move it there
+    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
+    loop_role: Literal["user", "system"] = "user"
+    failures_per_function: int | None = None  # then it is no longer offered
+    parallel: int | None = None  # functions of one round that may run at once; 1: one after another
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise UsageError(f"limits.{name} is {value!r}: one of {', '.join(map(repr, choices))} would be right")
+        for item in fields(self):
+            if item.name in _CHOICES:
+                continue
+            value, (is_right, right) = getattr(self, item.name), _NUMBERS[str(item.type)]
+            if value is not None and not (is_right(value) and value >= 0):
+                what = f"limits.{item.name} is {shown(value)}"
+                raise UsageError(f"{what}: a {right} from 0 on would be right, or None: unlimited")
+        for name, least in (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
+
+
+_NUMBERS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
+_CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Limits).items() if get_origin(hint) is Literal}
+
+
+def is_within(used: int, limit: int | None) -> bool:
+    """Whether one more may be used."""
+    return limit is None or used < limit

@@ -1,0 +1,47 @@
+"""What do the tokens of a reply cost?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.reply import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a model's provider takes for a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
+
+    Money is whole numbers all through, so sums are exact in any order.
+
+    Attributes:
+        input_micro_usd: For tokens that were read.
+        output_micro_usd: For tokens that were written, reasoning included.
+        cached_micro_usd: For tokens that were read from a cache; None: as others.
+        cache_write_micro_usd: For writing tokens to a cache, on top.
+    """
+
+    input_micro_usd: int
+    output_micro_usd: int
+    cached_micro_usd: int | None = None
+    cache_write_micro_usd: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is None and item.name == "cached_micro_usd":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                right = "a whole number from 0 on, in millionths of a dollar for a million tokens,"
+                raise UsageError(f"{item.name} of Price is {value!r}: {right} would be right")
+
+    def cost_pico_usd(self, usage: Usage) -> int:
+        """What these tokens cost, in millionths of a millionth of a dollar; what was not reported costs nothing."""
+        cached = usage.cached_tokens or 0
+        cached_price = self.input_micro_usd if self.cached_micro_usd is None else self.cached_micro_usd
+        return (
+            max(0, (usage.input_tokens or 0) - cached) * self.input_micro_usd
+            + cached * cached_price
+            + (usage.cache_write_tokens or 0) * self.cache_write_micro_usd
+            + (usage.output_tokens or 0) * self.output_micro_usd
+        )

@@ -1,0 +1,173 @@
+"""Where does an agent call stand?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, fields
+from enum import StrEnum
+from typing import Any
+
+from fsm_agent._internal.values import frozen, unshare
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+
+
+class State(StrEnum):
+    """Where an agent call is at rest: waiting for something, or ended.  The value is what a person sees."""
+
+    SEEDED = "Seeded"  # waits for its start: a time, an id
+    CALLING = "Calling"  # waits for a reply to the dialog
+    PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
+    BACKOFF = "Backoff"  # waits for the moment when the model may be asked again
+    TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+ASKING = (State.CALLING, State.PARSE_EXCEPTION)
+LIVE = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)
+FINAL = (State.COMPLETED, State.FAILED)
+
+
+class Reason(StrEnum):
+    """Why an agent call ended."""
+
+    ANSWERED = "answered"  # with an output that the prompt's parser took
+    STOPPED = "stopped"  # `stop_when` said so
+    TOO_DEEP = "too deep"  # agents inside functions of agents
+    REFUSED = "refused"  # the model or its provider declined
+    UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
+    MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
+    ROUND_LIMIT = "round limit"  # functions were asked for after the final prompt, or `Limits.on_limit` ended it
+    LOOPED = "looped"  # the same round again and again, and `Limits.on_loop` says stop
+    EXPIRED = "expired"  # `Limits.deadline_s`
+    CANCELLED = "cancelled"
+    FUNCTION_FAILED = "function failed"  # one whose failure is the call's
+
+
+@frozen(kw_only=True, is_quick=True)
+class Ending:
+    """How an agent call ended."""
+
+    reason: Reason
+    detail: str = ""  # for people
+    error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
+    function: str = ""  # the one that it is about: that was repeated, or failed
+    count: int | None = None  # how many rounds that was
+    output_json: str | None = None  # the output, when `stop_when` found one
+
+
+@frozen(is_quick=True)
+class Tally:
+    """How often a function was run in a call, and how often it returned or raised."""
+
+    successes: int = 0
+    failures: int = 0
+
+    @property
+    def runs(self) -> int:
+        return self.successes + self.failures
+
+
+@frozen(kw_only=True, slots=False)
+class CallRecord:
+    """All there is to know about an agent call: a value whose JSON is the snapshot.
+
+    Two records are equal when the same happened, whatever the schedule: `trace`, which keeps the order in
+    which functions returned, does not count.
+    """
+
+    id: str = ""
+    state: State = State.SEEDED
+    depth: int = 0  # 0: not called from a function of another agent
+    limits: Limits = Limits()
+    dialog: Vector[Message]  # what stays
+    seeded_with: int = 0  # how many messages of the dialog were there before the call
+    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
+    pruned: tuple[Message, ...] = ()  # branches of the past
+    round: tuple[FunctionCall, ...] = ()  # asked for by the last reply
+    function_calls: Vector[FunctionCall] = field(default_factory=Vector)  # settled, in all rounds so far
+    turn: int = 0  # replies and failures of the model, and injections, so far
+    replies: int = 0  # of the model, whether or not they could be used
+    runs: int = 0  # settled function calls that were run
+    rounds: int = 0
+    parse_errors: int = 0
+    recalls: int = 0
+    attempt: int = 1  # at the present request
+    identical_rounds: int = 0  # in a row, up to the newest; counted when there is a limit
+    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
+    is_drafted: bool = False  # the first of `Prompt.two_stage` is over
+    released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
+    started_at_s: float = 0.0  # Unix time
+    wake_at_s: float = 0.0  # Unix time at which a Backoff ends
+    usage: Usage = UNUSED  # of all replies, pruned ones too
+    reply: Reply | None = None  # the last one
+    ending: Ending | None = None
+    trace: Vector[Stepped] = field(default_factory=Vector, compare=False)
+
+    @classmethod
+    def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
+        """A record of a call that has not begun."""
+        calls: Vector[FunctionCall] = Vector()
+        trace: Vector[Stepped] = Vector()
+        seeded = {"dialog": dialog, "seeded_with": len(dialog), "limits": limits, "depth": depth}
+        return _BLANK.changed(function_calls=calls, trace=trace, **seeded)
+
+    def changed(self, **changes: Any) -> CallRecord:
+        """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""
+        values = self.__dict__ | changes
+        if len(values) != _FIELDS:
+            unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
+            raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
+        made = _new(CallRecord)
+        _set_dict(made, values)
+        return made
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time at which the call expires; None: never, or not begun."""
+        limit = self.limits.deadline_s
+        return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
+
+    @property
+    def pending(self) -> tuple[FunctionCall, ...]:
+        """The calls of the round that are not settled."""
+        for f in self.round:
+            if f.result is not None or f.error is not None:
+                return tuple([f for f in self.round if f.result is None and f.error is None])
+        return self.round
+
+    @property
+    def newest_round(self) -> tuple[FunctionCall, ...]:
+        """The settled calls of the last round that was closed; empty before the first."""
+        calls, start = self.function_calls, len(self.function_calls)
+        asked_in = calls[-1].id.partition(".")[0] if start else ""
+        while start and calls[start - 1].id.partition(".")[0] == asked_in:
+            start -= 1
+        return calls[start:]
+
+    @property
+    def is_looping(self) -> bool:
+        """Whether the newest round is one of a loop that is to be told of."""
+        limit, so_far = self.limits.identical_rounds, self.identical_rounds
+        return limit is not None and so_far >= limit and so_far % limit == 0
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether somebody has to say a word before functions of this round are run."""
+        for f in self.round:  # noqa: SIM110  # at half the price of any()
+            if f.needs_approval and not f.is_settled:
+                return True
+        return False
+
+
+_new, _set_dict = object.__new__, vars(CallRecord)["__dict__"].__set__
+_FIELDS = len(fields(CallRecord))
+for _default in ("state", "limits", "usage"):  # an attribute of a class hides those of its instances from the cache
+    delattr(CallRecord, _default)
+_BLANK = CallRecord(dialog=Vector())
+unshare(_BLANK)  # and what is made of it

@@ -1,0 +1,59 @@
+"""Who wrote a document?  Whoever has the key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    import hmac
+else:
+    hmac = deferred("hmac")
+
+MIN_KEY_BYTES = 32  # the length of the hash: shorter keys weaken it (RFC 2104, section 3)
+_HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the first of the fields that are signed
+_START, _END = len(_HEAD), len(_HEAD) + 64
+
+
+def signed(document: str, signing_key: str | bytes) -> str:
+    """Return a JSON object with a ``signature`` before its fields: HMAC-SHA256 of the object without it.
+
+    Raises:
+        UsageError: The key is too short.
+    """
+    return f'{{"signature":"{_signature(document.encode(), signing_key)}",{document[1:]}'
+
+
+def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
+    """Return the object that was given to `signed`; without a key, a document that was not signed.
+
+    Raises:
+        SnapshotError: The document is not signed with this key, or is signed and there is no key.
+        UsageError: The key is too short, or the document is neither text nor bytes.
+    """
+    if not isinstance(document, str | bytes):
+        raise UsageError(f"the document is {shown(document)}: what snapshot() returned would be right, a text or bytes")
+    body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
+    if signing_key is None:
+        if body.startswith(_HEAD):
+            raise SnapshotError("the snapshot is signed: it is read with the signing_key that it was written with")
+        return body
+    if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:
+        raise SnapshotError("the snapshot is not signed, and signing_key is given; a signature is lost by reformatting")
+    given, body = body[_START:_END], b"{" + body[_END + len(_TAIL) :]
+    if not hmac.compare_digest(_signature(body, signing_key).encode(), given):
+        raise SnapshotError("the snapshot was signed with another signing_key, or changed afterwards")
+    return body
+
+
+def _signature(body: bytes, signing_key: str | bytes) -> str:
+    key = signing_key.encode() if isinstance(signing_key, str) else signing_key
+    right = f"{MIN_KEY_BYTES} bytes or more would be right, of secrets.token_hex() for example"
+    if not isinstance(key, bytes):
+        raise UsageError(f"signing_key is of type {type(key).__name__}: {right}")
+    if len(key) < MIN_KEY_BYTES:
+        raise UsageError(f"signing_key has {len(key)} bytes: {right}")
+    return hmac.new(key, body, "sha256").hexdigest()

@@ -1,0 +1,90 @@
+"""When may a call end before the model is done?
+
+Each of these makes a `stop_when`: given to an agent, it is asked at every reply, before any function of that reply
+is run.
+"""
+
+from __future__ import annotations
+
+from pydantic_core import from_json
+
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.interpret import Stop, StopContext, StopWhen
+from fsm_agent.lifecycle.prices import Price
+from fsm_agent.messages.message import FunctionCall
+
+
+def stop_on(name: str) -> StopWhen:
+    """Stop when the model calls the function of this name; its arguments are the call's output.
+
+    Arguments that are no JSON object stop nothing: the model is told, and may try again.
+    """
+
+    def stops(context: StopContext) -> Stop | None:
+        calls = [f for f in context.reply.message.function_calls if f.name == name and _is_object(f)]
+        return Stop(f"{name} was called", calls[0].arguments_json or "{}") if calls else None
+
+    return stops
+
+
+def _is_object(f: FunctionCall) -> bool:
+    try:
+        return isinstance(from_json(f.arguments_json or "{}"), dict)
+    except (ValueError, TypeError):  # the latter: half a surrogate pair
+        return False
+
+
+def max_function_calls(most: int) -> StopWhen:
+    """Stop before a reply's functions are run when that would make more runs than these in the call.
+
+    What is not run does not count: unknown names, invalid arguments, repetitions, denials.
+    """
+    _check("max_function_calls", most)
+
+    def stops(context: StopContext) -> str | None:
+        over = context.runnable > 0 and context.function_calls + context.runnable > most
+        return f"more than {most} function calls" if over else None
+
+    return stops
+
+
+def max_tokens(most: int) -> StopWhen:
+    """Stop when all replies together, this one included, have used more tokens and the model asks for functions."""
+    _check("max_tokens", most)
+
+    def stops(context: StopContext) -> str | None:
+        over = context.usage.total_tokens > most and context.reply.message.function_calls
+        return f"{context.usage.total_tokens} tokens are more than {most}" if over else None
+
+    return stops
+
+
+def max_cost_usd(most: float, price: Price) -> StopWhen:
+    """Stop when all replies together have cost more and the model asks for functions.
+
+    Args:
+        most: In US dollars.
+        price: What the model's provider takes.
+    """
+    _check("max_cost_usd", most)
+
+    def stops(context: StopContext) -> str | None:
+        cost = price.cost_pico_usd(context.usage) / 10**12
+        over = cost > most and context.reply.message.function_calls
+        return f"${cost:.4f} are more than ${most:g}" if over else None
+
+    return stops
+
+
+def any_of(*conditions: StopWhen) -> StopWhen:
+    """Stop when one of these says so; the first that does gives the reason."""
+
+    def stops(context: StopContext) -> bool | str | Stop | None:
+        return next((verdict for condition in conditions if (verdict := condition(context))), None)
+
+    return stops
+
+
+def _check(name: str, most: float) -> None:
+    if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
+        raise UsageError(f"{name}({most!r}): a number from 0 on would be right")

@@ -1,0 +1,365 @@
+"""What happens next, and when?  The state machine of one agent call.
+
+Rules
+=====
+
+1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
+2. Guards and actions are pure functions of ``(record, answer, prompt)``: the prompt is the call's definition.  They
+   see no clock, no network, no randomness and no user code that may wait; what they need of those is in the answer.
+3. A state is something to wait for, or an end.  What is waited for is a function of the record and the
+   prompt (`AgentCall.effects`), so a snapshot of the record loses nothing.
+
+Theory of operation
+===================
+
+Rows are tried from the top, and the last row of each (trigger, source) has no guard: some row always takes.
+``to`` of None stays where it is.  A reply is read into one trigger beforehand (`reading.read`).
+
+*Solid* rows write into the dialog, which only grows.  *Dashed* ones, the exception branch, are seen by the
+model but pruned from the dialog as soon as it gives an answer that can be used or asks for functions.
+
+A round opens with the assistant's message in the dialog and closes with one result per call, in the order
+asked, whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get
+theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`, or
+uses up the last function, closes with the final prompt, and from then on no functions are offered; unless
+`Limits.on_limit` says that the call ends there.  A call that waits for another of its round is run behind it.
+
+A model that works with its provider's own tools may pause: it is sent what it said so far, and goes on.  Each
+pause counts as a round.
+
+Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
+is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent._internal.values import changed, maker
+from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
+from fsm_agent.lifecycle.interpret import Asked, Spoken, Stopped, error_text, fingerprint, is_cut_off
+from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
+from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, Reason, State
+from fsm_agent.machine.rows import Row, machine_of
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.prompts.prompt import INTERRUPT, Prompt
+
+_make_message, _make_result = maker(Message), maker(FunctionResult)
+_ANSWERED = Ending(reason=Reason.ANSWERED)
+
+# Guards: whether a row takes
+
+
+def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
+    return not is_within(r.depth, r.limits.depth)
+
+
+def after_final(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    return is_final(r, prompt)
+
+
+def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    limit = r.limits.identical_rounds
+    return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
+
+
+def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+    for f in answer.calls:  # noqa: SIM110  # at half the price of any()
+        if f.result is None and f.error is None:
+            return False
+    return True
+
+
+def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    return r.limits.on_limit == "stop" and _reaches_limit(r, answer, prompt)
+
+
+def fails_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    return r.limits.on_limit == "fail" and _reaches_limit(r, answer, prompt)
+
+
+def may_retry(r: CallRecord, answer: Spoken, prompt: Prompt) -> bool:
+    return is_within(r.parse_errors, r.limits.parse_retries)
+
+
+def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
+    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
+    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
+    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+
+
+def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
+    return bool(r.branch)
+
+
+def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
+    for f in reversed(_answered(r, answer, prompt) if prompt.depended_on else r.round):
+        if f.result is None and f.error is None and f.id != answer.id:
+            return False
+    return True
+
+
+# Actions: what becomes of the record
+
+
+def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    return r.changed(started_at_s=answer.at_s, id=answer.id)
+
+
+def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    detail = f"agent calls are nested {r.depth + 1} deep, and limits.depth is {r.limits.depth}"
+    return start(r, answer, prompt).changed(ending=Ending(reason=Reason.TOO_DEEP, detail=detail))
+
+
+def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_ANSWERED)
+
+
+def keep_draft(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    plea = Message.of("user", prompt.told("form"))
+    return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
+
+
+def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
+    r = _opened(r, answer.asked)
+    r = _closed(r, _settled(r, "Not run: the call was stopped."), prompt) if r.round else r
+    ending = Ending(reason=Reason.STOPPED, detail=answer.reason, output_json=answer.output_json)
+    return r.changed(ending=ending)
+
+
+def keep_refusal(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    return _pruned(r, ending=Ending(reason=Reason.REFUSED, detail=answer.problem))
+
+
+def keep_last_reply(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    names = ", ".join(f.name for f in answer.calls)
+    detail = f"the model asked for {names} in round {r.rounds + 1}, when no functions were offered"
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+
+
+def keep_pause(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    detail = f"the model paused again after limits.rounds={r.limits.rounds}"
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+
+
+def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
+
+
+def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
+    detail = f"the model asked for the same ({names}) {count} times in a row"
+    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=count)
+    return _pruned(r, ending=ending, identical_rounds=count)
+
+
+def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+    return _opened(r, answer)
+
+
+def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    r = _closed_with(r, answer, prompt)
+    told = []
+    if r.limits.on_loop == "tell" and r.is_looping:
+        names = ", ".join(f.name for f in r.newest_round)
+        told.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
+    if is_final(r, prompt):
+        told.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
+    return r.changed(dialog=r.dialog.append(*told)) if told else r
+
+
+def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    r = _closed_with(r, answer, prompt)
+    detail = f"limits.rounds={r.limits.rounds} are used up"
+    return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, count=r.rounds))
+
+
+def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    detail = f"{answer.name}: {answer.error}"
+    ending = Ending(reason=Reason.FUNCTION_FAILED, detail=detail, function=answer.name)
+    return _ended(keep_call(r, answer, prompt), prompt, ending)
+
+
+def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
+    return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
+
+
+def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    attempt = r.parse_errors + 1
+    plea = Message.of("user", prompt.told("exception", error_message=answer.problem, attempt=attempt))
+    return r.changed(branch=(*r.branch, answer.reply.message, plea), parse_errors=attempt, attempt=1)
+
+
+def keep_problem(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+    r = r.changed(branch=(*r.branch, answer.reply.message))
+    detail, error = answer.problem, None
+    if is_cut_off(answer.reply):
+        detail += "; settings.max_tokens sets another limit"
+    if answer.error is not None:
+        error = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
+    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=detail, error=error))
+
+
+def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
+
+
+def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    return _pruned(r, ending=Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error))
+
+
+def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
+    return r.changed(attempt=r.attempt + 1)
+
+
+def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    return r.changed(round=_answered(r, answer, prompt))
+
+
+def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
+    detail = f"limits.deadline_s={r.limits.deadline_s} has passed in {r.state}"
+    return _ended(r, prompt, Ending(reason=Reason.EXPIRED, detail=detail))
+
+
+def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
+    return _ended(r, prompt, Ending(reason=Reason.CANCELLED, detail=answer.reason))
+
+
+# fmt: off
+ROWS: tuple[Row, ...] = (
+    # trigger            source                 to                     guard           action
+    ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
+    ("begun",            State.SEEDED,          State.CALLING,         None,           start),
+    ("stopped",          ASKING,                State.COMPLETED,       None,           keep_stopped),
+    ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
+    ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
+    ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
+    ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
+    ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
+    ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
+    ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
+    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
+    ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
+    ("paused",           ASKING,                State.CALLING,         None,           go_on),
+    ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
+    ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
+    ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
+    ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
+    ("slept",            State.BACKOFF,         State.PARSE_EXCEPTION, in_branch,      wake),
+    ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
+    ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("denied",           State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
+    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
+    ("denied",           State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
+    ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
+    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
+    ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
+    ("injected",         State.CALLING,         None,                  None,           inject),
+    ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
+    ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
+)
+# fmt: on
+MACHINE = machine_of(ROWS, State)  # one for all calls
+
+
+def _opened(r: CallRecord, answer: Asked) -> CallRecord:
+    """The assistant's message in the dialog, its calls as the round."""
+    same = _identical_rounds(r, answer)
+    return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
+
+
+def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """The round with this call as it is now."""
+    if len(r.round) == 1:
+        return (answer,)
+    at = int(answer.id.rpartition(".")[2])  # of an id, which is "place.index"
+    return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
+
+
+def _closed_with(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+    if isinstance(answer, Asked):
+        return _closed(_opened(r, answer), answer.calls, prompt)
+    return _closed(r, _answered(r, answer, prompt), prompt)
+
+
+def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+    """Whether this is what closes the last round."""
+    if is_within(r.rounds + 1, r.limits.rounds):
+        return False
+    return all_settled(r, answer, prompt) if isinstance(answer, Asked) else is_last(r, answer, prompt)
+
+
+def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
+    """The round's settled calls moved into the dialog, in the order asked."""
+    results: list[Message] = []
+    runs = r.runs
+    for f in calls:
+        results.append(_make_message(role="tool", parts=(_result(f, prompt),)))
+        runs += f.was_run
+    return r.changed(
+        dialog=r.dialog.extend(results),
+        function_calls=r.function_calls.extend(calls),
+        tallies=tallied(r, calls, prompt),
+        runs=runs,
+        round=(),
+        rounds=r.rounds + 1,
+    )
+
+
+def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
+    said = f.result if f.error is None else f.error
+    told = said or ""
+    if prompt.on_interrupt is not INTERRUPT:
+        told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
+    is_error = f.error is not None
+    return _make_result(
+        id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
+    )
+
+
+def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
+    """The round's calls; what is pending will not be run."""
+    return tuple([f if f.is_settled else changed(f, error=error) for f in r.round])
+
+
+def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
+    """Without the exception branch; a new request begins."""
+    if r.branch or r.attempt != 1:
+        changes |= {"branch": (), "pruned": r.pruned + r.branch, "attempt": 1}
+    return r.changed(**changes)
+
+
+def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
+    """Called off: the round gets its results all the same."""
+    if r.round:
+        r = _closed(r, _settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
+    return _pruned(r, ending=ending)
+
+
+def _identical_rounds(r: CallRecord, answer: Asked) -> int:
+    """How many rounds in a row ask for just the same, the one of this reply included."""
+    if r.limits.identical_rounds is None:
+        return 0
+    return r.identical_rounds + 1 if _marks(answer.message) == _marks(_asked_last(r)) else 1
+
+
+def _asked_last(r: CallRecord) -> Message | None:
+    """The message of the newest round: its calls as the model asked, whatever an approver made of them."""
+    return r.dialog[int(r.function_calls[-1].id.partition(".")[0])] if r.function_calls else None
+
+
+def _marks(message: Message | None) -> list[str]:
+    return sorted([_mark(f) for f in message.function_calls]) if message else []
+
+
+def _mark(f: FunctionCall) -> str:
+    try:
+        return f.fingerprint or fingerprint(f)
+    except (ValueError, TypeError):  # no JSON
+        return f.name + f.arguments_json

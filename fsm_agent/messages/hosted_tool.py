@@ -1,0 +1,204 @@
+"""Which tools can a provider run itself, and how?
+
+They are values in `Settings.hosted_tools`.  Codecs say those that their wire and the model have; any other tool or
+option is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+
+from fsm_agent._internal.kinds import ByKind
+from fsm_agent._internal.lazy_import import deferred, pattern
+from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+
+if TYPE_CHECKING:
+    import urllib.parse as urllib_parse
+else:
+    urllib_parse = deferred("urllib.parse")
+
+Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
+ContextSize = Literal["low", "medium", "high"]
+Approval = Literal["never", "always"]
+
+_LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
+_DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
+
+
+@frozen(kw_only=True)
+class UserLocation:
+    """Roughly where the user is, so that a search finds what is near."""
+
+    country: str | None = None  # of two letters, as ISO 3166-1 has them
+    region: str | None = None
+    city: str | None = None
+    timezone: str | None = None  # like "Europe/Vienna"
+
+
+@frozen(kw_only=True)
+class WebSearch:
+    """Searches the web."""
+
+    allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all
+    blocked_domains: tuple[str, ...] = ()
+    max_uses: int | None = None  # for one request
+    context_size: ContextSize | None = None  # how much of what is found the model gets to see
+    user_location: UserLocation | None = None
+    kind: Literal["web_search"] = field(default="web_search", repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("allowed_domains", "blocked_domains"):
+            domains = _texts(self, name)
+            if wrong := [domain for domain in domains if not _DOMAIN.fullmatch(domain)]:
+                raise _wrong(self, name, wrong[0], "a domain like 'example.com', with no scheme,")
+        if self.allowed_domains and self.blocked_domains:
+            raise UsageError(f"allowed_domains and blocked_domains exclude each other: {self!r}")
+        _is_count(self, "max_uses", may_be_none=True)
+        if self.context_size is not None:
+            _is_one_of(self, "context_size", get_args(ContextSize))
+
+
+@frozen(kw_only=True)
+class CodeExecution:
+    """Runs code that the model writes, in the provider's sandbox."""
+
+    kind: Literal["code_execution"] = field(default="code_execution", repr=False)
+
+
+@frozen(kw_only=True)
+class ComputerUse:
+    """Lets the model ask for clicks, keys and screenshots of a computer.  Who calls the agent has to do them."""
+
+    width: int = 1280  # pixels
+    height: int = 800
+    environment: Environment = "browser"
+    kind: Literal["computer_use"] = field(default="computer_use", repr=False)
+
+    def __post_init__(self) -> None:
+        _is_count(self, "width")
+        _is_count(self, "height")
+        _is_one_of(self, "environment", get_args(Environment))
+
+
+@frozen()
+class HostedMCP:
+    """An MCP server that the provider talks to.
+
+    Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
+    """
+
+    label: str  # by which the model knows it
+    url: str = field(repr=False)
+    _: KW_ONLY
+    allowed_tools: tuple[str, ...] = ()  # only these; (): all
+    authorization: str | None = field(default=None, repr=False)  # an OAuth access token
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)  # for the server
+    require_approval: Approval = "never"
+    kind: Literal["mcp"] = field(default="mcp", repr=False)
+
+    def __copy__(self) -> HostedMCP:
+        return self
+
+    def __deepcopy__(self, _: object) -> HostedMCP:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError(
+            f"the MCP server {self.label!r} cannot be pickled: its url, authorization and headers may hold a secret;"
+            " the other process has to make its own"
+        )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
+            raise _wrong(self, "label", self.label, "up to 64 letters, digits, '-' and '_'")
+        if not _is_address(self.url):
+            raise UsageError(f"the url of MCP server {self.label!r} is none: 'https://host/mcp' would be right")
+        _texts(self, "allowed_tools")
+        _is_one_of(self, "require_approval", get_args(Approval))
+        if not isinstance(self.authorization, str | None) or self.authorization == "":
+            raise UsageError(f"the authorization of MCP server {self.label!r} is no token: a text would be, or None")
+        for name, value in self.headers.items():
+            if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable() and name):
+                raise UsageError(f"the header {name!r} of MCP server {self.label!r} is not of printable text")
+
+    @property
+    def secrets(self) -> Iterator[str]:
+        """What of it nobody may see."""
+        if self.authorization:
+            yield self.authorization
+        yield from secrets_in_headers(self.headers.items(), all_names=True)
+        yield from (self.url, *secrets_in_url(self.url), *path_tokens(self.url))
+
+
+HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]
+
+
+def check_hosted_tools(tools: Sequence[HostedTool]) -> None:
+    """Refuse what is no tuple of tools, or holds one twice.
+
+    Raises:
+        UsageError: What is wrong; never with its contents, which may be secret.
+    """
+    if not isinstance(tools, tuple):
+        raise UsageError(f"settings.hosted_tools is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")
+    seen = set[tuple[str, str]]()
+    for tool in tools:
+        if not isinstance(tool, WebSearch | CodeExecution | ComputerUse | HostedMCP):
+            raise UsageError(
+                f"settings.hosted_tools holds a {type(tool).__name__}:"
+                " WebSearch, CodeExecution, ComputerUse and HostedMCP would be right"
+            )
+        name = (tool.kind, tool.label if isinstance(tool, HostedMCP) else "")
+        if name in seen:
+            raise UsageError(f"settings.hosted_tools holds {tool!r}, and another of that name: one would be right")
+        seen.add(name)
+
+
+def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
+    """What of the tools nobody may see."""
+    return frozenset([secret for tool in tools if isinstance(tool, HostedMCP) for secret in tool.secrets])
+
+
+def options_of(tool: HostedTool) -> dict[str, Any]:
+    """The options that differ from what they are by default."""
+    plain: dict[str, Any] = {"label": None, "url": None, "headers": {}, "kind": tool.kind}
+    return {
+        item.name: getattr(tool, item.name)
+        for item in fields(tool)
+        if getattr(tool, item.name) != plain.get(item.name, item.default)
+    }
+
+
+def _wrong(tool: Any, name: str, value: Any, right: str) -> UsageError:
+    return UsageError(f"{type(tool).__name__}.{name} is {value!r:.100}: {right} would be right")
+
+
+def _texts(tool: Any, name: str) -> tuple[str, ...]:
+    values = getattr(tool, name)
+    if not isinstance(values, tuple) or not all(isinstance(value, str) and value for value in values):
+        raise _wrong(tool, name, values, "a tuple of texts")
+    return values
+
+
+def _is_count(tool: Any, name: str, *, may_be_none: bool = False) -> None:
+    value = getattr(tool, name)
+    if not (type(value) is int and value > 0) and not (may_be_none and value is None):
+        raise _wrong(tool, name, value, "a number from 1 on")
+
+
+def _is_one_of(tool: Any, name: str, known: Sequence[str]) -> None:
+    if getattr(tool, name) not in known:
+        raise _wrong(tool, name, getattr(tool, name), f"one of {', '.join(map(repr, known))}")
+
+
+def _is_address(url: Any) -> bool:
+    try:
+        parts = urllib_parse.urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return is_whole and url.isprintable() and " " not in url

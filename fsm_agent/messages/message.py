@@ -1,0 +1,340 @@
+"""What do people, models and functions say to each other?"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+
+from fsm_agent._internal.kinds import ByKind
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import Memo, frozen, maker
+from fsm_agent.errors import UsageError
+from fsm_agent.mistakes import remedy, wrong
+
+if TYPE_CHECKING:
+    import base64
+    import pathlib
+else:
+    base64 = deferred("base64")
+    pathlib = deferred("pathlib")
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+PDF = "application/pdf"
+_TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
+    **dict.fromkeys((".md", ".markdown"), "text/markdown"),
+    **dict.fromkeys((".html", ".htm"), "text/html"),
+    ".csv": "text/csv",
+    ".xml": "text/xml",
+    ".json": "application/json",
+    ".txt": "text/plain",
+}
+
+
+@frozen(kw_only=True)
+class Citation:
+    """A source that a provider names for what its model said."""
+
+    url: str | None = None
+    title: str | None = None  # of the page or file
+    quote: str | None = None  # what is said there
+    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no place that is known
+    end: int | None = None
+
+
+@frozen(is_quick=True)
+class Text:
+    """What is said in words."""
+
+    text: str
+    signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part
+    annotations: tuple[Citation, ...] = field(default=(), repr=False)
+    kind: Literal["text"] = field(default="text", repr=False)
+
+
+@frozen(kw_only=True)
+class _File:
+    """What is no message's own words: its bytes, or where a provider can fetch it."""
+
+    data: bytes | None = field(default=None, repr=False)
+    url: str | None = None  # http(s) only; a data URL becomes `data`
+    media_type: str | None = None
+
+    def __post_init__(self) -> None:
+        is_whole = _is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
+        if not is_whole:
+            kind = type(self).__name__
+            raise UsageError(f"{kind} takes data with its media_type, or an http(s) url: {kind}.of(…) makes either")
+
+    def data_url(self) -> str:
+        """It as a URL that carries it, or its own URL."""
+        if self.data is None:
+            return str(self.url)
+        return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
+
+
+@frozen(kw_only=True)
+class Image(_File):
+    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything.
+
+    The media type is read off the bytes; it is None for a URL.
+    """
+
+    kind: Literal["image"] = field(default="image", repr=False)
+
+    @classmethod
+    def of(cls, source: str | bytes | pathlib.Path) -> Image:
+        """An image from a path, its bytes, an http(s) URL or a data URL.
+
+        Raises:
+            UsageError: The source is none of these, or its bytes are of no image that providers take.
+        """
+        if _is_url(source):
+            return cls(url=str(source))
+        data = _bytes_of(source, "image")
+        media_type = _image_type(data)
+        if media_type is None:
+            raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PNG, JPEG, GIF or WebP image")
+        return cls(data=data, media_type=media_type)
+
+
+@frozen(kw_only=True)
+class Document(_File):
+    """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
+
+    A PDF, or text in UTF-8.  What else a provider reads (a spreadsheet, …) can be made with ``data`` and
+    ``media_type``.
+    """
+
+    media_type: str = PDF
+    name: str | None = None  # of the file, for the model
+    kind: Literal["document"] = field(default="document", repr=False)
+
+    @classmethod
+    def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
+        """A document from a path, its bytes, an http(s) URL or a data URL.
+
+        The bytes tell a PDF from text; a data URL or the end of the name tells Markdown, CSV, HTML, XML and JSON
+        from other text.  What is behind a URL is taken for a PDF unless its end says otherwise.
+
+        Args:
+            source: The document, or where it is.
+            name: The file's, for the model; None: as the path says.
+
+        Raises:
+            UsageError: The source is none of these, or holds neither a PDF nor text.
+        """
+        if _is_url(source):
+            return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
+        data = _bytes_of(source, "document")
+        told = ""
+        if isinstance(source, str) and _is_data_url(source):
+            told = source[5:200].partition(",")[0].partition(";")[0].lower()
+        elif name is None and isinstance(source, str | pathlib.Path):
+            name = pathlib.Path(source).name
+        if data.startswith(b"%PDF-"):
+            return cls(data=data, name=name)
+        if not data or not _is_text(data):
+            raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
+        of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
+        return cls(data=data, media_type=told if told in _TEXT_TYPES.values() else of_name, name=name)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is text, wherever it is."""
+        return self.media_type.startswith("text/") or self.media_type in _TEXT_TYPES.values()
+
+    @property
+    def text(self) -> str | None:
+        """What it says, when that is here and is text."""
+        return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
+
+
+def _is_url(source: object) -> bool:
+    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
+
+
+def _is_data_url(source: str) -> bool:
+    return source[:5].lower() == "data:"
+
+
+def _bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
+    """The bytes at a path, in a data URL, or given as such."""
+    if isinstance(source, bytes | bytearray):
+        return bytes(source)
+    if isinstance(source, str) and _is_data_url(source):
+        head, _, body = source.partition(",")
+        if not head.endswith(";base64"):
+            raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
+        try:
+            return base64.b64decode(body, validate=True)
+        except ValueError as error:
+            raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
+    try:
+        return pathlib.Path(source).read_bytes()
+    except (OSError, TypeError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise UsageError(f"no {what} can be read from {repr(source)[:200]}: {problem}") from error
+
+
+def url_suffix(url: str) -> str:
+    """The end of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
+    return pathlib.PurePath(path).suffix.lower()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data  # which UTF-8 allows, and no text has
+
+
+def _image_type(data: bytes) -> str | None:
+    """Media type by the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+Attachment: TypeAlias = Annotated[Image | Document, ByKind()]
+
+
+@frozen(kw_only=True, is_quick=True)
+class Reasoning:
+    """What a model thought before it spoke, with what its provider wants to have back."""
+
+    text: str = ""
+    signature: str | None = None  # opaque; sent back unchanged
+    id: str | None = None
+    kind: Literal["reasoning"] = field(default="reasoning", repr=False)
+
+
+@frozen(kw_only=True)
+class Opaque:
+    """A part that only one wire understands; it is sent back to that wire unchanged and to no other."""
+
+    wire: str  # the codec's name
+    data: Any = field(repr=False, hash=False)  # JSON
+    provider: str | None = field(default=None, repr=False, compare=False)  # who said it; None: any may have it
+    kind: Literal["opaque"] = field(default="opaque", repr=False)
+
+
+@frozen(kw_only=True, is_quick=True)
+class FunctionCall:
+    """A model's request to call a function and, once settled, what became of it.
+
+    In a message it is as the model asked; in `CallRecord.round` and `CallResult.function_calls` it is settled.
+    """
+
+    name: str
+    arguments_json: str  # as the model wrote them: perhaps no JSON at all
+    id: str = ""  # ours: "<place of the message in the dialog>.<index>"
+    provider_id: str | None = field(default=None, repr=False)  # theirs, sent back with the result
+    signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with the call
+    needs_approval: bool = field(default=False, repr=False)
+    version: str = field(default="", repr=False)  # of the function
+    was_run: bool = field(default=False, repr=False)  # otherwise it was answered at once
+    is_cached: bool = field(default=False, repr=False)  # not run: the result of an earlier run was still good
+    is_repeated: bool = field(default=False, repr=False)  # the same call succeeded before, so it was not run
+    fingerprint: str = field(default="", repr=False)  # equal for equal names and arguments
+    result: str | None = None  # what the model was told
+    error: str | None = None  # why there is no result; the model was told this instead
+    attachments: tuple[Attachment, ...] = field(default=(), repr=False)  # what it returned beside its text
+    kind: Literal["function_call"] = field(default="function_call", repr=False)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
+        try:
+            arguments = pydantic_core.from_json(self.arguments_json or "{}")
+        except (ValueError, TypeError):  # the latter: half a surrogate pair
+            return {}
+        return arguments if isinstance(arguments, dict) else {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the model can be told what became of it."""
+        return self.result is not None or self.error is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it was run and returned."""
+        return self.result is not None and not self.is_repeated
+
+
+@frozen(kw_only=True, is_quick=True)
+class FunctionResult:
+    """The answer to one function call; every call of a message gets exactly one."""
+
+    id: str  # of the `FunctionCall`
+    name: str
+    text: str
+    provider_id: str | None = field(default=None, repr=False)
+    is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    kind: Literal["function_result"] = field(default="function_result", repr=False)
+
+
+Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, ByKind()]
+
+
+@frozen(kw_only=True, is_quick=True)
+class Message(Memo):
+    """One entry of a dialog: who says what.  A value: equal when its parts are, never changed."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+
+    @classmethod
+    def of(cls, role: Role, *content: str | Part) -> Message:
+        """Return a message of texts and other parts, in this order.
+
+        Raises:
+            UsageError: There is no such role, or a part is none.
+        """
+        if role not in _ROLES:
+            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, _OUR_ROLES)}")
+        parts: list[Part] = []
+        for part in content:
+            if isinstance(part, str):
+                parts.append(_make_text(part))
+            elif isinstance(part, _PARTS):
+                parts.append(part)
+            else:
+                raise wrong("a part of a message", part, "a text, or a part such as Image.of(…),")
+        return _make_message(role=role, parts=tuple(parts))
+
+    @property
+    def text(self) -> str:
+        """All that is said in words (and, of a function, what it returned), joined with nothing between."""
+        return "".join([part.text for part in self.parts if isinstance(part, _WORDED)])
+
+    @property
+    def reasoning(self) -> str:
+        """All that was thought in words."""
+        return "".join([part.text for part in self.parts if isinstance(part, Reasoning)])
+
+    @property
+    def function_calls(self) -> tuple[FunctionCall, ...]:
+        """The functions that it asks for, in order."""
+        return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
+
+
+_WORDED = (Text, FunctionResult)
+_PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
+_ROLES = get_args(Role)
+_OUR_ROLES = {
+    **dict.fromkeys(("human", "customer"), "'user'"),
+    **dict.fromkeys(("ai", "model", "bot", "agent"), "'assistant'"),
+    **dict.fromkeys(("developer", "instructions"), "'system'"),
+    **dict.fromkeys(("function", "tool_result"), "'tool'"),
+}
+_make_text, _make_message = maker(Text), maker(Message)

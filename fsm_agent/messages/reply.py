@@ -1,0 +1,83 @@
+"""What does a model's reply say beside its message: what it cost, why it stopped, how sure it was?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fsm_agent._internal.values import frozen, maker
+from fsm_agent.messages.message import FunctionCall, Message
+
+# Why a model stopped, in one vocabulary for all providers; None: it did not say.
+Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b
+
+
+@frozen(kw_only=True, is_quick=True)
+class Usage:
+    """Tokens, as one reply reported them or as many add up to.  None: never reported.
+
+    `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
+    `output_tokens`, whatever way the provider counts.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        if self is UNUSED:
+            return other
+        cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
+        return _make_usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
+            cache_write_tokens=self.cache_write_tokens if written is None else _sum(self.cache_write_tokens, written),
+            reasoning_tokens=self.reasoning_tokens if reasoning is None else _sum(self.reasoning_tokens, reasoning),
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together; what was not reported counts as 0."""
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+
+UNUSED = Usage()
+_make_usage = maker(Usage)
+
+
+@frozen(is_quick=True)
+class TokenLogprob:
+    """One generated token, its log probability (natural), and the likeliest tokens in its place."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@frozen(kw_only=True, is_quick=True)
+class Reply:
+    """What a model answered to one request."""
+
+    message: Message  # of the assistant
+    usage: Usage = UNUSED
+    finish: Finish | None = None
+    finish_raw: str | None = None  # the provider's own word
+    refusal: str | None = None  # what the model said when it declined
+    logprobs: tuple[TokenLogprob, ...] = ()
+    model: str | None = None  # that really answered
+    response_id: str | None = None
+    request_id: str | None = None  # what the provider wants to hear when asked about it
+    # What of the request this model cannot take, and how it was said instead; what the reply should say and does not.
+    adapted: tuple[str, ...] = ()
+    served_by: str | None = None  # name of the client that got it, when one was chosen out of several
+
+    @classmethod
+    def of(cls, *content: str | FunctionCall) -> Reply:
+        """A plain reply of texts and function calls."""
+        return cls(message=Message.of("assistant", *content))

@@ -1,0 +1,188 @@
+"""What has been said so far, and which prompt asked last?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, overload
+
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import PromptError, SnapshotError
+from fsm_agent.functions.function import described_errors
+from fsm_agent.messages.message import Message, Part
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.prompt import Prompt
+
+
+@cache
+def _document() -> pydantic.TypeAdapter[Any]:
+    class Document(typing_extensions.TypedDict):
+        messages: Vector[Message]
+        top_prompt: typing_extensions.NotRequired[str | None]
+
+    config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
+    return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
+
+
+def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
+    """Return the document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD.
+
+    Raises:
+        SnapshotError: It holds a value that is not of the declared type, and could not be read again.
+    """
+    try:
+        return adapter.dump_json(document, warnings="error").decode()
+    except pydantic_core.PydanticSerializationError:
+        try:
+            data = adapter.dump_python(document, mode="json", warnings="error")
+        except pydantic_core.PydanticSerializationError as error:
+            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _messages(items: Iterable[Message]) -> Iterator[Message]:
+    for item in items:
+        check("a message of a dialog", item, isinstance(item, Message), "Message.of('user', '…')")
+        yield item
+
+
+def task_message(text: str, *parts: Part) -> Message:
+    """Return a user's message.
+
+    Raises:
+        UsageError: There is nothing in it.
+    """
+    check("the task", text, bool(parts or text.strip()), "a text that asks for something")
+    return Message.of("user", text, *parts)
+
+
+class Dialog(Sequence[Message]):
+    """The ordered messages of one conversation: a value.
+
+    Every method that adds something gives a new dialog and leaves this one as it was.  They share their
+    messages, so a fork costs the same whatever its length.
+
+    Args:
+        messages: From the oldest to the newest.
+        top_prompt: The prompt of the latest user's turn; its parser, functions and handlers govern the next
+            agent call.  None: the agent's own.
+    """
+
+    __slots__ = ("messages", "top_prompt")
+
+    messages: Vector[Message]
+    top_prompt: Prompt | None
+
+    def __init__(self, messages: Iterable[Message] = (), *, top_prompt: Prompt | None = None) -> None:
+        if not isinstance(messages, Vector):
+            check("messages", messages, isinstance(messages, Iterable), "a list of messages")
+            messages = Vector(_messages(messages))
+        check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
+        self.messages = messages
+        self.top_prompt = top_prompt
+
+    def append(self, *messages: Message) -> Dialog:
+        """This dialog with ``messages`` at its end."""
+        return Dialog(self.messages.append(*_messages(messages)), top_prompt=self.top_prompt)
+
+    def put(self, said: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
+        """This dialog with a user's turn.
+
+        Args:
+            said: Text, taken as it is (never a template), or a prompt, which becomes `top_prompt`.
+            parts: Images and other parts behind it.
+            values: The prompt's variables.
+
+        Raises:
+            PromptError: A variable of the prompt is missing or not used, or one is given for a text.
+            UsageError: There is nothing in it.
+        """
+        if isinstance(said, str):
+            if values:
+                raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {said[:60]!r}")
+            return Dialog(self.messages.append(task_message(said, *parts)))
+        check("what is put into a dialog", said, isinstance(said, Prompt), "a text or a Prompt")
+        asked = task_message(said.render(**values).text, *parts)
+        return Dialog(self.messages.append(asked), top_prompt=said)
+
+    def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
+        """A dialog that goes its own way from here.
+
+        Args:
+            last_n: How many of the newest messages it keeps; None: all.  A function's result is never kept
+                without the message that asked for it.
+            first_k: How many of the oldest it keeps besides, usually the system prompt.
+        """
+        if last_n is None:
+            return Dialog(self.messages, top_prompt=self.top_prompt)
+        first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
+        while 0 < start < len(self) and self[start].role == "tool":
+            start -= 1
+        if start <= first:
+            return Dialog(self.messages, top_prompt=self.top_prompt)
+        while first and self[first].role == "tool":  # a round that is cut is left out
+            first -= 1
+        return Dialog([*self.messages[:first], *self.messages[start:]], top_prompt=self.top_prompt)
+
+    @property
+    def tail(self) -> Message | None:
+        """The newest message; None in an empty dialog."""
+        return self.messages[-1] if self.messages else None
+
+    @property
+    def system(self) -> str:
+        """The system prompt's text; empty when there is none."""
+        return self[0].text if len(self) and self[0].role == "system" else ""
+
+    def to_json(self) -> str:
+        """Return the dialog as JSON; of `top_prompt` its path.
+
+        Raises:
+            SnapshotError: A message holds a value that could not be read again.
+        """
+        path = self.top_prompt.path if self.top_prompt else None
+        return json_text(_document(), {"messages": self.messages, "top_prompt": path})
+
+    @classmethod
+    def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:
+        """Return the dialog that `to_json` wrote.
+
+        Args:
+            document: The JSON.
+            prompts: Where `top_prompt` is looked up by its path.  If it is not among them, the dialog has none, and
+                the prompt of the agent that is called governs the next answer.
+
+        Raises:
+            SnapshotError: The document is damaged.
+        """
+        try:
+            data = _document().validate_json(document)
+        except pydantic.ValidationError as error:
+            raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
+        known = {prompt.path: prompt for prompt in prompts}
+        return cls(data["messages"], top_prompt=known.get(data.get("top_prompt")))
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self.messages == other.messages if isinstance(other, Dialog) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.messages)
+
+    def __repr__(self) -> str:
+        return f"Dialog({list(self.messages)!r})"

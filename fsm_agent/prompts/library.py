@@ -1,0 +1,208 @@
+"""Where do prompts come from, and what are they called?
+
+A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is found among those that
+code registered, otherwise in the file ``<directory>/<root>/<name>.jinja``; beside it, ``<name>.exception.jinja``,
+``<name>.interrupt.jinja`` and ``<name>.final.jinja`` say what its handlers say.  Names are data: none leads out of
+the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsm_agent.errors import PromptError
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import variables
+
+T = TypeVar("T")
+
+HANDLERS = ("exception", "interrupt", "final")
+SUFFIX = ".jinja"
+MAX_FILE_BYTES = 256_000
+MAX_LISTED = 20
+_NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+_SHAPE = "letters, digits, '_' and '-', with '/' between them"
+
+_prompts: dict[str, Prompt] = {}
+
+
+def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
+    """Make a prompt known under its ``path``, in this process; it goes before files of that name.
+
+    Returns:
+        The prompt, so that it can be registered where it is made.
+
+    Raises:
+        PromptError: Its path is not ``root/name``, or is taken by another prompt and is not to be overwritten.
+    """
+    if "/" not in _checked(prompt.path):
+        raise PromptError(f"the prompt's path {prompt.path!r} has no root: {'root/' + prompt.path!r} would be right")
+    if overwrite:
+        _prompts[prompt.path] = prompt
+    elif _prompts.setdefault(prompt.path, prompt) is not prompt:
+        raise PromptError(f"a prompt is called {prompt.path!r} already: take another path, or overwrite=True")
+    return prompt
+
+
+def registered_prompts() -> dict[str, Prompt]:
+    """The registered prompts, by path: a copy."""
+    return dict(_prompts)
+
+
+@contextmanager
+def scoped_prompts() -> Iterator[None]:
+    """What is registered inside is forgotten at the end; for tests."""
+    before = dict(_prompts)
+    try:
+        yield
+    finally:
+        _prompts.clear()
+        _prompts.update(before)
+
+
+def packaged_prompts() -> Path:
+    """The directory of the prompts that come with this package: in it, or beside it in a checkout."""
+    inside = Path(__file__).with_name("_prompts")
+    return inside if inside.is_dir() else Path(__file__).parents[1] / "prompts"
+
+
+class Prompts:
+    """The prompts of one root: ``Prompts("demo")("sum")`` is the prompt ``demo/sum``.
+
+    Files are read whenever they are asked for, so an edit is seen at once.
+
+    Args:
+        root: The first part of their names.
+        directory: Where the files are.  By default ``prompts`` in the working directory if that holds the root,
+            otherwise what the package carries.
+
+    Raises:
+        PromptError: The root is not of the right shape.
+    """
+
+    def __init__(self, root: str, *, directory: str | Path | None = None) -> None:
+        self.root = _checked(root)
+        self._directory = None if directory is None else Path(directory)
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are looked for now."""
+        if self._directory is not None:
+            return self._directory
+        local = Path("prompts")
+        return local if (local / self.root).is_dir() else packaged_prompts()
+
+    def __call__(self, name: str, **overrides: Any) -> Prompt:
+        """The prompt ``<root>/<name>``.
+
+        Args:
+            name: Letters, digits, ``_`` and ``-``, perhaps with ``/`` between them.
+            overrides: Over what is registered or written in the files: ``functions``, ``output``, ``parser``, …;
+                see `Prompt`.
+
+        Raises:
+            PromptError: There is none, its files cannot be read, or a template is wrong.
+        """
+        prompt = self.get(name, **overrides)
+        if prompt is None:
+            known = self.names()
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            listed = ", ".join(known[:MAX_LISTED]) + (", …" if len(known) > MAX_LISTED else "")
+            places = (
+                [self.directory]
+                if self._directory
+                else dict.fromkeys([Path("prompts").absolute(), self.directory.absolute()])
+            )
+            place = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
+            raise PromptError(f"no prompt {self._path(name)!r} is {place}{hint} (there are: {listed or 'none'})")
+        return prompt
+
+    def get(self, name: str, default: T | None = None, **overrides: Any) -> Prompt | T | None:
+        """The prompt ``<root>/<name>``, or ``default`` when there is none.
+
+        Raises:
+            PromptError: The name is not of the right shape, its files cannot be read, or a template is wrong.
+        """
+        path = self._path(name)
+        if (registered := _prompts.get(path)) is not None:
+            return registered.extend(**overrides) if overrides else registered
+        file = self.directory / f"{path}{SUFFIX}"
+        if not os.path.exists(file):
+            return default
+        return load_prompt(file, path=path, within=self.directory, **overrides)
+
+    def names(self) -> list[str]:
+        """The names that can be asked for, in order."""
+        prefix = f"{self.root}/"
+        found = {path.removeprefix(prefix) for path in _prompts if path.startswith(prefix)}
+        for file in (self.directory / self.root).rglob(f"*{SUFFIX}"):
+            name = file.relative_to(self.directory / self.root).as_posix().removesuffix(SUFFIX)
+            if _NAME.fullmatch(name):
+                found.add(name)
+        return sorted(found)
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{_checked(name)}"
+
+    def __repr__(self) -> str:
+        return f"Prompts({self.root!r}, directory={str(self.directory)!r})"
+
+
+def load_prompt(
+    file: str | Path, *, path: str | None = None, within: str | Path | None = None, **overrides: Any
+) -> Prompt:
+    """The prompt in a file, with its handlers' files beside it.
+
+    Args:
+        file: The template, UTF-8; its name ends in ``.jinja``.  The end of its last line is not part of the prompt;
+            blank lines before and behind are.
+        path: What the prompt is called; by default the file's name.
+        within: A directory that the files must not lie outside of, symbolic links included.
+        overrides: Over what the files say; see `Prompt`.
+
+    Raises:
+        PromptError: A file is missing, too large, not UTF-8 or outside of ``within``, or a template is wrong.
+    """
+    file = Path(file)
+    if file.suffix != SUFFIX:
+        raise PromptError(f"the prompt file {str(file)!r} does not end in {SUFFIX!r}")
+    handlers = {kind: file.with_suffix(f".{kind}{SUFFIX}") for kind in HANDLERS}
+    said = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if os.path.exists(other)}
+    return Prompt(_template(file, within), **{"path": path or file.stem, **said, **overrides})
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise PromptError(f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")
+    return name
+
+
+def _template(file: Path, within: str | Path | None) -> str:
+    """The file's text, known to be a template."""
+    try:
+        if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
+            raise PromptError(f"the prompt file {str(file)!r} is a link that leads out of {str(within)!r}")
+        if not file.is_file():
+            raise PromptError(f"the prompt file {str(file)!r} is missing, or not a regular file")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except (OSError, RuntimeError) as error:  # before Python 3.13 a circle of links is a RuntimeError
+        raise PromptError(f"the prompt file {str(file)!r} cannot be read: {error}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise PromptError(f"the prompt file {str(file)!r} is too large: at most {MAX_FILE_BYTES} bytes are read")
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise PromptError(f"the prompt file {str(file)!r} is not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        variables(text)
+    except PromptError as error:
+        raise PromptError(f"in the prompt file {str(file)!r}: {error}") from error
+    return text.removesuffix("\n")

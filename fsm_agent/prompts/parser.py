@@ -1,0 +1,322 @@
+"""How does a model's text become what the prompt asked for?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import EnumType
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
+
+from fsm_agent._internal.lazy_import import deferred, pattern, pydantic, pydantic_core, typing_extensions
+from fsm_agent._internal.values import Memo
+from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.functions.function import described_errors
+from fsm_agent.functions.signature import undescribable
+
+if TYPE_CHECKING:
+    import json_repair
+else:
+    json_repair = deferred("json_repair")
+
+CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
+MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
+_LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
+_MAX_LOOKS = 200_000  # a second or two of hostile text
+_MAX_PIECES = 1000  # of one answer are tried
+_NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
+_MAX_SHOWN = 5  # of the documents that are not what was expected
+_RESTARTS = 8  # how many openers that never close are passed over: keeps the scan linear
+_FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_OPENER = pattern(r"\s*[{\[(]")
+_BEGUN = pattern(  # what begins so is meant as JSON
+    r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
+)
+
+
+class Output(Memo):
+    """A type that an answer must have: its JSON schema for the wire, its parser for what comes back.
+
+    Args:
+        type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: whatever pydantic can validate.
+
+    Raises:
+        PromptError: pydantic has no schema for it.
+    """
+
+    def __init__(self, type: Any = str) -> None:
+        self.type = type
+        try:
+            self._adapter: pydantic.TypeAdapter[Any] | None = None if type is str else pydantic.TypeAdapter(type)
+            self._bare_schema = self._adapter and self._adapter.json_schema()
+        except undescribable() as error:
+            raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
+
+    @property
+    def name(self) -> str:
+        """What the wire calls the type; letters, digits and underscores."""
+        return re.sub(r"\W+", "_", getattr(self.type, "__name__", "answer"), flags=re.ASCII)[:64]
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the schema is not one of an object, which wires demand: it then goes as ``{"value": …}``."""
+        return self._bare_schema is not None and self._bare_schema.get("type") != "object"
+
+    @cached_property
+    def schema(self) -> dict[str, Any] | None:
+        """JSON Schema of an object; None for plain text."""
+        if self._bare_schema is None or not self.is_wrapped:
+            return self._bare_schema
+        bare = dict(self._bare_schema)
+        definitions = {"$defs": bare.pop("$defs")} if "$defs" in bare else {}
+        return {"type": "object", "properties": {"value": bare}, "required": ["value"], **definitions}
+
+    def parse(self, text: str, *, is_cut: bool = False) -> Any:
+        """``text`` as a value of the type.
+
+        Args:
+            text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of
+                an `Enum` or a `Literal` also just the word.
+            is_cut: The answer ended at the token limit: plain text is refused, and nothing in JSON is mended.
+
+        Raises:
+            ParseError: It is not; the error says what is wrong with each field, in words for the model.
+            Exception: What a validator of the type raised that pydantic lets through.
+        """
+        if self._adapter is None:
+            if is_cut:
+                raise ParseError(CUT_OFF)
+            if not text.strip():
+                raise ParseError("the answer is empty")
+            return text
+        try:
+            return self._validated(text)
+        except pydantic.ValidationError as error:
+            problem = _of_sound_json(error)
+        if problem is not None and _OPENER.match(text):  # it is the answer, and all of it
+            raise self._refused(problem) from problem
+        return self._found(text, problem, is_cut=is_cut)
+
+    def _found(self, text: str, problem: pydantic.ValidationError | None, *, is_cut: bool) -> Any:
+        """The value that stands somewhere in the text."""
+        for document in _documents(text):
+            try:
+                return self._validated(document)
+            except pydantic.ValidationError as error:
+                problem = problem or _of_sound_json(error)
+        if choices := _said(self.type, text):
+            return choices[0]
+        if is_cut:
+            raise ParseError(CUT_OFF)
+        for document in _mended(text):
+            try:
+                return self._validated(document)
+            except pydantic.ValidationError as error:
+                problem = problem or _of_sound_json(error)
+        if problem is None:
+            raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
+        raise self._refused(problem) from problem
+
+    def _refused(self, problem: pydantic.ValidationError) -> ParseError:
+        return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
+
+    def _validated(self, document: str) -> Any:
+        """The document as a value of the type, bare or as ``{"value": …}``."""
+        adapter = cast("pydantic.TypeAdapter[Any]", self._adapter)
+        if not self.is_wrapped:
+            return adapter.validate_json(document)
+        try:
+            return self._wrapper.validate_json(document)["value"]
+        except pydantic.ValidationError as error:
+            items = error.errors(include_url=False, include_context=False, include_input=False)
+            is_wrapper = all(item["loc"][:1] == ("value",) and item["type"] != "missing" for item in items)
+            try:
+                return adapter.validate_json(document)
+            except pydantic.ValidationError:
+                if is_wrapper:
+                    raise error from None
+                raise
+
+    @cached_property
+    def _wrapper(self) -> pydantic.TypeAdapter[dict[str, Any]]:
+        wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
+        return pydantic.TypeAdapter(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
+
+    def _choices(self) -> str:
+        choices = (self._bare_schema or {}).get("enum", ())
+        return ": it is one of " + ", ".join(map(repr, choices)) if choices else ""
+
+
+def _of_sound_json(error: pydantic.ValidationError) -> pydantic.ValidationError | None:
+    """The error, if it is one of the type: what is no JSON at all says nothing of the fields.
+
+    It comes without its traceback, which would hold whoever keeps it.
+    """
+    kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
+    return None if kind == "json_invalid" else error.with_traceback(None)
+
+
+def _said(type: Any, text: str) -> list[Any]:
+    """What the text names of an `Enum` or a `Literal`: by value or name, in any case and punctuation."""
+    if get_origin(type) is Literal:
+        named = [(str(value), value) for value in get_args(type)]
+    elif isinstance(type, EnumType):
+        members: list[Any] = list(type)
+        named = [(str(member.value), member) for member in members] + [(member.name, member) for member in members]
+    else:
+        return []
+    bare = text.strip().strip("\"'`*.! ")
+    exact = [choice for name, choice in named if name in (text.strip(), bare)]
+    return exact or [choice for name, choice in named if name.casefold() == bare.casefold()]
+
+
+def extract_json(text: str, expect: Any = Any) -> Any:
+    """Return the first JSON document in ``text`` that fits: all of it, in a code fence, or somewhere in prose.
+
+    Nothing is mended, and what stands inside a document is not tried alone.
+
+    Args:
+        text: What a model said.
+        expect: The type that the document must have: ``dict``, ``list``, or any other that pydantic validates, of which
+            an instance is returned.
+
+    Raises:
+        ParseError: There is none; the error lists those that do not fit.
+        UsageError: ``expect`` is no type that pydantic can validate.
+    """
+    try:
+        adapter = pydantic.TypeAdapter(expect)
+    except undescribable() as error:
+        raise UsageError(f"extract_json(expect={expect!r}): dict, list or a type for pydantic is right") from error
+    found: list[str] = []
+    for document in (text, *_documents(text)):
+        if _is_json(document):
+            try:
+                return adapter.validate_json(document)
+            except pydantic.ValidationError as error:
+                found.append(described_errors(error))
+    if not found:
+        raise ParseError("there is no JSON in the answer")
+    others = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    name = getattr(expect, "__name__", str(expect))
+    raise ParseError("\n".join([f"there is no {name} among the JSON in the answer:", *found[:_MAX_SHOWN], *others]))
+
+
+def _documents(text: str) -> Iterator[str]:
+    """Pieces of the text that may be the answer's JSON, the likeliest first."""
+    yield from _FENCED.findall(text)
+    for start, end in islice(_pieces(text), _MAX_PIECES):
+        if end is not None:
+            yield text[start:end]
+        elif _BEGUN.match(text, start):
+            return  # what stands inside it is not the answer but a part of one
+
+
+def _mended(text: str) -> Iterator[str]:
+    """What the broken pieces of the text may mean."""
+    if len(text) <= MAX_REPAIRED:
+        looks = [min(_LOOKS * len(text), _MAX_LOOKS)]
+        for document in islice(_broken(text), _RESTARTS):
+            yield _repaired(document, looks)
+
+
+def _broken(text: str) -> Iterator[str]:
+    """Pieces of the text that are meant as JSON and are none, the likeliest first."""
+    for document in _FENCED.findall(text):
+        if _OPENER.match(document) and not _is_json(document):
+            yield document
+    for start, end in _pieces(text):
+        if (text[start] == "[" or _BEGUN.match(text, start)) and not _is_json(text[start:end]):
+            yield text[start:]
+            yield text[start:end]
+
+
+def _is_json(document: str) -> bool:
+    try:
+        pydantic_core.from_json(document)
+    except _NO_JSON:
+        return False
+    return True
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
+    """Start and end of each ``{…}`` and ``[…]`` of the text that stands in no other, in linear time.
+
+    One that never closes has no end, and what stands inside it follows.
+    """
+    start = 0
+    for _ in range(_RESTARTS):
+        opened, depth, in_string = -1, 0, False
+        for match in _TOKEN.finditer(text, start):
+            token = match[0]
+            if in_string:
+                in_string = token != '"'
+            elif token == '"':
+                in_string = depth > 0
+            elif token[0] in "{[":
+                opened = opened if depth else match.start()
+                depth += len(token)
+            elif token[0] in "}]" and depth:
+                if depth <= len(token):
+                    yield opened, match.start() + depth
+                depth = max(0, depth - len(token))
+        if depth == 0:
+            return
+        yield opened, None
+        start = opened + 1
+
+
+class _OutOfLooks(RuntimeError):
+    """A metered text was looked at too often; never leaves this module."""
+
+
+class _Metered(str):
+    """Text that can be looked at so often and no more: bounds the work of its reader, whatever its algorithm."""
+
+    __slots__ = ("looks",)
+    looks: list[int]  # how many are left; one for all that is cut out of a text
+
+    @classmethod
+    def of(cls, text: str, looks: list[int]) -> _Metered:
+        metered = cls(text)
+        metered.looks = looks
+        metered.pay(1 + len(text) // 16)
+        return metered
+
+    def pay(self, looks: int) -> None:
+        self.looks[0] -= looks
+        if self.looks[0] < 0:
+            raise _OutOfLooks
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        found = str.__getitem__(self, key)
+        if isinstance(key, slice):
+            return _Metered.of(found, self.looks)
+        self.pay(1)
+        return found
+
+    def __add__(self, other: str) -> _Metered:
+        return _Metered.of(str.__add__(self, other), self.looks)
+
+    def __iter__(self) -> Iterator[str]:
+        self.pay(len(self))
+        return str.__iter__(self)
+
+    def find(self, wanted: str, start: Any = 0, end: Any = None, /) -> int:
+        found = str.find(self, wanted, start, end)
+        self.pay(1 + ((len(self) if found < 0 else found) - start) // 16)
+        return found
+
+
+def _repaired(document: str, looks: list[int]) -> str:
+    """What json_repair makes of nearly JSON; "" when it fails, or needs more than ``looks``.
+
+    It looks ahead and starts over, so hostile text takes it more than quadratic time (3,000 characters: 12 s), and
+    it fails in ways of its own.
+    """
+    try:
+        return str(json_repair.repair_json(_Metered.of(document, looks), skip_json_loads=True))
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return ""

@@ -1,0 +1,250 @@
+"""What is a model asked, what may it use, and how is it told when something went wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from fsm_agent._internal.values import frozen, unshare
+from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
+from fsm_agent.messages.message import Message
+from fsm_agent.mistakes import PROMPT_WORDS, check, unknown_argument
+from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.template import check_used, render, variables
+
+Handler: TypeAlias = "str | Prompt | Callable[..., str]"
+
+EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
+INTERRUPT = "{{ call_results }}"
+LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
+FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
+FORM = "Now give your final answer in the form that is asked for."
+_Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
+_NEEDED = {"exception": "error_message", "interrupt": "call_results"}
+_GIVEN = {
+    "exception": ("error_message", "attempt"),
+    "interrupt": ("call_results", "name", "arguments"),
+    "final": ("rounds",),
+    "loop": ("name", "count"),
+    "form": (),
+}
+
+
+@frozen(eq=False, slots=False)
+class Prompt:
+    """A task for a model: a template, the functions it may call, and the output that must come of it.
+
+    Its handlers say what the model is told when its answer cannot be used, when a function returned, when
+    it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
+    pure function that is called with the same variables by keyword and returns the text.  Templates and functions
+    inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
+    its own output or parser.  The answer is parsed by the prompt that asked for it; see `governing`.
+    They are derived once, from the task's prompt, and a handler's handler is itself.
+
+    Args:
+        template: Jinja2; see `render`.
+        path: Its name in a `Prompts` collection and in snapshots.
+        functions: `Function`s, plain callables, toolsets and other sources of functions.
+        output: The type of the answer; see `Output`.
+        parser: Makes the output of the answer's text instead; pure.  Whatever it raises has the model try again: of
+            a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type, too.
+            It decides itself about an answer that was cut off.  The output's schema is still sent where the wire can.
+        on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
+        on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
+        on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
+        on_form: Told between the two stages.
+        two_stage: Functions are offered without the output's schema; when the model has answered in words, it is
+            asked once more, with the schema and without functions.  For models that do badly with both at once.
+        on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
+    """
+
+    template: str
+    _: KW_ONLY
+    path: str = ""
+    functions: tuple[Function, ...] | Functions = ()
+    output: Any = str
+    parser: Callable[[str], Any] | None = None
+    on_exception: Handler = EXCEPTION
+    on_interrupt: Handler = INTERRUPT
+    on_final: Handler = FINAL
+    on_loop: Handler = LOOP
+    on_form: Handler = FORM
+    two_stage: bool = False
+    offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
+    by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
+    depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
+    tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+
+    @classmethod
+    def _unknown(cls, words: Iterable[str]) -> TypeError:
+        return unknown_argument("Prompt", words, [item.name for item in fields(cls) if item.init], PROMPT_WORDS)
+
+    def __post_init__(self) -> None:
+        check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
+        check("the path of a prompt", self.path, isinstance(self.path, str), "a text such as 'root/name'")
+        check(
+            "the parser of a prompt",
+            self.parser,
+            self.parser is None or callable(self.parser),
+            "a function of the text",
+        )
+        check("two_stage of a prompt", self.two_stage, isinstance(self.two_stage, bool), "True or False")
+        functions = functions_of(self.functions)
+        depended_on = frozenset([name for f in functions for name in f.depends_on])
+        limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
+        derived = {"functions": functions, "offers": functions, "by_name": {f.name: f for f in functions}}
+        derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        unshare(self)
+        names = [f.name for f in functions]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
+        check_dependencies(functions, f"prompt {self.path!r}")
+        variables(self.template)
+        for kind in _GIVEN:
+            self._check_handler(kind)
+
+    def _check_handler(self, kind: str) -> None:
+        handler = getattr(self, f"on_{kind}")
+        template = handler.template if isinstance(handler, Prompt) else handler
+        if isinstance(handler, Prompt) and (foreign := ", ".join(handler.by_name.keys() - self.by_name.keys())):
+            raise PromptError(f"on_{kind} of prompt {self.path!r} offers {foreign}, which the prompt itself does not")
+        if not isinstance(template, str):
+            if callable(template):
+                return
+            raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: a text, Prompt or function is right")
+        names = variables(template)
+        if kind in _NEEDED and _NEEDED[kind] not in names:
+            raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {_NEEDED[kind]} }}}}: {template!r}")
+        if unknown := sorted(names.difference(_GIVEN[kind])):
+            given = ", ".join(_GIVEN[kind])
+            raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {given}")
+
+    def render(self, /, **values: Any) -> Message:
+        """The user's message that asks for the task.
+
+        Raises:
+            PromptError: A variable is missing, or the template has no use for one.
+        """
+        check_used(self.template, values)
+        return Message.of("user", render(self.template, values))
+
+    def extend(self, **changes: Any) -> Prompt:
+        """A prompt like this one with ``changes``."""
+        return replace(self, **changes)
+
+    def lent(self, **changes: Any) -> Prompt:
+        """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
+        prompt = self.extend(**changes)
+        vars(prompt)["is_lent"] = True
+        return prompt
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that the template needs."""
+        return variables(self.template)
+
+    @cached_property
+    def needs_deps(self) -> Function | None:
+        """The first function that cannot do without the ``deps`` of a call."""
+        return next((function for function in self.offers if function.deps_type), None)
+
+    @cached_property
+    def expected(self) -> Output:
+        """The output's schema and parser."""
+        return Output(self.output)
+
+    def parse(self, text: str, *, is_cut: bool = False) -> Any:
+        """Return the output that ``text`` means.
+
+        Raises:
+            Exception: It means none, or the parser failed; the model is told why and tries again.
+        """
+        return self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+
+    def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
+        """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
+
+        A refused answer to the final request is asked for again in the final handler's form, unless the exception
+        handler has a form of its own.
+        """
+        if in_branch:
+            handler = self.exception_handler
+            if not is_final or handler.output is not self.output or handler.parser is not self.parser:
+                return handler
+        return self.final_handler if is_final else self
+
+    @cached_property
+    def exception_handler(self) -> Prompt:
+        """The prompt that governs the exception branch."""
+        return self._handler("exception")
+
+    @cached_property
+    def interrupt_handler(self) -> Prompt:
+        """The prompt that governs what is said of function results."""
+        return self._handler("interrupt")
+
+    @cached_property
+    def final_handler(self) -> Prompt:
+        """The prompt that governs the last request, with the functions withdrawn."""
+        return self._handler("final")
+
+    def _handler(self, kind: _Kind) -> Prompt:
+        handler: Handler = getattr(self, f"on_{kind}")
+        path = f"__{self.path}_{kind}_handler"
+        if isinstance(handler, Prompt):
+            is_typed = handler.output is not str
+            output = handler.output if is_typed else self.output
+            parser = handler.parser if is_typed else handler.parser or self.parser
+            derived = handler.extend(path=handler.path or path, output=output, parser=parser)
+        else:
+            derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
+        if kind == "final":
+            derived = derived.extend(functions=())
+        derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
+        if derived.output is self.output:
+            derived.__dict__["expected"] = self.expected
+        return derived
+
+    def told(self, kind: _Kind, /, **values: Any) -> str:
+        """What the model is told by the handler of this kind.
+
+        Raises:
+            PromptError: The handler is a function, and what it returned is no text.
+        """
+        handler: Handler = getattr(self, f"on_{kind}")
+        if handler == INTERRUPT:  # by far the most frequent, and it says just that
+            return str(values["call_results"])
+        if isinstance(handler, str | Prompt):
+            return render(handler.template if isinstance(handler, Prompt) else handler, values)
+        said: Any = handler(**values)
+        if not isinstance(said, str):
+            raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
+        return said
+
+
+class MissingPrompt:
+    """Stand in for the prompt of a call that was pickled without it: only the path is known.
+
+    Args:
+        path: Of the prompt.
+        problem: Why the prompt is missing.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle look for methods
+            raise AttributeError(name)
+        raise UsageError(
+            f"the agent call came from another process without its prompt {self.path!r} ({self.problem}):"
+            " agent.restore(snapshot(call)) makes one that can go on"
+        )

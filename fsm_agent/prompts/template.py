@@ -1,0 +1,124 @@
+"""How does a prompt's text with its variables become what is said?
+
+Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
+that lists the names.  Only templates that developers write come here: what users and models say is never one.
+
+A template that holds nothing but names, as most do, is filled in without Jinja2, which takes a while to load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred, pattern
+from fsm_agent.errors import PromptError, hint
+
+if TYPE_CHECKING:
+    import jinja2
+    import jinja2.meta as jinja2_meta
+    import jinja2.sandbox as jinja2_sandbox
+else:
+    jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
+
+_NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
+_SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 makes LF of CR LF
+_NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
+    *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
+}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2_sandbox.ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _compiled(template: str) -> jinja2.Template:
+    return _environment().from_string(template)
+
+
+@lru_cache(maxsize=1024)
+def _pieces(template: str) -> tuple[str, ...] | None:
+    """Texts, and between them names; None when there is more to the template."""
+    pieces = _NAME.split(template)
+    if any(map(_SYNTAX.search, pieces[::2])):
+        return None
+    if any(iskeyword(name) or name in _NO_VARIABLES for name in pieces[1::2]):
+        return None
+    return tuple(pieces)
+
+
+@lru_cache(maxsize=1024)
+def variables(template: str) -> frozenset[str]:
+    """The names that ``template`` uses and does not define itself.
+
+    Raises:
+        PromptError: The template's syntax is wrong.
+    """
+    if (pieces := _pieces(template)) is not None:
+        return frozenset(pieces[1::2])
+    try:
+        return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
+    except jinja2.TemplateSyntaxError as error:
+        raise PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}") from error
+    except RecursionError:
+        raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
+
+
+def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:
+    """Refuse values that ``template`` has no use for.
+
+    Args:
+        template: The template.
+        values: By the names of variables.
+        options: What else could have been meant by an unknown name.
+
+    Raises:
+        PromptError: The template uses no variable of some name.
+    """
+    used = variables(template)
+    for name in sorted(values.keys() - used):
+        single = re.search(rf"\{{ *{re.escape(name)} *\}}(?!\}})", template)
+        meant = f": {{{{ {name} }}}} is right for {single[0]!r}" if single else hint(name, [*sorted(used), *options])
+        raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """``template`` with ``values`` in their places.
+
+    Raises:
+        PromptError: A variable is missing, or the template fails.
+    """
+    if "{" not in template:
+        return template
+    needed = variables(template)
+    pieces = _pieces(template)
+    try:
+        if pieces is None or not needed <= values.keys():
+            return _compiled(template).render(values)
+        said = list(pieces)
+        said[1::2] = [str(values[name]) for name in pieces[1::2]]
+        return "".join(said)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise _failed(template, needed, values, error) from error
+    except jinja2.TemplateError as error:
+        raise _failed(template, needed, values, error) from error
+
+
+def _failed(template: str, needed: frozenset[str], values: Mapping[str, Any], error: Exception) -> PromptError:
+    missing = sorted(needed - values.keys()) if isinstance(error, jinja2.UndefinedError) else ()
+    problem = f"cannot be rendered: {error}"
+    if missing:
+        given = ", ".join(sorted(values)) or "none"
+        problem = f"needs the variable(s) {', '.join(missing)}; given: {given}"
+    return PromptError(f"the template {template[:60]!r} {problem}")

@@ -1,0 +1,233 @@
+"""How is a request said in Anthropic's messages, and what comes back?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.adaptations import adaptations, offered_functions, tells_schema
+from fsm_agent.providers.anthropic.cache import with_breakpoints
+from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
+from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
+from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
+from fsm_agent.providers.anthropic.tools import betas, hosted_tools
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.encoding import AFRESH, Encoding, kept
+from fsm_agent.providers.schemas import schema_in_words
+
+VERSION = "2023-06-01"
+MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
+# The part of `max_tokens` that may be thought with, where a model wants to be told a number.
+SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
+
+
+@frozen(kw_only=True)
+class AnthropicProfile(Profile):
+    """What a model can take over this wire beside what all wires know."""
+
+    default_max_tokens: int = 16_000  # the wire demands a limit; more is not waited for without a stream
+    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how its effort is said; None: it does not reason
+    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how it is told not to; None: it must
+    temperature_with_top_p: bool = False  # otherwise the latter is left out beside the former
+    system_in_dialog: bool = False  # takes system messages behind others
+
+
+class Anthropic:
+    """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
+
+    The wire has no seed; one in the settings is left out, as sampling settings are that a model does not take.
+    """
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL."""
+        return "/messages"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key and the wire's version."""
+        version = {"anthropic-version": VERSION}
+        return {"x-api-key": api_key, **version} if api_key else version
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        """The request's JSON body.
+
+        Raises:
+            UsageError: The request needs what the profile says that the model cannot take.
+        """
+        own = _own(profile)
+        settings, limits = request.settings, SchemaLimits()
+        closed = _native(request, own, limits)
+        words = None
+        if closed is None and request.output.schema is not None:
+            words = schema_in_words(request.output.schema, with_functions=bool(request.functions))
+        turns, dialog = encoding.dialog(request.messages, DialogInTurns, model, own.images, own.system_in_dialog)
+        max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
+        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": [*turns, dialog.newest]}
+        if system := dialog.system(words):
+            body["system"] = system
+        if dialog.container:
+            body["container"] = dialog.container
+        is_offered = request.functions or settings.hosted_tools
+        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog)
+        body |= _reasoning(settings, max_tokens, model, own)
+        if closed is not None:
+            form = encoding.value(request.output, _form)
+            body["output_config"] = {**body.get("output_config", {}), "format": form}
+        body |= _settings(settings, model, own)
+        if stream:
+            body["stream"] = True
+        extra = merged(profile.extra_body, settings.extra_body)
+        if settings.cache is not None:
+            body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
+        return merged(body, extra)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        own = _own(profile)
+        words = request.output.schema is not None and _native(request, own, SchemaLimits()) is None
+        settings = _taken(request.settings, own)
+        return adaptations(request, own, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """What tools need that are not for everybody yet."""
+        return dict(betas(request.settings.hosted_tools, profile))
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        return whole_reply(self, ReplyInBlocks(headers), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """A decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, ReplyInBlocks(headers), headers)
+
+
+def _own(profile: Profile) -> AnthropicProfile:
+    if isinstance(profile, AnthropicProfile):
+        return profile
+    return AnthropicProfile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
+
+
+def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:
+    """The answer's schema as the service enforces it; None when there is none, or it has to be told in words."""
+    if request.output.schema is None or tells_schema(request, profile):
+        return None
+    closed = kept(request.output, _closed_output)
+    return closed if closed is not None and limits.take(closed, of_function=False) else None
+
+
+def _closed_output(output: Output) -> ClosedSchema | None:
+    return closed_schema(output.schema or {})
+
+
+def _closed_parameters(function: Function) -> ClosedSchema | None:
+    return closed_schema(function.parameters)
+
+
+def _form(output: Output) -> dict[str, Any]:
+    closed = kept(output, _closed_output)
+    return {"type": "json_schema", "schema": closed and closed.schema}
+
+
+def _tools(
+    request: Request, model: str, profile: AnthropicProfile, limits: SchemaLimits, encoding: Encoding
+) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    tool_choice = {"type": choice}
+    if choice not in ("auto", "none"):
+        _refuse_force(request, model, profile)
+        tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
+    hosted = hosted_tools(request.settings.hosted_tools, model, profile)
+    tools = [encoding.value(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
+    said: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
+    if hosted.servers:
+        said["mcp_servers"] = hosted.servers
+    if request.settings.parallel_function_calls is False and choice != "none":
+        return {**said, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
+    return {**said, "tool_choice": tool_choice}
+
+
+def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> None:
+    choice, effort = request.tool_choice, request.settings.reasoning_effort
+    if profile.reasoning == "budget" and effort not in (None, "none"):
+        raise UsageError(
+            f"the model {model!r} cannot be made to call a function while it reasons: tool_choice is {choice!r} "
+            f"and reasoning_effort {effort!r}; leave one of them out"
+        )
+
+
+def _withdrawn(dialog: Turns) -> dict[str, Any]:
+    """Functions that were called but are not offered any more: the service wants to have them declared."""
+    if not dialog.function_names:
+        return {}
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
+    return {"tools": tools, "tool_choice": {"type": "none"}}
+
+
+def _is_enforced(function: Function, profile: AnthropicProfile, limits: SchemaLimits) -> bool:
+    closed = kept(function, _closed_parameters) if profile.strict_functions else None
+    return closed is not None and not closed.optional and limits.take(closed, of_function=True)
+
+
+def _tool(function: Function, is_enforced: bool) -> dict[str, Any]:
+    tool: dict[str, Any] = {"name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    if is_enforced and (closed := kept(function, _closed_parameters)):
+        return {**tool, "input_schema": closed.schema, "strict": True}
+    return {**tool, "input_schema": dict(function.parameters)}
+
+
+def _reasoning(settings: Settings, max_tokens: int, model: str, profile: AnthropicProfile) -> dict[str, Any]:
+    effort = settings.reasoning_effort
+    if effort is None or (effort == "none" and profile.reasoning is None):
+        return {}
+    if effort == "none":
+        if profile.reasoning_off is None:
+            raise UsageError(f"the model {model!r} always reasons: reasoning_effort is 'none', 'low' would be right")
+        return {"thinking": {"type": profile.reasoning_off}}
+    if profile.reasoning is None:
+        raise UsageError(f"the model {model!r} does not reason, and reasoning_effort is {effort!r}")
+    if profile.reasoning == "adaptive":
+        level = "low" if effort == "minimal" else effort
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
+    if effort not in SHARES:
+        raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, SHARES))} would be right")
+    budget = max(MIN_BUDGET, int(max_tokens * SHARES[effort]))
+    if budget >= max_tokens:
+        raise UsageError(
+            f"the model {model!r} cannot reason within max_tokens={max_tokens!r}: more than {MIN_BUDGET} would be right"
+        )
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _taken(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
+    """The settings of sampling that are said: who thinks takes none, and there never is a seed."""
+    if not profile.temperature or settings.reasoning_effort not in (None, "none"):
+        return frozenset()
+    has_both = settings.temperature is None or profile.temperature_with_top_p
+    return frozenset(["temperature", "top_p"] if has_both else ["temperature"])
+
+
+def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
+    if settings.top_logprobs is not None:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    said: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
+    said |= {name: getattr(settings, name) for name in sorted(_taken(settings, profile))}
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,331 @@
+"""What does a message of Anthropic's wire say, whole or event by event?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
+from fsm_agent.providers.arriving_text import ArrivingText
+from fsm_agent.providers.citations import citations
+from fsm_agent.providers.codec import request_id
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.openai.parts import first_count, text_or_none
+
+WIRE = "anthropic"
+# An `Opaque` with this key is no block: it holds what the block of the part behind it has beside what the
+# part says (a signature, citations, a caller), or, for a "request", what the next one has to name.
+ADDS_TO = "adds_to"
+
+FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "length"),
+    **dict.fromkeys(("pause_turn", "compaction"), "pause"),
+    "tool_use": "tool_calls",
+    "refusal": "refusal",
+}
+_SAID = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
+_TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
+# By the type of a block, and the key of what is told of it.
+_TOLD: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+_DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
+
+
+class _Block:
+    """A block of content while it arrives."""
+
+    __slots__ = ("arguments", "call", "data", "is_whole", "texts")
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = dict(data)
+        self.texts: dict[str, ArrivingText] = {}  # what comes in pieces, by key
+        self.arguments = ArrivingText()
+        self.call: int | None = None  # its place among the function calls
+        self.is_whole = False
+
+    @property
+    def type(self) -> str | None:
+        return text_or_none(self.data.get("type"))
+
+    def begin(self, key: str) -> str:
+        """Take what the block brought of a text; return what is certain of it."""
+        text, begun = ArrivingText(), self.data.get(key)
+        self.texts[key] = text
+        return text.add(begun) if isinstance(begun, str) else ""
+
+    def add(self, key: str, piece: str) -> str:
+        """Take the next piece of a text; return what is certain of it now."""
+        if key not in self.texts:
+            self.begin(key)
+        return self.texts[key].add(piece)
+
+    def parts(self) -> Iterator[Part]:
+        """What it is in a message."""
+        block = self.data | {key: str(text) for key, text in self.texts.items()}
+        kind = self.type
+        if kind not in _SAID:
+            if self.arguments:
+                block["input"] = arguments_object(str(self.arguments))
+            yield Opaque(wire=WIRE, data=block)
+            return
+        beside = {
+            key: value
+            for key, value in block.items()
+            if key != "type" and key not in _SAID[kind] and value and value != _DIRECT
+        }
+        if beside:
+            yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
+        if kind == "tool_use":
+            id = text_or_none(block.get("id"))
+            yield FunctionCall(name=block["name"], arguments_json=str(self.arguments), provider_id=id)
+        elif kind == "thinking":
+            yield Reasoning(text=text_or_none(block.get("thinking")) or "")
+        elif text := text_or_none(block.get("text")):
+            yield Text(text, annotations=citations(block.get("citations")))
+
+
+class ReplyInBlocks:
+    """Collects a reply: of one whole message, or of the events of a stream."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self.is_ended = False
+        self.usage = UNUSED
+        self._has_message = False
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self._finish_raw: str | None = None
+        self._refusal: str | None = None
+        self._container: str | None = None
+        self._counts: dict[str, Any] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[int, _Block] = {}
+        self._calls = 0
+        self._deltas: list[Delta] = []
+
+    def take(self, event: Any) -> list[Delta]:
+        """What an event of a stream adds.
+
+        Raises:
+            ProviderError: It reports one, or is no event.
+        """
+        self._deltas = []
+        if self.is_ended:
+            return []
+        document = self._checked(event)
+        match document.get("type"):
+            case "message_start":
+                self._take_message(document.get("message"))
+            case "content_block_start":
+                self._begin(document.get("index"), document.get("content_block"))
+            case "content_block_delta":
+                self._take_delta(document.get("index"), document.get("delta"))
+            case "content_block_stop":
+                if block := self._block(document.get("index")):
+                    self._end(block)
+            case "message_delta":
+                self._take_state(document.get("delta"))
+                self._take_usage(document.get("usage"))
+            case "message_stop":
+                self._end_all()
+            case "message":
+                self.take_whole(document)
+        return self._deltas
+
+    def take_whole(self, document: Any) -> None:
+        """What a whole message says.
+
+        Raises:
+            ProviderError: It is an error, or no message.
+        """
+        document = self._checked(document)
+        if not isinstance(document.get("content"), list):
+            raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
+        self._take_message(document)
+        self._end_all()
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes: nothing is held back beyond ``message_stop``."""
+        return []
+
+    def finished(self) -> Reply:
+        """The reply that has come.
+
+        Raises:
+            BadReply: None has, or not the whole of it.
+        """
+        if not self.is_ended:
+            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+        if not self._has_message and not self._blocks:
+            raise unreadable("there is no answer in the reply", self._headers)
+        if any(block.type == "tool_use" and block.call is None for block in self._blocks):
+            raise unreadable("a function call in the reply has no name", self._headers)
+        parts = [part for block in self._blocks for part in block.parts()]
+        if self._container:
+            parts.append(Opaque(wire=WIRE, data={ADDS_TO: "request", "container": self._container}))
+        return Reply(
+            message=Message(role="assistant", parts=tuple(parts)),
+            usage=self.usage,
+            finish=FINISHES.get(self._finish_raw or ""),
+            finish_raw=self._finish_raw,
+            refusal=self._refusal,
+            model=self._model,
+            response_id=self._response_id,
+            request_id=request_id(self._headers),
+        )
+
+    def _checked(self, document: Any) -> dict[str, Any]:
+        if not isinstance(document, dict):
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+        said = document.get("message") or document.get("detail")
+        if document.get("type") == "error" or document.get("error") or isinstance(said, str):
+            raise reported(document, self._headers)
+        return document
+
+    def _take_message(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            return
+        self._has_message = True
+        self._model = text_or_none(message.get("model")) or self._model
+        self._response_id = text_or_none(message.get("id")) or self._response_id
+        self._take_state(message)
+        self._take_usage(message.get("usage"))
+        content = message.get("content")
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            self._begin(index, block)
+
+    def _take_state(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            return
+        self._finish_raw = text_or_none(state.get("stop_reason")) or self._finish_raw
+        if isinstance(details := state.get("stop_details"), dict):
+            self._refusal = text_or_none(details.get("explanation")) or self._refusal
+        if isinstance(container := state.get("container"), dict):
+            self._container = text_or_none(container.get("id")) or self._container
+
+    def _take_usage(self, usage: Any) -> None:
+        """Keep the newest of each count: they grow, and a stream does not repeat them all."""
+        if isinstance(usage, dict):
+            self._counts |= {key: value for key, value in usage.items() if value is not None}
+            if (counted := _usage(self._counts)) != self.usage:
+                self.usage = counted
+
+    def _begin(self, index: Any, data: Any) -> _Block | None:
+        if not isinstance(data, dict):
+            return None
+        block = _Block(data)
+        self._blocks.append(block)
+        if isinstance(index, int):
+            self._by_index[index] = block
+        if block.type == "tool_use" and (name := text_or_none(data.get("name"))):
+            block.call = self._calls
+            self._calls += 1
+            self._deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
+        elif block.type in _TOLD:
+            self._tell(block.type, block.begin(block.type))
+        elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
+            self._model = text_or_none(successor.get("model")) or self._model
+        return block
+
+    def _block(self, index: Any) -> _Block | None:
+        if isinstance(index, int):
+            return self._by_index.get(index)
+        return self._blocks[-1] if self._blocks else None
+
+    def _take_delta(self, index: Any, delta: Any) -> None:
+        """Append to a block; one that was never begun is of the type that its first delta tells."""
+        if not isinstance(delta, dict):
+            return
+        kind = text_or_none(delta.get("type")) or ""
+        block = self._block(index) or self._begin(index, {"type": _TYPES[kind]} if kind in _TYPES else None)
+        if block is None:
+            return
+        match kind:
+            case "input_json_delta":
+                if piece := text_or_none(delta.get("partial_json")):
+                    self._take_arguments(block, piece)
+            case "citations_delta":
+                block.data["citations"] = block.data.get("citations") or []
+                if isinstance(block.data["citations"], list):
+                    block.data["citations"].append(delta.get("citation"))
+            case "signature_delta":
+                block.data["signature"] = delta.get("signature")
+            case _:
+                self._take_pieces(block, delta)
+
+    def _take_pieces(self, block: _Block, delta: Mapping[str, Any]) -> None:
+        for key, value in delta.items():
+            if isinstance(value, str) and key != "type":
+                text = block.add(key, value)
+                if key == block.type:
+                    self._tell(key, text)
+            elif value is not None and key != "type":
+                block.data[key] = value
+
+    def _tell(self, key: str, text: str) -> None:
+        if text and key in _TOLD:
+            self._deltas.append(_TOLD[key](text))
+
+    def _take_arguments(self, block: _Block, piece: str) -> None:
+        block.is_whole = False
+        self._tell_arguments(block, block.arguments.add(piece))
+
+    def _tell_arguments(self, block: _Block, text: str) -> None:
+        if text and block.call is not None:
+            self._deltas.append(ArgumentsDelta(block.call, text))
+
+    def _end(self, block: _Block) -> None:
+        """End a block; arguments that did not come in pieces came whole at its beginning, or there are none."""
+        for key, text in block.texts.items():
+            rest = text.end()
+            if key == block.type:
+                self._tell(key, rest)
+        if block.is_whole:
+            return
+        if block.call is not None and not block.arguments:
+            given = block.data.get("input")
+            self._take_arguments(
+                block, given if isinstance(given, str) and given else pydantic_core.to_json(given or {}).decode()
+            )
+        block.is_whole = True
+        self._tell_arguments(block, block.arguments.end())
+        if block.call is not None:
+            self._deltas.append(FunctionCallCompleted(block.call))
+
+    def _end_all(self) -> None:
+        self.is_ended = True
+        for block in self._blocks:
+            self._end(block)
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Arguments as the JSON object that the wire demands, whatever a model wrote."""
+    try:
+        arguments = pydantic_core.from_json(text or "{}", allow_inf_nan=False)
+    except (ValueError, TypeError):  # the latter: half a surrogate pair
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    """The counts; the wire counts what was read from or written to the cache beside the input."""
+    details = usage.get("output_tokens_details")
+    input_tokens, cached = first_count(usage.get("input_tokens")), first_count(usage.get("cache_read_input_tokens"))
+    written = first_count(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input_tokens=None if input_tokens is None else input_tokens + (cached or 0) + (written or 0),
+        output_tokens=first_count(usage.get("output_tokens")),
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=first_count(details.get("thinking_tokens")) if isinstance(details, dict) else None,
+    )

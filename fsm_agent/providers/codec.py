@@ -1,0 +1,299 @@
+"""What do all codecs share: their protocol, what a model can take, and how a stream is cut into events?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import BadReply
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.arriving_text import mended
+from fsm_agent.providers.encoding import AFRESH, Encoding, Written
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
+_BOM = b"\xef\xbb\xbf"
+_REQUEST_ID = (
+    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
+    *("x-generation-id", "cf-ray"),
+)
+
+
+@frozen(kw_only=True)
+class Profile:
+    """What a model can take over its wire, and under which names.  Data; override what differs.
+
+    What a request needs and the model cannot take is a `UsageError` before anything is sent.  Some things are
+    preferences, not needs: `adaptations` says what is said instead, and the reply names it.
+    """
+
+    native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is told in words
+    schema_with_functions: bool = True  # takes both at once
+    strict_functions: bool = True  # knows `strict` on functions and schemas
+    max_tokens_name: str = "max_tokens"
+    seed_name: str = "seed"
+    system_role: Literal["system", "developer", "user"] = "system"
+    # How a model gets back what it thought: a key of its message, or parts of its content ("thinking"); or not at all.
+    reasoning_name: (
+        Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
+    ) = None
+    temperature: bool = True  # and top_p
+    stop: bool = True
+    images: bool = True  # and PDFs
+    logprobs: bool = True
+    stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
+    named_tool_choice: bool = True  # otherwise the one function is offered alone and required
+    required_tool_choice: bool = True  # otherwise the model is left free to call or not
+    call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
+    # Tools of the provider that it can use: kind, and its type on the wire.
+    hosted_tools: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict, hash=False)  # sent with every request
+
+
+class Decoder(Protocol):
+    """Makes deltas and at last a reply of the bytes of one response's stream.
+
+    However the bytes are cut, the deltas are the same, and so are the reply or the error: an error that the stream
+    reports takes nothing from the deltas before it.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream said that nothing more comes, whatever the connection does."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the stream reported an error or is none: nothing more is read of it, and `finish` raises."""
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; return what they add to the reply."""
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return what it adds to the reply."""
+
+    def finish(self) -> Reply:
+        """Return the whole reply, at the end of the bytes; raise `ProviderError` when there is none."""
+
+
+class Codec(Protocol):
+    """Translates one wire: values in, JSON out; bytes in, values out.  Pure."""
+
+    name: str
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL; begins with a slash."""
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key and the wire's version."""
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        """The request's JSON body; raises `UsageError` for what this wire or model cannot say."""
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request `encode` says otherwise or leaves out, since the model cannot take it."""
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """The headers that this request needs beside those of `headers`; a list is continued, not replaced."""
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response; raises `ProviderError`.  Header names are lower-case."""
+
+    def decoder(self, headers: Mapping[str, str]) -> Decoder:
+        """A decoder for one streamed response of status 200."""
+
+
+class ServerEvent(NamedTuple):
+    """One event of a stream."""
+
+    event: str  # its name; "" when it has none, "error" also for the field of that name, which some servers send
+    data: bytes
+
+
+_event = partial(tuple.__new__, ServerEvent)  # its own way costs three times as much
+
+
+class EventStream:
+    """Cuts the bytes of a response into server-sent events; the same ones however the bytes are cut.
+
+    As the HTML standard has it (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
+    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike it, the last event needs no blank line
+    behind it, and a body that begins like JSON or HTML is no stream: it is kept whole in `document`.
+
+    Args:
+        max_event_bytes: An event longer than this is an error.
+
+    Attributes:
+        error: Why nothing more is read of the stream.
+    """
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.error: BadReply | None = None
+        self._max = max_event_bytes
+        self._document: bytearray | None = None
+        self._begun = False
+        self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
+        self._after_cr = False
+        self._line: list[bytes] = []  # what is there of a line whose end is not there yet
+        self._line_bytes = 0
+        self._event = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    @property
+    def document(self) -> bytes | None:
+        """The body so far, when it is no event stream."""
+        return None if self._document is None else bytes(self._document)
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """Take the next bytes; return the events that end in them, up to an `error`."""
+        events: list[ServerEvent] = []
+        try:
+            if self.error is None:
+                self._cut(data, events)
+        except BadReply as error:
+            self.error = error
+        return events
+
+    def _cut(self, data: bytes, events: list[ServerEvent]) -> None:
+        if not self._begun:
+            data = self._begin(data)
+        if self._document is not None:
+            self._check(len(self._document) + len(data))
+            self._document += data
+            return
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if data and b"\r" not in data:
+            data = self._take_whole_ones(data, events)
+        if data:
+            self._take(data, events)
+
+    def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
+        """Take the events whose ends are here, in bytes without CR; gives the rest."""
+        if self._line or self._data or self._event:
+            begun, blank, data = data.partition(b"\n\n")
+            self._take(begun + blank, events)
+        *blocks, rest = data.split(b"\n\n")
+        for block in blocks:  # nearly all are of one line of data, or of its name before that
+            first, _, second = block.partition(b"\n")
+            if not second and first.startswith(b"data: "):
+                self._check(len(first))
+                events.append(_event(("", first[6:])))
+            elif second.startswith(b"data: ") and first.startswith(b"event: ") and b"\n" not in second:
+                self._check(max(len(first), len(second)))
+                events.append(_event((first[7:].decode("utf-8", "replace"), second[6:])))
+            else:
+                self._take(block + b"\n\n", events)
+        return rest
+
+    def _take(self, data: bytes, events: list[ServerEvent]) -> None:
+        self._after_cr = data.endswith(b"\r")
+        lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        for line in lines:
+            self._end_line(line, events)
+        if rest:
+            self._check(self._data_bytes + self._line_bytes + len(rest))
+            self._line.append(rest)
+            self._line_bytes += len(rest)
+
+    def finish(self) -> list[ServerEvent]:
+        """Return the last event, when no blank line ended it."""
+        events: list[ServerEvent] = []
+        if self.error is None:
+            if self._line:
+                self._end_line(b"", events)
+            self._end_line(b"", events)
+        return events
+
+    def _begin(self, data: bytes) -> bytes:
+        """The first bytes without byte order mark and blanks; they show what the body is."""
+        if self._bom is not None:
+            data = self._bom + data
+            self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
+            if self._bom is not None:
+                return b""
+            data = data.removeprefix(_BOM)
+        data = data.lstrip()
+        self._begun = bool(data)
+        if data.startswith((b"{", b"[", b"<")):
+            self._document = bytearray()
+        return data
+
+    def _check(self, size: int) -> None:
+        if size > self._max:
+            raise BadReply(f"an event of the stream is longer than {self._max} bytes")
+
+    def _end_line(self, line: bytes, events: list[ServerEvent]) -> None:
+        if self._line:
+            line = b"".join([*self._line, line])
+            self._line.clear()
+            self._line_bytes = 0
+        if not line:
+            if self._data:
+                events.append(_event((self._event, b"\n".join(self._data))))
+                self._data.clear()
+                self._data_bytes = 0
+            self._event = ""
+            return
+        self._check(self._data_bytes + len(line))
+        name, _, value = line.partition(b":")
+        if name in (b"data", b"error"):
+            self._data.append(value.removeprefix(b" "))
+            self._data_bytes += len(value)
+        if name == b"error":
+            self._event = "error"
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+
+
+def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
+    """``body`` with ``extras``: objects are merged key by key, all else is replaced; nothing given is changed."""
+    whole = dict(body)
+    for extra in extras:
+        for key, value in extra.items():
+            known = whole.get(key)
+            if isinstance(value, Mapping):
+                known = known.values[0] if isinstance(known, Written) else known
+                value = merged(known, value) if isinstance(known, Mapping) else value
+            whole[key] = value
+    return whole
+
+
+def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
+    """Return the value of a provider's JSON.
+
+    Raw control characters in strings, which some services send, are taken.  Halves of surrogate pairs become U+FFFD.
+
+    Args:
+        data: The JSON.
+        keep_halves: Makes something else of a value with such halves in its strings.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return pydantic_core.from_json(data)
+    except ValueError:
+        try:
+            value = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
+            text = json.dumps(value, ensure_ascii=False)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        valid = mended(text)
+        read = pydantic_core.from_json(valid)  # and no deeper than it takes
+        return keep_halves(value) if keep_halves is not None and valid != text else read
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """What the provider wants to hear when asked about this response."""
+    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)

@@ -1,0 +1,1 @@
+"""Google's wire: generateContent, of Gemini and Vertex."""

@@ -1,0 +1,191 @@
+"""How is a dialog said in contents, as Gemini wants it?"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    url_suffix,
+)
+from fsm_agent.providers.anthropic.reply import arguments_object
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible
+from fsm_agent.providers.gemini.reply import WIRE
+from fsm_agent.providers.openai.parts import told
+
+# Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
+# "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
+UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+
+# https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
+_IMAGE_TYPES = {
+    **{f".{suffix}": f"image/{suffix}" for suffix in ("png", "jpeg", "webp", "heic", "heif", "gif")},
+    ".jpg": "image/jpeg",
+}
+
+# What may stand in a function's result: https://ai.google.dev/gemini-api/docs/function-calling#multimodal (2026-11)
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+
+
+class Contents(NamedTuple):
+    """What a dialog ends with."""
+
+    system: list[dict[str, Any]]
+    rest: list[dict[str, Any]]
+
+
+class DialogInContents:
+    """A dialog as the wire has it: an instruction, and turns of user and model.
+
+    What one round of functions returned is one turn, as Gemini counts.  Media that cannot stand in a result are
+    a turn behind those of the round.
+
+    Args:
+        model: Its name, for errors.
+        images: Whether it takes any, and PDFs.
+        media_in_results: Whether it takes them in what a function returned.
+        words: What it is told at the end of the system message.
+    """
+
+    def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:
+        self._model = model
+        self._images = images
+        self._in_results = _IN_RESULTS if media_in_results else frozenset[str]()
+        self._words = words  # as long as nothing has been said
+        self._system: list[dict[str, Any]] = []
+        self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
+        self._beside: list[dict[str, Any]] = []
+        self._last_role = ""
+
+    def feed(self, message: Message) -> list[Any]:
+        """The contents that are whole now.
+
+        Raises:
+            UsageError: The message holds what it cannot hold.
+        """
+        said = told([message], self._words) if self._words else [message]
+        self._words = None
+        contents = [*self._last, *[content for each in said for content in self._added(each)]]
+        self._last = contents[-1:]
+        return contents[:-1]
+
+    def finish(self) -> Contents:
+        """The instruction, and the contents that are not whole yet."""
+        system = self._system if self._words is None else _system(told([], self._words)[0])
+        beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
+        last = [{**content, "parts": [*content["parts"]]} for content in self._last]
+        return Contents([*system], [*last, *beside])
+
+    def _added(self, message: Message) -> list[dict[str, Any]]:
+        contents: list[dict[str, Any]] = []
+        if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+            contents.append({"role": "user", "parts": self._beside})
+            self._beside = []
+        if message.role == "system":
+            self._system += _system(message)
+        elif message.role == "assistant":
+            if parts := self._model_parts(message):
+                contents.append({"role": "model", "parts": parts})
+        elif message.role == self._last_role == "tool":
+            (contents or self._last)[-1]["parts"] += self._user_parts(message.parts)
+        else:
+            contents.append({"role": "user", "parts": self._user_parts(message.parts)})
+        if message.role != "assistant":
+            self._beside += self._beside_of(message)
+        self._last_role = message.role
+        return contents
+
+    def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        """First what functions returned: Gemini wants it right behind the calls."""
+        said = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
+        for part in parts:
+            if isinstance(part, Text) and part.text:
+                said.append({"text": part.text})
+            elif isinstance(part, MEDIA):
+                said += self._named(part)
+            elif isinstance(part, Opaque) and part.wire == WIRE:
+                said.append(part.data)
+        return said or [{"text": ""}]
+
+    def _model_parts(self, message: Message) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = []
+        is_signed = any(call.signature for call in message.function_calls)
+        for part in message.parts:
+            if isinstance(part, Text) and (part.text or part.signature):
+                parts.append(_signed({"text": part.text}, part.signature))
+            elif isinstance(part, FunctionCall):
+                parts.append(_signed(_call(part), part.signature or (None if is_signed else UNSIGNED)))
+                is_signed = True
+            elif isinstance(part, MEDIA):
+                parts += self._named(part)
+            elif isinstance(part, Opaque) and part.wire == WIRE:
+                parts.append(part.data)
+        return parts
+
+    def _result(self, result: FunctionResult) -> dict[str, Any]:
+        id = {"id": result.provider_id} if result.provider_id else {}
+        response = {"error" if result.is_error else "output": result.text}
+        media = [self._media(part) for part in result.attachments if self._is_in_result(part)]
+        parts = {"parts": media} if media else {}
+        return {"functionResponse": {"name": result.name, "response": response, **parts, **id}}
+
+    def _is_in_result(self, part: Image | Document) -> bool:
+        return part.data is not None and _media_type(part) in self._in_results
+
+    def _beside_of(self, message: Message) -> list[dict[str, Any]]:
+        """What functions returned and cannot stand in their results, and which call it belongs to."""
+        said: list[dict[str, Any]] = []
+        for result in message.parts:
+            if isinstance(result, FunctionResult):
+                media = [part for part in result.attachments if not self._is_in_result(part)]
+                said += [{"text": announced(result, result.provider_id)}] if media else []
+                said += [named for part in media for named in self._named(part)]
+        return said
+
+    def _named(self, part: Image | Document) -> list[dict[str, Any]]:
+        """The media, behind its name."""
+        name = part.name if isinstance(part, Document) else None
+        return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
+
+    def _media(self, part: Image | Document) -> dict[str, Any]:
+        check_visible(part, self._model, images=self._images)
+        media_type = _media_type(part)
+        if part.data is not None:
+            return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(part.data).decode()}}
+        file = {"fileUri": part.url}
+        return {"fileData": {**file, "mimeType": media_type} if media_type else file}
+
+
+def _media_type(part: Image | Document) -> str | None:
+    """The type that the wire knows: text of another kind than plain is refused by some models."""
+    if isinstance(part, Document):
+        return "text/plain" if part.is_text else part.media_type
+    return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))
+
+
+def _system(message: Message) -> list[dict[str, Any]]:
+    for part in message.parts:
+        if isinstance(part, MEDIA):
+            raise UsageError(f"a system message cannot hold an image or a document: {part!r}")
+    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+    opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+    return [*([{"text": text}] if text else []), *opaque]
+
+
+def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
+    return {**part, "thoughtSignature": signature} if signature else part
+
+
+def _call(call: FunctionCall) -> dict[str, Any]:
+    id = {"id": call.provider_id} if call.provider_id else {}
+    return {"functionCall": {"name": call.name, "args": arguments_object(call.arguments_json), **id}}

@@ -1,0 +1,199 @@
+"""How is a request said to Google's Gemini (``generateContent``), in its own API and in Vertex AI?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+from urllib.parse import quote
+
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.adaptations import CHOICES, adaptations, offered_functions, taken_settings, tells_schema
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.encoding import AFRESH, Encoding
+from fsm_agent.providers.gemini.contents import DialogInContents
+from fsm_agent.providers.gemini.reply import WIRE, ReplyInParts
+from fsm_agent.providers.gemini.schema import gemini_schema
+from fsm_agent.providers.gemini.tools import check_name, hosted_tools
+from fsm_agent.providers.schemas import schema_in_words
+
+# What a model's name can begin with when it says all of where the model is.
+_COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
+_ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
+
+# https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
+BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+
+
+@frozen(kw_only=True)
+class GeminiProfile(Profile):
+    """What a model can take over this wire beside what all wires know.
+
+    `strict_functions` means that it knows the mode ``VALIDATED``: free to call or not, held to the schemas.
+    """
+
+    reasoning: Literal["level", "budget"] | None = "level"  # how its effort is said; None: it does not reason
+    reasoning_off: bool = False  # can be told not to
+    media_in_results: bool = True  # takes images and documents in what a function returned, not only behind it
+    blocked_domains: bool = False  # takes them for a web search
+    # How it runs tools of its own beside functions: when that is announced, or without more; None: it does not.
+    hosted_with_functions: Literal["announced", "plain"] | None = None
+
+
+class Gemini:
+    """The codec of ``generateContent`` and ``streamGenerateContent``."""
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL.
+
+        Raises:
+            ConfigError: The model's name is no name.
+        """
+        steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
+        if not {"", ".", ".."}.isdisjoint(steps):
+            raise ConfigError(f"{model!r} is no name of a model: one like 'gemini-2.5-flash' or 'tunedModels/mine' is")
+        place = "/".join([quote(step, safe="@") for step in steps])
+        return f"/{place}:streamGenerateContent?alt=sse" if stream else f"/{place}:generateContent"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key, which may also be an OAuth access token."""
+        if not api_key:
+            return {}
+        if api_key.startswith(_ACCESS_TOKEN):
+            return {"authorization": f"Bearer {api_key}"}
+        return {"x-goog-api-key": api_key}
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        """The request's JSON body.
+
+        Raises:
+            UsageError: The request needs what the wire or, as the profile says, the model cannot take.
+        """
+        schema, words = request.output.schema, None
+        in_words = tells_schema(request, profile)
+        if schema is not None and in_words:
+            words = schema_in_words(schema, with_functions=bool(request.functions))
+        own = _own(profile)
+        whole, (system, rest) = encoding.dialog(
+            request.messages, DialogInContents, model, own.images, own.media_in_results, words
+        )
+        contents = [*whole, *rest]
+        body: dict[str, Any] = {"contents": contents}
+        if system and (profile.system_role == "user" or not contents):
+            contents.insert(0, {"role": "user", "parts": system})
+        elif system:
+            body["systemInstruction"] = {"parts": system}
+        body |= _tools(request, model, own, encoding)
+        config = _settings(request.settings, model, own)
+        if schema is not None and not in_words:
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = encoding.value(request.output, _schema)
+        if config:
+            body["generationConfig"] = config
+        return merged(body, profile.extra_body, request.settings.extra_body)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model cannot take it."""
+        words, settings = tells_schema(request, profile), taken_settings(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        return whole_reply(self, ReplyInParts(headers), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """A decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, ReplyInParts(headers), headers)
+
+
+def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encoding) -> dict[str, Any]:
+    hosted = hosted_tools(request.settings.hosted_tools, model, profile, takes_blocked=profile.blocked_domains)
+    if not request.functions:
+        return {"tools": hosted} if hosted else {}
+    functions, choice = offered_functions(request, profile)
+    modes = {"auto": "VALIDATED" if profile.strict_functions else "AUTO", "required": "ANY", "none": "NONE"}
+    calling: dict[str, Any] = {"mode": modes.get(choice, "ANY")}
+    if choice not in CHOICES:
+        calling["allowedFunctionNames"] = [choice]
+    if request.settings.parallel_function_calls is False:
+        raise UsageError("Gemini has no way to ask for one function at a time, and parallel_function_calls is False")
+    config: dict[str, Any] = {"functionCallingConfig": calling}
+    if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
+        if profile.hosted_with_functions is None:
+            raise UsageError(f"the model {model!r} takes no tools of its provider beside functions: leave one kind out")
+        if profile.hosted_with_functions == "announced":
+            config["includeServerSideToolInvocations"] = True
+    return {
+        "tools": [{"functionDeclarations": [encoding.value(f, _declaration) for f in functions]}, *hosted],
+        "toolConfig": config,
+    }
+
+
+def _declaration(function: Function) -> dict[str, Any]:
+    check_name(function)
+    described = {"description": function.description} if function.description else {}
+    return {"name": function.name, **described, "parametersJsonSchema": gemini_schema(function.parameters)}
+
+
+def _schema(output: Output) -> dict[str, Any]:
+    return gemini_schema(output.schema or {})
+
+
+def _own(profile: Profile) -> GeminiProfile:
+    if isinstance(profile, GeminiProfile):
+        return profile
+    return GeminiProfile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
+
+
+def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    taken = taken_settings(profile)
+    said = {
+        "temperature": settings.temperature if "temperature" in taken else None,
+        "topP": settings.top_p if "top_p" in taken else None,
+        "maxOutputTokens": settings.max_tokens,
+        "stopSequences": list(settings.stop) or None,
+        "seed": settings.seed,
+        "responseLogprobs": None if settings.top_logprobs is None else True,
+        "logprobs": settings.top_logprobs or None,
+        "thinkingConfig": _thinking(settings.reasoning_effort, model, profile),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
+    """How much to think, as a level or a number of tokens; what was thought is then told."""
+    if effort is None or (effort == "none" and profile.reasoning is None):
+        return None
+    if effort == "none" and not profile.reasoning_off:
+        raise UsageError(f"the model {model!r} always reasons: reasoning_effort is 'none', 'low' would be right")
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    if profile.reasoning is None:
+        raise UsageError(f"the model {model!r} does not reason, and reasoning_effort is {effort!r}")
+    if profile.reasoning == "level":
+        return {"thinkingLevel": effort.upper(), "includeThoughts": True}
+    if effort not in BUDGETS:
+        raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, BUDGETS))} would be right")
+    return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}

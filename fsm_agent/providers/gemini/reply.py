@@ -1,0 +1,307 @@
+"""What does Gemini answer, whole or chunk by chunk?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.providers.arriving_text import ArrivingText
+from fsm_agent.providers.citations import cited, grounding
+from fsm_agent.providers.codec import request_id
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.gemini.arguments import StreamedArguments
+from fsm_agent.providers.openai.parts import MAX_LOGPROB, first_count, text_or_none
+
+WIRE = "gemini"
+
+# https://ai.google.dev/api/generate-content#FinishReason and Vertex AI's (2026-11)
+FINISHES: dict[str, Finish] = {
+    "STOP": "stop",
+    **dict.fromkeys(("MAX_TOKENS", "CONTINUATION"), "length"),
+    **dict.fromkeys(("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"), "content_filter"),
+    **dict.fromkeys(("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"), "content_filter"),
+    **dict.fromkeys(("MODEL_ARMOR", "JAILBREAK", "ESCALATION", "PUP_LIMITED_DISABLED"), "content_filter"),
+    **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), "error"),
+    **dict.fromkeys(("MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE", "OTHER"), "error"),
+    **dict.fromkeys(("IMAGE_OTHER", "NO_IMAGE"), "error"),
+}
+_UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
+_NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
+
+
+class _Words:
+    """A text or a thought while it arrives."""
+
+    __slots__ = ("kind", "signature", "text")
+
+    def __init__(self, kind: type[Text] | type[Reasoning], signature: str | None) -> None:
+        self.kind = kind
+        self.text = ArrivingText()
+        self.signature = signature
+
+    def part(self) -> Part:
+        text = str(self.text)
+        return Text(text, self.signature) if self.kind is Text else Reasoning(text=text)
+
+
+class _Call:
+    """A function call while it arrives; `arguments` is there when it is complete."""
+
+    __slots__ = ("args", "arguments", "id", "index", "name", "signature")
+
+    def __init__(self, index: int, name: str, id: str | None, signature: str | None) -> None:
+        self.index = index
+        self.name = name
+        self.id = id
+        self.signature = signature
+        self.args = StreamedArguments()
+        self.arguments: str | None = None
+
+    def part(self) -> Part:
+        return FunctionCall(
+            name=self.name, arguments_json=self.arguments or "", provider_id=self.id, signature=self.signature
+        )
+
+
+class ReplyInParts:
+    """Collects a reply: of one whole response, or of the chunks of a stream.
+
+    Of several candidates the first that comes is read, the others are not.
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self._finish_raw: str | None = None
+        self._block_reason: str | None = None
+        self._candidate: Any = None  # the index of the one that is read
+        self._has_candidate = False
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self.usage = UNUSED
+        self._parts: list[_Words | _Call | Opaque] = []
+        self._calls = 0
+        self._open: _Call | None = None  # the one whose arguments are still coming
+        self._has_nameless_call = False
+        self._logprobs: list[TokenLogprob] = []
+        self._grounding: Any = None
+        self._deltas: list[Delta] = []
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the reply said why it ended."""
+        return bool(self._finish_raw or self._block_reason)
+
+    def take_whole(self, document: Any) -> None:
+        """Take a whole response, or all the chunks of one in a list, as they come without `alt=sse`.
+
+        Raises:
+            ProviderError: It reports one, is none, or is cut off.
+        """
+        if not isinstance(document, list) or not all(isinstance(chunk, dict) for chunk in document):
+            self.take(document, is_whole=True)
+            return
+        for chunk in document:
+            self.take(chunk)
+        if not self.is_ended:
+            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+
+    def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
+        """What a chunk (or a whole response) adds.
+
+        Raises:
+            ProviderError: It reports one, or is none of the two.
+        """
+        self._deltas = []
+        if not isinstance(document, dict):
+            if isinstance(document, list) and document and isinstance(document[0], dict):
+                raise reported(document, self._headers)
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+        candidates, feedback = document.get("candidates"), document.get("promptFeedback")
+        if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
+            raise reported(document, self._headers)
+        self._model = self._model or text_or_none(document.get("modelVersion"))
+        self._response_id = self._response_id or text_or_none(document.get("responseId"))
+        usage = _usage(document.get("usageMetadata"))
+        if usage not in (UNUSED, self.usage):  # each is of the whole: the newest counts
+            self.usage = usage
+        if isinstance(feedback, dict):
+            self._block_reason = text_or_none(feedback.get("blockReason")) or self._block_reason
+        for candidate in candidates if isinstance(candidates, list) else ():
+            if isinstance(candidate, dict):
+                self._take_candidate(candidate, is_whole)
+        return self._deltas
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes; see `ReplyParts`."""
+        self._deltas = []
+        self._close_call(is_cut=True)
+        self._end_words()
+        return self._deltas
+
+    def finished(self) -> Reply:
+        """The reply that has come.
+
+        Raises:
+            BadReply: None has.
+        """
+        if not self._has_candidate and self._block_reason is None:
+            raise unreadable("there is no answer in the reply", self._headers)
+        if self._has_nameless_call:
+            raise unreadable("a function call in the reply has no name", self._headers)
+        finish = FINISHES.get(self._finish_raw or "")
+        if self._block_reason:
+            finish = "content_filter"
+        elif finish == "stop" and self._calls:
+            finish = "tool_calls"
+        parts = [part if isinstance(part, Opaque) else part.part() for part in self._parts]
+        text = "".join([part.text for part in parts if isinstance(part, Text)])
+        return Reply(
+            message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
+            usage=self.usage,
+            finish=finish,
+            finish_raw=self._finish_raw or self._block_reason,
+            logprobs=tuple(self._logprobs),
+            model=self._model,
+            response_id=self._response_id,
+            request_id=request_id(self._headers),
+        )
+
+    def _take_candidate(self, candidate: Mapping[str, Any], is_whole: bool) -> None:
+        index = candidate.get("index") or 0
+        if not self._has_candidate:
+            self._has_candidate, self._candidate = True, index
+        elif index != self._candidate:
+            return
+        content = candidate.get("content")
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and part:
+                self._take_part(part, is_whole)
+        finish = text_or_none(candidate.get("finishReason"))
+        if finish and finish != _UNSPECIFIED:
+            self._finish_raw = finish
+            self._close_call(is_cut=finish != "STOP")
+        self._grounding = candidate.get("groundingMetadata") or self._grounding
+        if isinstance(logprobs := candidate.get("logprobsResult"), dict):
+            self._logprobs += _logprobs(logprobs)
+
+    def _take_part(self, part: Mapping[str, Any], is_whole: bool) -> None:
+        signature = text_or_none(part.get("thoughtSignature"))
+        if isinstance(call := part.get("functionCall"), dict):
+            self._take_call(call, signature)
+            return
+        text = part.get("text")
+        if not isinstance(text, str):
+            if part.keys() - _NO_DATA:
+                self._append(Opaque(wire=WIRE, data=part))
+                return
+            text = ""
+        if not part.get("thought"):
+            self._say(Text, text, signature, is_whole)
+            return
+        self._say(Reasoning, text, None, is_whole)
+        if signature:  # `Reasoning` does not say whose signature it holds, `Opaque` does
+            self._append(Opaque(wire=WIRE, data=part))
+
+    def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None, is_whole: bool) -> None:
+        """Add words; those of a stream go on where the last ended, unless a signature belongs to one of them."""
+        if not text and not signature:
+            return
+        last = self._parts[-1] if self._parts and not is_whole else None
+        if not (isinstance(last, _Words) and last.kind is kind and not last.signature and not signature):
+            last = _Words(kind, signature)
+            self._append(last)
+        self._tell(last, last.text.add(text))
+
+    def _append(self, part: _Words | _Call | Opaque) -> None:
+        self._end_words()
+        self._parts.append(part)
+
+    def _end_words(self) -> None:
+        if self._parts and isinstance(last := self._parts[-1], _Words):
+            self._tell(last, last.text.end())
+
+    def _tell(self, words: _Words, text: str) -> None:
+        if text:
+            self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
+
+    def _take_call(self, said: Mapping[str, Any], signature: str | None) -> None:
+        """Take a call, or a piece of one: only the first has a name, only the last no `willContinue`."""
+        if name := text_or_none(said.get("name")):
+            self._close_call()
+            self._open = _Call(self._calls, name, text_or_none(said.get("id")), signature)
+            self._append(self._open)
+            self._calls += 1
+            self._deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
+        if (call := self._open) is None:
+            self._has_nameless_call = self._has_nameless_call or bool(said)
+            return
+        call.id = call.id or text_or_none(said.get("id"))
+        call.signature = call.signature or signature
+        if said.get("args") is not None:
+            call.args.value = said["args"]
+        pieces = said.get("partialArgs")
+        for piece in pieces if isinstance(pieces, list) else ():
+            if not isinstance(piece, dict) or not call.args.put(piece):
+                raise unreadable(
+                    "a piece of a function call's arguments has no place", self._headers, pydantic_core.to_json(piece)
+                )
+        if said.get("willContinue") is not True:
+            self._close_call()
+
+    def _close_call(self, *, is_cut: bool = False) -> None:
+        """The arguments are complete; if they are cut, no JSON shall come of them."""
+        if (call := self._open) is None:
+            return
+        self._open = None
+        arguments = call.args.json()
+        call.arguments = arguments[:-1] if is_cut else arguments
+        self._deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
+
+
+def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
+    chosen, alternatives = logprobs.get("chosenCandidates"), logprobs.get("topCandidates")
+    tops = alternatives if isinstance(alternatives, list) else []
+    for place, candidate in enumerate(chosen if isinstance(chosen, list) else ()):
+        if (likely := _token(candidate)) is None:
+            continue
+        top = tops[place].get("candidates") if place < len(tops) and isinstance(tops[place], dict) else None
+        others = [_token(other) for other in top] if isinstance(top, list) else ()
+        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+
+
+def _token(entry: Any) -> tuple[str, float] | None:
+    if not isinstance(entry, dict):
+        return None
+    token, logprob = entry.get("token"), entry.get("logProbability")
+    if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
+        return None
+    return token, float(logprob)
+
+
+def _usage(usage: Any) -> Usage:
+    """The counts; what tools of the server fed to the model is input, what it thought is output."""
+    if not isinstance(usage, dict):
+        return Usage()
+    thoughts = first_count(usage.get("thoughtsTokenCount"))
+    said = Usage(
+        input_tokens=first_count(usage.get("promptTokenCount")),
+        output_tokens=first_count(usage.get("candidatesTokenCount")),
+        cached_tokens=first_count(usage.get("cachedContentTokenCount")),
+    )
+    return said + Usage(
+        input_tokens=first_count(usage.get("toolUsePromptTokenCount")),
+        output_tokens=thoughts,
+        reasoning_tokens=thoughts,
+    )

@@ -1,0 +1,1 @@
+"""OpenAI's two wires: chat completions, which many others speak, and responses."""

@@ -1,0 +1,328 @@
+"""How is a request said in OpenAI's chat completions, the wire that most services speak?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
+from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.adaptations import (
+    CHOICES,
+    adaptations,
+    offered_functions,
+    taken_settings,
+    tells_schema,
+)
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.encoding import AFRESH, Encoding
+from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
+from fsm_agent.providers.openai.parts import CallIds
+from fsm_agent.providers.schemas import schema_in_words, strict_schema
+
+
+class OpenAIChat:
+    """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it."""
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL."""
+        return "/chat/completions"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key."""
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        """The request's JSON body.
+
+        Raises:
+            UsageError: The request needs what the profile says that the model cannot take.
+        """
+        schema = request.output.schema
+        in_words = tells_schema(request, profile)
+        words = None
+        if schema is not None and in_words:
+            words = schema_in_words(schema, with_functions=bool(request.functions))
+        entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
+        body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
+        if request.functions:
+            body |= _tools(request, profile, encoding)
+        for tool in request.settings.hosted_tools:
+            body |= _hosted_tool(tool, model, profile)
+        if schema is not None and not in_words:
+            body["response_format"] = encoding.value(request.output, _response_format, profile.strict_functions)
+        body |= _settings(request.settings, model, profile)
+        if stream:
+            body["stream"] = True
+            if profile.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        extra, own_extra = profile.extra_body, request.settings.extra_body
+        return merged(body, extra, own_extra) if extra or own_extra else body
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model cannot take it."""
+        words, settings = tells_schema(request, profile), taken_settings(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        return whole_reply(self, ReplyInParts(headers), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """A decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, ReplyInParts(headers), headers)
+
+
+class _Entries:
+    """The entries of a dialog.
+
+    Those of role 'tool' take only text: what functions returned beside it stands behind a round.
+
+    Args:
+        model: Its name, for errors.
+        profile: What it takes.
+        words: What it is told at the end of the system message.
+    """
+
+    def __init__(self, model: str, profile: Profile, words: str | None) -> None:
+        self._model = model
+        self._profile = profile
+        self._words = words  # as long as nothing has been said
+        self._ids = CallIds(exactly=profile.call_id_chars)
+        self._beside: list[Any] = []
+
+    def feed(self, message: Message) -> list[Any]:
+        """The message, behind what it does not belong to."""
+        model, profile, ids = self._model, self._profile, self._ids
+        entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
+        for part in message.parts:
+            if isinstance(part, FunctionResult):
+                results.append((part, ids.of_result(part)))
+        if self._beside and not results:
+            entries.append({"role": "user", "content": self._beside})
+            self._beside = []
+        for result, id in results:  # an empty string is refused as null by some services
+            entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
+            if result.attachments and message.role != "assistant":
+                self._beside += _attached(result, id, model, profile)
+        if message.role == "assistant":
+            entries.append(_assistant(message, profile, ids))
+        elif not results or len(results) < len(message.parts):
+            entries += _said(message, model, profile)
+        if self._words and entries:
+            _tell(entries, self._words, profile)
+            self._words = None
+        return entries
+
+    def finish(self) -> list[Any]:
+        """What stands behind the last round."""
+        entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
+        if self._words:
+            _tell(entries, self._words, self._profile)
+        return entries
+
+
+def _said(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
+    """What a message that is not the model's says beside results."""
+    if message.role == "system":
+        is_plain = not any(isinstance(part, Opaque) for part in message.parts)
+        content = _text_of(message) if is_plain else _content(message.parts, model, profile)
+        return [{"role": profile.system_role, "content": content}]
+    if message.role == "tool" and not message.parts:
+        return []
+    if message.role == "tool":
+        other = next(part for part in message.parts if not isinstance(part, FunctionResult))
+        raise UsageError(f"a message of role 'tool' can only hold function results, and not {other.kind!r}")
+    return [{"role": "user", "content": _content(message.parts, model, profile)}]
+
+
+def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
+    """What a function returned beside its text, and which call it belongs to."""
+    media = [_media(part, model, profile) for part in result.attachments]
+    return [{"type": "text", "text": announced(result, id)}, *media] if media else []
+
+
+def _text_of(message: Message) -> str:
+    texts = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, MEDIA):
+            raise misplaced(part, message.role)
+    return "".join(texts)
+
+
+def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
+    """Content in parts; of a lone text just that."""
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    content: list[Any] = []
+    for part in parts:
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text})
+        elif isinstance(part, MEDIA):
+            content.append(_media(part, model, profile))
+        elif isinstance(part, Opaque) and part.wire == WIRE:
+            content.append(part.data)
+    return content or ""
+
+
+def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, Any]:
+    """An image, or a file.
+
+    Of files, only PDFs are taken: "Expected a base64-encoded data URL with an application/pdf MIME type"
+    (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Texts are said as such.
+    """
+    check_visible(part, model, images=profile.images)
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": part.data_url()}}
+    if (text := in_words(part)) is not None:
+        return {"type": "text", "text": text}
+    if part.data is None or part.media_type != PDF:
+        raise untakeable(part, WIRE, "the bytes of a PDF, or text,")
+    return {"type": "file", "file": {"filename": file_name(part), "file_data": part.data_url()}}
+
+
+def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, Any]:
+    entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
+    calls = message.function_calls
+    if profile.reasoning_name is not None:
+        _think(entry, message, profile.reasoning_name)
+    if calls:
+        said = entry["tool_calls"] = []
+        for call in calls:
+            function = {"name": call.name, "arguments": _arguments(call.arguments_json)}
+            said.append({"id": ids.of_call(call), "type": "function", "function": function})
+    return entry
+
+
+def _think(entry: dict[str, Any], message: Message, name: str) -> None:
+    """Say what the model thought before it said the entry."""
+    thought = message.reasoning
+    match name:
+        case "reasoning_content" if thought or message.function_calls:  # DeepSeek misses it beside calls
+            entry["reasoning_content"] = thought
+        case "reasoning" if thought:
+            entry["reasoning"] = thought
+        case "reasoning_details":
+            opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+            if details := [d for data in opaque if isinstance(data, dict) for d in data.get(REASONING_DETAILS, ())]:
+                entry[REASONING_DETAILS] = details
+            elif thought:
+                entry["reasoning"] = thought
+        case "thinking" if thought:
+            said = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
+            entry["content"] = [thinking, *said]
+
+
+def _arguments(text: str) -> str:
+    """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    try:
+        arguments = pydantic_core.from_json(text or "{}")
+    except ValueError:
+        arguments = None
+    return (text or "{}") if isinstance(arguments, dict) else json.dumps({"invalid_arguments": text})
+
+
+def _tell(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
+    """Append the words to the system message, or make one of them."""
+    if not messages or messages[0]["role"] != profile.system_role:
+        messages.insert(0, {"role": profile.system_role, "content": words})
+    elif isinstance(said := messages[0]["content"], list):
+        said.append({"type": "text", "text": words})
+    else:
+        messages[0]["content"] = f"{said}\n\n{words}" if said else words
+
+
+def _tools(request: Request, profile: Profile, encoding: Encoding) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
+    tools = [encoding.value(function, _tool, profile.strict_functions) for function in functions]
+    said: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
+    if request.settings.parallel_function_calls is not None:
+        said["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return said
+
+
+def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
+    tool: dict[str, Any] = {"name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    strict = strict_schema(function.parameters) if takes_strict else None
+    tool["parameters"] = dict(function.parameters) if strict is None else strict
+    if strict is not None:
+        tool["strict"] = True
+    return {"type": "function", "function": tool}
+
+
+def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
+    key = wire_type(tool, model=model, wire=WIRE, profile=profile)
+    options = said_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
+    if not isinstance(tool, WebSearch):
+        raise UsageError(f"the wire {WIRE!r} has no {tool!r}: the profile of {model!r} is wrong")
+    said: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
+    if tool.user_location is not None:
+        said["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
+    return {key: said}
+
+
+def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
+    schema = output.schema or {}
+    strict = strict_schema(schema) if takes_strict else None
+    described: dict[str, Any] = {"name": output.name, "schema": dict(schema) if strict is None else strict}
+    if strict is not None:
+        described["strict"] = True
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    said = _sampling(settings) if profile.temperature else {}
+    if settings.max_tokens is not None:
+        said[profile.max_tokens_name] = settings.max_tokens
+    if settings.stop:
+        said["stop"] = list(settings.stop)
+    if settings.seed is not None:
+        said[profile.seed_name] = settings.seed
+    if settings.reasoning_effort is not None:
+        said["reasoning_effort"] = settings.reasoning_effort
+    if settings.top_logprobs is not None:
+        said["logprobs"] = True
+    if settings.top_logprobs:
+        said["top_logprobs"] = settings.top_logprobs
+    return said
+
+
+def _sampling(settings: Settings) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if settings.temperature is not None:
+        said["temperature"] = settings.temperature
+    if settings.top_p is not None:
+        said["top_p"] = settings.top_p
+    return said

@@ -1,0 +1,323 @@
+"""What does a chat completion say, whole or chunk by chunk?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import maker
+from fsm_agent.messages.event import Delta, ReasoningDelta, TextDelta
+from fsm_agent.messages.message import Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.providers.arriving_text import ArrivingText, joined
+from fsm_agent.providers.citations import citations, cited
+from fsm_agent.providers.codec import request_id
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.openai.chat_calls import ArrivingCalls
+from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
+
+WIRE = "openai-chat"
+REASONING_DETAILS = "reasoning_details"
+UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
+
+FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_length"), "length"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(("content_filter", "content_filtered", "safety", "sensitive", "guardrail"), "content_filter"),
+    **dict.fromkeys(("error", "abort", "network_error", "insufficient_system_resource"), "error"),
+    "refusal": "refusal",
+}
+
+_RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
+
+_make_text, _make_reasoning = maker(Text), maker(Reasoning)
+_make_message, _make_reply, _make_usage = maker(Message), maker(Reply), maker(Usage)
+_make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta)
+
+
+class ReplyInParts:
+    """Collects a reply: of one whole completion, or of the chunks of a stream.
+
+    Of several choices the first that comes is read, the others are not.  A stream is whole at its ``[DONE]``, though
+    some services name no reason to finish before it, or when there is such a reason: what may be missing then is the
+    usage, and to ask again would cost it twice.
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self.finish_raw: str | None = None
+        self.usage = UNUSED
+        self._is_cut = False
+        self._choice: Any = None  # the index of the one that is read
+        self._has_choice = False
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self._said: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
+        self._saying: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
+        self._text = ArrivingText()
+        self._details: list[dict[str, Any]] = []
+        self._annotations: list[Any] = []
+        self._sources: Any = None
+        self._refusal = ArrivingText()
+        self._logprobs: list[TokenLogprob] = []
+        self._calls = ArrivingCalls()
+        self._deltas: list[Delta] = []
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether a reason to finish has come."""
+        return self.finish_raw is not None
+
+    def take_whole(self, document: Any) -> None:
+        """Take a whole response; errors as of `take`."""
+        self.take(document, is_whole=True)
+
+    def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
+        """What a chunk (or a whole completion) adds.
+
+        Raises:
+            ProviderError: It reports one, or is none of the two.
+        """
+        self._deltas = []
+        if not isinstance(document, dict):
+            if isinstance(document, list) and document and isinstance(document[0], dict):
+                raise reported(document, self._headers)
+            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+        choices = document.get("choices")
+        if choices is None or not _RARE.isdisjoint(document):
+            self._take_rare(document, choices)
+        if self._model is None:
+            self._model = text_or_none(document.get("model"))
+        if self._response_id is None:
+            self._response_id = text_or_none(document.get("id"))
+        if (usage := document.get("usage")) and type(usage) is dict:
+            self._take_usage(usage)
+        if type(choices) is list:
+            for choice in choices:
+                if type(choice) is dict:
+                    self._take_choice(choice, is_whole)
+        return self._deltas
+
+    def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
+        if document.get("error") or (choices is None and _is_flat_error(document)):
+            raise reported(document, self._headers)
+        self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
+        if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
+            self._take_usage(usage)
+
+    def _take_usage(self, usage: Mapping[str, Any]) -> None:
+        """Keep the newest: the counts of some streams grow."""
+        if (counted := _usage(usage)) != self.usage:
+            self.usage = counted
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take it that nothing more comes; see `ReplyParts`."""
+        self._deltas = []
+        self._is_cut = is_cut
+        self._end_text()
+        untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
+        for text in (self._refusal, *untold):
+            text.end()
+        return [*self._deltas, *self._calls.end()]
+
+    def finished(self) -> Reply:
+        """The reply that has come.
+
+        Raises:
+            BadReply: None has.
+        """
+        if not self._has_choice:
+            raise unreadable("there is no answer in the reply", self._headers)
+        if self._calls.has_nameless:
+            raise unreadable("a function call in the reply has no name", self._headers)
+        parts: list[Part] = []
+        if self._details:
+            details = [
+                {key: str(value) if isinstance(value, ArrivingText) else value for key, value in entry.items()}
+                for entry in self._details
+            ]
+            parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
+        for kind, said in self._said:
+            text = str(said)
+            parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
+        if self._annotations or self._sources:
+            parts = cited(parts, citations(self._annotations) or citations(self._sources))
+        parts += self._calls.parts()
+        refusal = str(self._refusal) or None
+        if self.finish_raw is None and not parts and refusal is None:
+            raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
+        finish = FINISHES.get((self.finish_raw or "").lower())
+        if finish == "error" and not self._said and not self._calls:
+            raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
+        return _make_reply(
+            message=_make_message(role="assistant", parts=tuple(parts)),
+            usage=self.usage,
+            finish=finish,
+            finish_raw=self.finish_raw,
+            refusal=refusal,
+            logprobs=tuple(self._logprobs),
+            model=self._model,
+            response_id=self._response_id,
+            request_id=request_id(self._headers),
+            adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
+        )
+
+    def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
+        index = choice.get("index")
+        if not self._has_choice:
+            self._has_choice, self._choice = True, index
+        elif index != self._choice:
+            return
+        if choice.get("error"):
+            raise reported(choice, self._headers)
+        if (finish := choice.get("finish_reason")) and type(finish) is str:
+            self.finish_raw = finish
+        delta = choice.get("message" if is_whole else "delta")
+        if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
+            self._say(Text, content)  # as nearly all are
+        else:
+            self._take_rich_delta(delta, choice, is_whole)
+        if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
+            self._logprobs += token_logprobs(logprobs.get("content"))
+
+    def _take_rich_delta(self, delta: Any, choice: Mapping[str, Any], is_whole: bool) -> None:
+        if type(delta) is not dict and not is_whole and not self._said and not self._calls:
+            delta = choice.get("message")  # a whole completion as the only chunk
+        if type(delta) is not dict:
+            return
+        thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
+        details = delta.get(REASONING_DETAILS)
+        if thought or details:
+            self._take_reasoning(thought, details)
+        content = delta.get("content")
+        if content is not None and content != "":
+            self._take_content(content)
+        self._take_asked(delta, is_whole)
+        if (refusal := delta.get("refusal")) and isinstance(refusal, str):
+            self._refusal.add(refusal)
+        if isinstance(annotations := delta.get("annotations"), list):
+            self._annotations += annotations
+
+    def _take_asked(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+        if calls := delta.get("tool_calls"):
+            for call in calls if isinstance(calls, list) else [calls]:
+                if isinstance(call, dict):
+                    self._deltas += self._calls.take(call, is_whole=is_whole)
+        elif isinstance(function := delta.get("function_call"), dict):
+            entry = {"index": "function_call", "function": function}
+            self._deltas += self._calls.take(entry, is_whole=is_whole)
+
+    def _take_reasoning(self, thought: Any, details: Any) -> None:
+        told = self._take_details(details)
+        thought = thought or told
+        if thought and isinstance(thought, str):
+            self._say(Reasoning, thought)
+
+    def _say(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
+        if kind is not self._saying:
+            self._end_text()
+            self._saying, self._text = kind, ArrivingText()
+            self._said.append((kind, self._text))
+        self._tell(self._text.add(piece))
+
+    def _end_text(self) -> None:
+        self._tell(self._text.end())
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._deltas.append(_make_text_delta(text) if self._saying is Text else _make_reasoning_delta(text))
+
+    def _take_content(self, content: Any) -> None:
+        """A text, parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
+        if isinstance(content, str):
+            self._say(Text, content)
+            return
+        if not isinstance(content, list):
+            self._say(Text, pydantic_core.to_json(content).decode())
+            return
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in ("thinking", "reasoning"):
+                told = part.get("thinking") or part.get("reasoning") or part.get("summary")
+                if text := _plain(told or part.get("text")):
+                    self._say(Reasoning, text)
+            elif kind == "refusal":
+                self._refusal.add(_plain(part.get("refusal")))
+            elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
+                self._say(Text, text)
+
+    def _take_details(self, details: Any) -> str:
+        """Keep what must be sent back, the pieces of one entry joined; gives the text of this delta."""
+        told = []
+        for detail in details if isinstance(details, list) else ():
+            if not isinstance(detail, dict):
+                continue
+            told.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
+            if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
+                self._details.append({})
+            entry = self._details[-1]
+            for key, value in detail.items():
+                if key in ("text", "summary", "data") and isinstance(value, str):
+                    text = entry.get(key)
+                    if not isinstance(text, ArrivingText):
+                        text = entry[key] = ArrivingText()
+                    text.add(value)
+                elif value or key not in entry:
+                    entry[key] = value
+        return joined(told)
+
+
+def _is_flat_error(document: Mapping[str, Any]) -> bool:
+    return document.get("object") == "error" or "message" in document or "detail" in document
+
+
+def _plain(value: Any) -> str:
+    """The text in a part, in a list of parts, or in itself."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return joined([_plain(item) for item in value])
+    return _plain(value.get("text")) if isinstance(value, dict) else ""
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    """The counts, in every spelling that services have for them."""
+    say = usage.get
+    details = say("prompt_tokens_details")
+    of_input = details.get if isinstance(details, dict) else _none
+    details = say("completion_tokens_details")
+    of_output = details.get if isinstance(details, dict) else _none
+    if (input_tokens := _count(say("prompt_tokens"))) is None:
+        input_tokens = _count(say("input_tokens"))
+    if (output_tokens := _count(say("completion_tokens"))) is None:
+        output_tokens = _count(say("output_tokens"))
+    if (reasoning_tokens := _count(of_output("reasoning_tokens"))) is None:
+        reasoning_tokens = _count(say("reasoning_tokens"))
+    if input_tokens is not None and output_tokens is not None and reasoning_tokens:
+        total = _count(say("total_tokens"))
+        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI counts it beside the output
+            output_tokens += reasoning_tokens
+    if (cached_tokens := _count(of_input("cached_tokens"))) is None:
+        cached_tokens = first_count(*map(say, _CACHED))
+    if (cache_write_tokens := _count(of_input("cache_write_tokens"))) is None:
+        cache_write_tokens = _count(say("cache_creation_input_tokens"))
+    return _make_usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=cached_tokens,
+        cache_write_tokens=cache_write_tokens,
+        reasoning_tokens=reasoning_tokens,
+    )
+
+
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
+
+
+def _none(name: str) -> None:
+    return None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -1,0 +1,118 @@
+"""What do OpenAI's two wires say and read in the same way?"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
+from fsm_agent.messages.reply import TokenLogprob
+
+MAX_LOGPROB = 1e300  # beyond it an integer may be no float
+
+
+def call_id(part: FunctionCall | FunctionResult) -> str:
+    """What a call and its result have in common on the wire."""
+    return part.provider_id or f"call_{part.id.replace('.', '_')}"
+
+
+class CallIds:
+    """The ids of calls on the wire: no two alike in a dialog, and the same for a call and its result.
+
+    Some services begin to count anew with every reply, or give two calls of one reply the same id.
+
+    Args:
+        most: So many characters an id may have.
+        exactly: An id has just so many letters and digits.
+    """
+
+    def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
+        self._most = most
+        self._exactly = exactly
+        self._used: set[str] = set()
+        # By what a call and its result have in common: the last id, and those that wait for a result.
+        self._last: dict[tuple[str, str], str] = {}
+        self._waiting: dict[tuple[str, str], deque[str]] = {}
+
+    def of_call(self, call: FunctionCall) -> str:
+        """The id of the next call in the dialog."""
+        shared = id = call_id(call)
+        if id in self._used or not self._fits(id):
+            made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
+            id = next(id for id in made if id not in self._used)
+        self._used.add(id)
+        for key in dict.fromkeys([(shared, call.id), (shared, "")]):
+            self._last[key] = id
+            self._waiting.setdefault(key, deque()).append(id)
+        return id
+
+    def of_result(self, result: FunctionResult) -> str:
+        """The id of the call that this is the result of."""
+        shared = call_id(result)
+        keys = [(shared, result.id), (shared, "")]
+        key = next((key for key in keys if key in self._last), None)
+        if key is None:
+            return shared
+        id = self._waiting[key][0] if self._waiting[key] else self._last[key]
+        for waiting in (self._waiting[key] for key in keys if key in self._waiting):
+            if id in waiting:
+                waiting.remove(id)
+        return id
+
+    def _fits(self, id: str) -> bool:
+        if self._exactly is not None:
+            return re.fullmatch(r"[A-Za-z0-9]+", id) is not None and len(id) == self._exactly
+        return self._most is None or len(id) <= self._most
+
+
+def arguments_object(text: str) -> str:
+    """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    try:
+        arguments = pydantic_core.from_json(text or "{}")
+    except ValueError:
+        arguments = None
+    return (
+        (text or "{}") if isinstance(arguments, dict) else pydantic_core.to_json({"invalid_arguments": text}).decode()
+    )
+
+
+def told(messages: Sequence[Message], words: str) -> list[Message]:
+    """The messages with these words at the end of the system message, or as one."""
+    if not messages or messages[0].role != "system":
+        return [Message.of("system", words), *messages]
+    first = messages[0]
+    gap = "\n\n" if first.parts and first.parts != (Text(""),) else ""
+    return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
+
+
+def text_or_none(value: Any) -> str | None:
+    """A text that says something."""
+    return value if isinstance(value, str) and value else None
+
+
+def first_count(*values: Any) -> int | None:
+    """The first that is a count."""
+    return next((value for value in values if type(value) is int and value >= 0), None)
+
+
+def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
+    """The tokens of a list of log probabilities; what is no such thing is passed over."""
+    for entry in entries if isinstance(entries, list) else ():
+        if (likely := _token(entry)) is None:
+            continue
+        top = entry.get("top_logprobs")
+        others = [_token(other) for other in top] if isinstance(top, list) else ()
+        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+
+
+def _token(entry: Any) -> tuple[str, float] | None:
+    if not isinstance(entry, dict):
+        return None
+    token, logprob = entry.get("token"), entry.get("logprob")
+    if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
+        return None
+    return token, float(logprob)

@@ -1,0 +1,190 @@
+"""How is a request said in OpenAI's Responses API?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.adaptations import (
+    CHOICES,
+    adaptations,
+    offered_functions,
+    taken_settings,
+    tells_schema,
+)
+from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.encoding import AFRESH, Encoding
+from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.openai.responses_items import WIRE, InputItems
+from fsm_agent.providers.openai.responses_reply import ReplyInItems
+from fsm_agent.providers.schemas import schema_in_words, strict_schema
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+
+
+class OpenAIResponses:
+    """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
+
+    Each request tells the whole dialog, so nothing is kept at the provider (``store: false``) unless the extra body
+    says so.  The wire has no seed: it is left out, as sampling settings are where a model takes none.
+    """
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Where requests go, behind the base URL."""
+        return "/responses"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """The headers that carry the key."""
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        """The request's JSON body.
+
+        Raises:
+            UsageError: The request needs what the profile says that the model cannot take, or what the wire cannot say.
+        """
+        extra = merged(profile.extra_body, request.settings.extra_body)
+        schema = request.output.schema
+        in_words = tells_schema(request, profile)
+        words = None
+        if schema is not None and in_words:
+            words = schema_in_words(schema, with_functions=bool(request.functions))
+        items, rest = encoding.dialog(request.messages, InputItems, model, profile, bool(extra.get("store")), words)
+        body: dict[str, Any] = {"model": model, "input": [*items, *rest], "store": False}
+        if request.functions or request.settings.hosted_tools:
+            body |= _tools(request, model, profile, encoding)
+        if schema is not None and not in_words:
+            body["text"] = {"format": encoding.value(request.output, _format, profile.strict_functions)}
+        body |= _settings(request.settings, model, profile)
+        if stream:
+            body["stream"] = True
+        return merged(body, extra)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        words, settings = tells_schema(request, profile), _taken(profile)
+        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """None: nothing on this wire wants one."""
+        return {}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply in a whole response.
+
+        Raises:
+            ProviderError: It is an error, or no reply.
+        """
+        return whole_reply(self, ReplyInItems(headers), status, headers, body)
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """A decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, ReplyInItems(headers), headers)
+
+
+def _taken(profile: Profile) -> frozenset[str]:
+    return taken_settings(profile) - {"seed"}
+
+
+def _tools(request: Request, model: str, profile: Profile, encoding: Encoding) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
+    said: dict[str, Any] = {
+        "tools": [*[encoding.value(function, _tool, profile.strict_functions) for function in functions], *hosted],
+        "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
+    }
+    if request.settings.parallel_function_calls is not None:
+        said["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return said
+
+
+def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
+    tool: dict[str, Any] = {"type": "function", "name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    strict = strict_schema(function.parameters) if takes_strict else None
+    tool["parameters"] = dict(function.parameters) if strict is None else strict
+    return {**tool, "strict": strict is not None}  # unsaid it is true
+
+
+def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
+    """https://developers.openai.com/api/docs/guides/tools (2026-11), as the types of the SDK have it."""
+    type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
+
+    match tool:
+        case WebSearch():
+            return {"type": type_, **_search(tool, type_)}
+        case CodeExecution():
+            return {"type": type_, "container": {"type": "auto"}}
+        case ComputerUse():
+            return {"type": type_, **_computer(tool, type_)}
+        case HostedMCP():
+            return {"type": type_, **_server(tool)}
+
+
+def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
+    options = said_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    said: dict[str, Any] = {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    if "context_size" in options:
+        said["search_context_size"] = tool.context_size
+    if tool.user_location is not None:
+        said["user_location"] = {"type": "approximate", **location(tool.user_location)}
+    return said
+
+
+def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
+    if type_ == "computer":  # sees its size by the screenshots
+        return said_options(tool, type_=type_, wire=WIRE)
+    if tool.environment in ("desktop", "mobile"):
+        raise UsageError(f"the tool {type_!r} of the wire {WIRE!r} knows no environment {tool.environment!r}")
+    return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
+
+
+def _server(tool: HostedMCP) -> dict[str, Any]:
+    said = {
+        "server_label": tool.label,
+        "server_url": tool.url,
+        "require_approval": tool.require_approval,
+        "allowed_tools": list(tool.allowed_tools) or None,
+        "authorization": tool.authorization,
+        "headers": dict(tool.headers) or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
+    schema = output.schema or {}
+    strict = strict_schema(schema) if takes_strict else None
+    form = {"type": "json_schema", "name": output.name, "schema": dict(schema) if strict is None else strict}
+    return form if strict is None else {**form, "strict": True}
+
+
+def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop:
+        raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
+    include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
+    include += [LOGPROBS] if settings.top_logprobs is not None else []
+    taken = _taken(profile)
+    said = {
+        "temperature": settings.temperature if "temperature" in taken else None,
+        "top_p": settings.top_p if "top_p" in taken else None,
+        "max_output_tokens": settings.max_tokens,
+        "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
+        "top_logprobs": settings.top_logprobs or None,
+        "include": include or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,292 @@
+"""How does an item of the Responses API become parts of a message, and a dialog become items?
+
+In a message, an item is an `Opaque` part and, behind it, the parts that everybody understands.  The opaque part is
+the item as it came, without what the other parts say: its id, phase, citations, encrypted reasoning, … are sent back
+to this wire and to no other.  An item that only this wire understands is an opaque part alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+)
+from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
+from fsm_agent.providers.citations import citations
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, told
+
+WIRE = "openai-responses"
+MAX_ID = 64  # characters of a call's id; longer ones are refused
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and where what is asked stands
+
+_TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
+# What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
+# API, read in November 2026: https://github.com/BerriAI/litellm/issues/13420 has the first).
+_ONLY_GIVEN = {
+    "reasoning": ("status",),
+    "function_call": ("status",),
+    "custom_tool_call": ("status",),
+    "image_generation_call": ("action", "background", "output_format", "quality", "revised_prompt", "size"),
+}
+_OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedrock puts into items too
+
+
+def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
+    """An item as parts of a message."""
+    kind = item_type(item)
+    if kind == "message":
+        content, _ = _hollow(entries(item.get("content")))
+        yield Opaque(wire=WIRE, data={**item, "content": content})
+        said = [entry for entry in entries(item.get("content")) if _is_told(entry)]
+        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in said]
+    elif kind == "reasoning":
+        summary, told = _hollow(entries(item.get("summary")))
+        content, thought = _hollow(entries(item.get("content")))
+        yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
+        yield from [Reasoning(text=text) for text in (*told, *thought)]
+    elif kind in CALLS:
+        yield Opaque(wire=WIRE, data=_without(item, "call_id", "name", CALLS[kind]))
+        yield FunctionCall(
+            name=text_or_none(item.get("name")) or "",
+            arguments_json=as_text(item.get(CALLS[kind])),
+            provider_id=text_or_none(item.get("call_id")),
+        )
+    else:
+        yield Opaque(wire=WIRE, data=dict(item))
+
+
+class InputItems:
+    """The items of a dialog: each call and its result with an id that no other call in it has.
+
+    Args:
+        model: Its name, for errors.
+        profile: What it takes.
+        is_stored: The provider keeps what was said, and knows what was thought by its id alone.
+        words: What the model is told at the end of the system message.
+    """
+
+    def __init__(self, model: str, profile: Profile, is_stored: bool, words: str | None) -> None:
+        self._model = model
+        self._profile = profile
+        self._is_stored = is_stored
+        self._words = words  # as long as nothing has been said
+        self._ids = CallIds(most=MAX_ID)
+        self._custom: set[str] = set()  # ids of calls that were asked in free text
+
+    def feed(self, message: Message) -> list[Any]:
+        """The items of the next message.
+
+        Raises:
+            UsageError: It holds what its role, or the model, cannot.
+        """
+        said = told([message], self._words) if self._words else [message]
+        self._words = None
+        return [item for each in said for item in self._items_of(each)]
+
+    def finish(self) -> list[Any]:
+        """Nothing, unless nothing has been said."""
+        return [item for each in told([], self._words) for item in self._said(each)] if self._words else []
+
+    def _items_of(self, message: Message) -> Iterator[Any]:
+        yield from [self._result(part) for part in message.parts if isinstance(part, FunctionResult)]
+        yield from self._replied(message) if message.role == "assistant" else self._said(message)
+
+    def _said(self, message: Message) -> Iterator[Any]:
+        """A message that is not the model's."""
+        texts = [part.text for part in message.parts if isinstance(part, Text)]
+        content: list[Any] = []
+        items: list[Any] = []
+        for part in message.parts:
+            if isinstance(part, Opaque) and part.wire == WIRE and not item_type(part.data).startswith("input_"):
+                items.append(part.data)
+            else:
+                content += self._content(part, message)
+        role = self._profile.system_role if message.role == "system" else message.role
+        is_plain = len(content) == len(texts) and (message.role == "system" or len(texts) < 2)
+        if content or (not message.parts and message.role != "tool"):
+            yield {"role": role, "content": "".join(texts) if is_plain else content}
+        yield from items
+
+    def _content(self, part: Part, message: Message) -> list[Any]:
+        if isinstance(part, FunctionResult) or (isinstance(part, Opaque) and part.wire != WIRE):
+            return []
+        if message.role == "tool":
+            raise UsageError(f"a message of role 'tool' can only hold function results, and not {part.kind!r}")
+        if isinstance(part, Opaque):
+            return [part.data]
+        if isinstance(part, Text):
+            return [{"type": "input_text", "text": part.text}]
+        if not isinstance(part, MEDIA):
+            return []
+        if message.role != "user":
+            raise misplaced(part, message.role)
+        return [self._media(part)]
+
+    def _media(self, part: Image | Document) -> dict[str, Any]:
+        """An image, or a file of whatever kind: https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        check_visible(part, self._model, images=self._profile.images)
+        if isinstance(part, Image):
+            return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
+        if part.data is None:
+            return {"type": "input_file", "file_url": part.data_url()}
+        return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
+
+    def _replied(self, message: Message) -> list[Any]:
+        """The model's message, without reasoning that would be refused."""
+        for part in message.parts:
+            if isinstance(part, MEDIA):
+                raise misplaced(part, message.role)
+        items = [_sent_back(item) for head, parts in _grouped(message) for item in self._items(head, parts)]
+        items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
+        while items and item_type(items[-1]) == "reasoning":  # it is refused without what came of it
+            items.pop()
+        return items
+
+    def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
+        """Return whether the service takes it.
+
+        Who encrypts what a model thought takes it in no other form: "Invalid 'input[1].content': array too long.
+        Expected an array with maximum length 0".  Who does not (DeepSeek, vLLM) wants the words.  Both
+        https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
+        read in November 2026.
+        """
+        if self._is_stored or reasoning.get("encrypted_content"):
+            return True
+        return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
+
+    def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
+        """An item and what belongs to it; then what came from elsewhere: a message between calls may be refused."""
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        calls = [part for part in parts if isinstance(part, FunctionCall)]
+        kind = item_type(head)
+        if kind == "message":
+            if item := _message_item(head, texts):
+                yield item
+            texts = []
+        elif kind == "reasoning":
+            yield _reasoning_item(head, [part.text for part in parts if isinstance(part, Reasoning)])
+        elif kind in CALLS:
+            yield from [self._call(head, call) for call in calls[:1]]
+            calls = calls[1:]
+        elif head is not None:
+            yield head
+        if texts:
+            yield {"role": "assistant", "content": "".join(texts)}
+        yield from [self._call({"type": "function_call"}, call) for call in calls]
+
+    def _call(self, head: Mapping[str, Any], call: FunctionCall) -> dict[str, Any]:
+        id = self._ids.of_call(call)
+        if head["type"] == "custom_tool_call":
+            self._custom.add(id)
+            return {**head, "call_id": id, "name": call.name, "input": call.arguments_json}
+        return {**head, "call_id": id, "name": call.name, "arguments": arguments_object(call.arguments_json)}
+
+    def _result(self, result: FunctionResult) -> dict[str, Any]:
+        id = self._ids.of_result(result)
+        kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
+        if result.attachments:
+            words = [{"type": "input_text", "text": result.text}] if result.text else []
+            output = [*words, *[self._media(part) for part in result.attachments]]
+            return {"type": kind, "call_id": id, "output": output}
+        # An empty string is refused as null by some services.
+        return {"type": kind, "call_id": id, "output": result.text or "{}"}
+
+
+def _grouped(message: Message) -> Iterator[tuple[Any, list[Part]]]:
+    """The parts of a message behind the item that they belong to; behind None when they came from elsewhere."""
+    head: Any = None
+    parts: list[Part] = []
+    for part in message.parts:
+        if not isinstance(part, Opaque):
+            parts.append(part)
+        elif part.wire == WIRE:
+            yield head, parts
+            head, parts = part.data, []
+    yield head, parts
+
+
+def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any] | None:
+    """The message that says this; None when it says nothing any more.
+
+    When the texts are no longer those of the item, the citations in them are left out.
+    """
+    content = _filled(entries(head.get("content")), texts)
+    if content is None:
+        said = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+        content = [*said, *_rest(head.get("content"))]
+    return {**head, "content": content} if content else None
+
+
+def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[str, Any]:
+    """The reasoning in these words; without any when they are no longer those of the item."""
+    summary, content = entries(head.get("summary")), entries(head.get("content"))
+    filled = _filled([*summary, *content], thoughts) or []
+    item = {**_without(head, "content"), "summary": filled[: len(summary)]}
+    thought = filled[len(summary) :]
+    return {**item, "content": thought} if thought else item
+
+
+def item_type(item: Any) -> str:
+    """What an item, an entry in one or an event calls itself; "" when it does not."""
+    return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
+
+
+def entries(content: Any) -> list[dict[str, Any]]:
+    """The parts in an item."""
+    return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+
+
+def as_text(value: Any) -> str:
+    """What a model wrote for a function: text, or JSON that somebody has parsed already."""
+    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
+
+
+def _sent_back(item: Any) -> Any:
+    """An item without what its service does not take."""
+    kind = item_type(item)
+    if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
+        item = {**item, "action": _without(action, "sources")}
+    return _without(item, *_ONLY_GIVEN.get(kind, ()), *_OF_EVENTS) if kind else item
+
+
+def _hollow(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The entries without their texts, and the texts."""
+    texts = [entry["text"] for entry in content if _is_told(entry)]
+    return [_without(entry, "logprobs", *(("text",) if _is_told(entry) else ())) for entry in content], texts
+
+
+def _is_told(entry: Mapping[str, Any]) -> bool:
+    return item_type(entry) in _TEXTS and text_or_none(entry.get("text")) is not None
+
+
+def _is_hollow(entry: Mapping[str, Any]) -> bool:
+    return item_type(entry) in _TEXTS and "text" not in entry
+
+
+def _filled(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The entries with their texts; None when there are more or fewer."""
+    left = list(reversed(texts))
+    if sum(map(_is_hollow, content)) != len(left):
+        return None
+    return [{**entry, "text": left.pop()} if _is_hollow(entry) else entry for entry in content]
+
+
+def _rest(content: Any) -> list[dict[str, Any]]:
+    return [entry for entry in entries(content) if not _is_hollow(entry)]
+
+
+def _without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key not in keys}

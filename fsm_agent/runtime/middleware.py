@@ -1,0 +1,113 @@
+"""What can stand around a function: a rate limit, a cache?
+
+Middleware is any ``(call, next) -> result``: it may look at the call, change it, not pass it on, or look at what
+came of it.  Around a coroutine function ``next`` has to be awaited; then a middleware's ``acall`` is used if it
+has one.  State lives in the middleware: two functions that share one share its limit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from threading import Lock
+from typing import Any
+
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.interpret import fingerprint
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.run_function import current_run
+from fsm_agent.runtime.world import Clock, SystemClock
+
+_CLOCK = SystemClock()
+_NOTHING = object()
+
+
+class Throttle:
+    """Lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
+
+    def __init__(self, calls: int, per_s: float = 1.0) -> None:
+        if calls < 1 or per_s <= 0:
+            raise UsageError(f"Throttle({calls!r}, per_s={per_s!r}): one call or more per some seconds is right")
+        self.per_s = per_s
+        self._begins: deque[float] = deque(maxlen=calls)
+        self._lock = Lock()
+
+    def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
+        clock = _clock()
+        if delay_s := self._delay_s(clock):
+            clock.sleep(delay_s)
+        return following(call)
+
+    async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
+        """`__call__` around a coroutine function."""
+        clock = _clock()
+        if delay_s := self._delay_s(clock):
+            await clock.asleep(delay_s)
+        return await following(call)
+
+    def _delay_s(self, clock: Clock) -> float:
+        """How long until this one's turn, which is taken with that."""
+        with self._lock:
+            now = begin = clock.now()
+            if len(self._begins) == self._begins.maxlen:
+                begin = max(now, self._begins[0] + self.per_s)
+            self._begins.append(begin)
+        return begin - now
+
+
+class Cache:
+    """Gives what the same call returned less than ``ttl_s`` seconds ago; what raised is tried again.
+
+    Args:
+        ttl_s: For how long a result is good.
+        size: How many results are kept; the one unused for longest goes first.
+    """
+
+    def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
+        if ttl_s <= 0 or size < 1:
+            raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
+        self.ttl_s = ttl_s
+        self.size = size
+        self._results: OrderedDict[str, tuple[float, Any]] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
+        value = self._kept(call)
+        if value is not _NOTHING:
+            return value
+        value = following(call)
+        return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
+
+    async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
+        """`__call__` around a coroutine function."""
+        value = self._kept(call)
+        return await self._awaited(call, following(call)) if value is _NOTHING else value
+
+    async def _awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
+        return self._keep(call, await value)
+
+    def _kept(self, call: FunctionCall) -> Any:
+        mark = fingerprint(call)  # of what is to be run: what stands around may have changed the call
+        with self._lock:
+            until_s, value = self._results.get(mark, (0.0, _NOTHING))
+            if value is _NOTHING or until_s <= _clock().now():
+                return _NOTHING
+            self._results.move_to_end(mark)
+        if run := current_run():
+            run.is_cached = True
+        return value
+
+    def _keep(self, call: FunctionCall, value: Any) -> Any:
+        mark = fingerprint(call)
+        with self._lock:
+            self._results[mark] = _clock().now() + self.ttl_s, value
+            self._results.move_to_end(mark)
+            if len(self._results) > self.size:
+                self._results.popitem(last=False)
+        return value
+
+
+def _clock() -> Clock:
+    run = current_run()
+    return run.world.clock if run else _CLOCK

@@ -1,0 +1,303 @@
+"""How each effect is performed, in a thread and in a task.
+
+`perform` and `aperform` are `functools.singledispatch` functions: each kind of effect is registered with both, here or
+beside what performs it, and one that is not is an error that names it.  They are given the effect and its `Activity`.
+`perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  What has something to
+report before (a stream) is a generator of events instead: that of `perform` returns the outcome, that of `aperform`
+yields it last.  None is no outcome: nobody here can say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, closing
+from dataclasses import replace
+from functools import partial, singledispatch
+from typing import TYPE_CHECKING, Any, cast
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.values import maker
+from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.lifecycle.approval import context_of
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
+from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Outcome, Replied, Slept
+from fsm_agent.messages.event import Delta, Event
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.deadlines import time_left
+from fsm_agent.runtime.run_function import Run, arun_function, run_function
+from fsm_agent.runtime.thread_task import Child
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import tenacity
+else:
+    asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
+
+MAX_SHOWN_CHARS = 200  # of what others said
+
+_make_begun, _make_replied = maker(Begun), maker(Replied)
+
+
+class Activity:
+    """An effect that is being performed, and what its performer may use.
+
+    Attributes:
+        effect: What is wanted.
+        call: Who wants it.
+        world: Where.
+        is_streamed: Somebody listens to what comes before the outcome.
+        run: That of a function.
+        handle: Its thread or task; None in the driver's own.
+        stream: Of one in the driver's own task, what has something to report before its outcome.
+        is_dropped: Nobody waits for what comes of it any more.
+        since_s: When a function began, monotonic.
+    """
+
+    __slots__ = ("call", "effect", "handle", "is_dropped", "is_streamed", "run", "since_s", "stream", "world")
+
+    def __init__(
+        self, effect: Effect, call: AgentCall, world: World, *, is_streamed: bool = False, run: Run | None = None
+    ) -> None:
+        self.effect = effect
+        self.call = call
+        self.world = world
+        self.is_streamed = is_streamed
+        self.run = run
+        self.handle: Any = None
+        self.stream: AsyncGenerator[Any] | None = None
+        self.is_dropped = False
+        self.since_s = time.monotonic() if run is not None else 0.0
+
+    def let_go(self) -> None:
+        """Cancel it; nobody waits for what comes of it any more."""
+        self.is_dropped = True
+        if self.run is not None:
+            self.run.cancel()
+        if self.handle is not None:
+            self.handle.cancel()
+
+
+@singledispatch
+def perform(effect: Any, activity: Activity) -> Outcome | Generator[Event, None, Outcome] | None:
+    """Perform an effect in this thread.
+
+    Raises:
+        UsageError: Nothing is registered for this kind of effect.
+    """
+    raise _unknown(effect, "perform")
+
+
+@singledispatch
+def aperform(effect: Any, activity: Activity) -> Awaitable[Outcome | None] | AsyncGenerator[Event | Outcome]:
+    """`perform` for asyncio."""
+    raise _unknown(effect, "aperform")
+
+
+def _unknown(effect: Any, name: str) -> UsageError:
+    kind = type(effect).__name__
+    return UsageError(f"nothing performs {kind} (key {effect.key!r}): a function registered with {name}.register would")
+
+
+@perform.register(CallModel)
+def _(effect: CallModel, activity: Activity) -> Any:
+    ask = stream_model if activity.is_streamed else ask_model
+    return ask(effect, activity.world, time_left(activity.call, activity.world))
+
+
+@aperform.register(CallModel)
+def _(effect: CallModel, activity: Activity) -> Any:
+    ask = stream_model_async if activity.is_streamed else ask_model_async
+    return ask(effect, activity.world, time_left(activity.call, activity.world))
+
+
+@perform.register(Sleep)
+def _(effect: Sleep, activity: Activity) -> Slept:
+    activity.world.clock.sleep(_nap_s(effect, activity))
+    return Slept(at_s=activity.world.clock.now())
+
+
+@aperform.register(Sleep)
+async def _(effect: Sleep, activity: Activity) -> Slept:
+    await activity.world.clock.asleep(_nap_s(effect, activity))
+    return Slept(at_s=activity.world.clock.now())
+
+
+def _nap_s(effect: Sleep, activity: Activity) -> float:
+    delay_s = max(0.0, effect.until_s - activity.world.clock.now())
+    left_s = time_left(activity.call, activity.world)
+    return delay_s if left_s is None else min(delay_s, left_s)
+
+
+@perform.register(AskApproval)
+def _(effect: AskApproval, activity: Activity) -> Outcome | None:
+    verdict = consulted(activity.call, effect, activity.world)
+    if inspect.isawaitable(verdict):
+        verdict = activity.handle.run_coroutine(_awaiting(verdict))
+    return decided(verdict, effect.call, activity.world)
+
+
+@aperform.register(AskApproval)
+async def _(effect: AskApproval, activity: Activity) -> Outcome | None:
+    consult = partial(consulted, activity.call, effect, activity.world)
+    if inspect.iscoroutinefunction(activity.world.approve):
+        verdict = await consult()
+    else:
+        child = Child[Any](lambda _: consult())
+        try:
+            verdict = await asyncio.wrap_future(child.start().future)
+        finally:
+            child.cancel()
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
+    return decided(verdict, effect.call, activity.world)
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+@perform.register(RunFunction)
+def _(effect: RunFunction, activity: Activity) -> Outcome:
+    return run_function(cast("Run", activity.run), activity.handle)
+
+
+@aperform.register(RunFunction)
+async def _(effect: RunFunction, activity: Activity) -> Outcome:
+    return await arun_function(cast("Run", activity.run))
+
+
+def begin(world: World) -> Begun:
+    """Name the call and tell it the time."""
+    return _make_begun(at_s=world.clock.now(), id=world.new_id())
+
+
+def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Ask the model in this thread."""
+    try:
+        reply = world.client.complete(effect.request, timeout_s=timeout_s)
+    except Exception as error:
+        return _failed(effect, error, world)
+    return _replied(reply, "complete", world)
+
+
+async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Ask the model in this task."""
+    try:
+        reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
+    except Exception as error:
+        return _failed(effect, error, world)
+    return _replied(reply, "acomplete", world)
+
+
+def stream_model(
+    effect: CallModel, world: World, timeout_s: float | None
+) -> Generator[Delta, None, Replied | ModelFailed]:
+    """Ask the model in this thread; yield its deltas and return what came of it."""
+    reply: Reply | None = None
+    try:
+        with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
+            for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+    except Exception as error:
+        if reply is None:  # else it broke while it was closed
+            return _failed(effect, error, world)
+    return _replied(reply, "stream", world)
+
+
+async def stream_model_async(
+    effect: CallModel, world: World, timeout_s: float | None
+) -> AsyncGenerator[Delta | Replied | ModelFailed]:
+    """Ask the model in this task; yield its deltas, and last what came of it."""
+    reply: Reply | None = None
+    try:
+        async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+    except Exception as error:
+        if reply is None:
+            yield _failed(effect, error, world)
+            return
+    yield _replied(reply, "astream", world)
+
+
+def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+    """Return what it means for the call that the client raised; raise what has to go through."""
+    if (failure := transport_failure(error)) is None:
+        raise error
+    return model_failed(effect, failure, world)
+
+
+def _replied(reply: Any, method: str, world: World) -> Replied:
+    if type(reply) is not Reply:
+        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
+        raise UsageError(f"{what}: a Reply would be right")
+    return _make_replied(reply=reply, at_s=world.clock.now())
+
+
+def transport_failure(error: Exception) -> ProviderError | None:
+    """Return what an exception of a client means for the call; None: it is a bug, and nothing that waiting cures.
+
+    A client of the user's own raises what its library does: `OSError`, whose kinds are `ConnectionError` and
+    `TimeoutError` (asyncio's, too), or an `httpx.TransportError`.  Both may be gone the next time.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    httpx = sys.modules.get("httpx")  # what is not loaded has raised nothing
+    if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
+        return None
+    is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
+    text = mask_keys(error_text(error))[:MAX_SHOWN_CHARS]
+    what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
+    failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
+    failure.__cause__ = error
+    return failure
+
+
+def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
+    """What a failed request means: the error, and how long to wait before the next."""
+    delay_s = error.retry_after_s
+    if delay_s is None:
+        state = tenacity.RetryCallState(cast("Any", None), None, (), {})
+        state.attempt_number = effect.attempt
+        delay_s = world.backoff(state)
+    report = error.report()
+    report = replace(report, model=report.model or world.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
+
+
+def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:
+    """Return what the approver says of a function call, or an awaitable of that; None when there is no approver."""
+    approve: Callable[..., Any] | None = world.approve
+    if approve is None:
+        return None
+    if world.asks_with_context:
+        return approve(ask.call, context_of(ask.call, call.record, call.deps))
+    return approve(ask.call)
+
+
+def decided(verdict: Any, call: FunctionCall, world: World) -> Approved | Modified | Denied | None:
+    """Return what an approver's verdict means; None: the call is suspended.
+
+    Raises:
+        UsageError: It means nothing.
+    """
+    if verdict is None or isinstance(verdict, Approved | Modified | Denied):
+        return verdict
+    if isinstance(verdict, bool):
+        return Approved(at_s=world.clock.now()) if verdict else Denied(at_s=world.clock.now())
+    raise UsageError(f"approve({call.name}) returned {verdict!r}: True, False, Approved(), Denied(…) or None is right")

@@ -1,0 +1,241 @@
+"""Where does a result stay that is too long for the dialog, and how does the model read in it?
+
+The model looks for literal text, not for regular expressions: Python's can take for ever on a pattern that a model
+wrote, while `str.find` takes time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.context.masking import estimated_tokens
+
+NAME = "result_cache"
+FOLD_CHARS = 200  # longer lines are folded, so that each can be shown
+Operation = Literal["read", "grep", "head", "tail", "stats"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A text with the places at which its lines begin."""
+
+    name: str
+    text: str
+    starts: array[int]
+    size_bytes: int  # in UTF-8, and of the places
+    until_s: float
+
+    @classmethod
+    def of(cls, name: str, text: str, until_s: float) -> _Kept:
+        starts, place = array("Q"), 0
+        while place < len(text):
+            starts.append(place)
+            newline = text.find("\n", place, place + FOLD_CHARS + 1)
+            place = place + FOLD_CHARS if newline < 0 else newline + 1
+        size_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return cls(name, text, starts, size_bytes + starts.itemsize * len(starts), until_s)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def lines(self, first: int, last: int) -> str:
+        """The lines from the ``first`` to the ``last``, counted from 1."""
+        end = self.starts[last] if last < len(self) else len(self.text)
+        return self.text[self.starts[first - 1] : end]
+
+    def last_within(self, first: int, last: int, max_chars: int) -> int:
+        """The last line up to ``last`` for which all from the ``first`` on have up to ``max_chars`` characters."""
+        if len(self.lines(first, last)) <= max_chars:
+            return last
+        return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
+
+    def lines_with(self, pattern: str, within: range, most: int) -> dict[int, None]:
+        """The first lines of ``within``, in order, that have a part of the pattern: about ``most`` of them."""
+        found: dict[int, None] = {}
+        place, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
+        while len(found) < most and (place := self.text.find(pattern, place, end)) >= 0:
+            line = bisect_right(self.starts, place)
+            found |= dict.fromkeys(range(line, bisect_right(self.starts, place + len(pattern) - 1) + 1))
+            place = self.starts[line] if line < len(self) else end
+        return found
+
+
+class ResultCache:
+    """Keeps long results for a while, and lets the model read in them.
+
+    Give `cacher` to a `ResultPipeline` and `function` to the prompt.  Whoever can call the function reads all that is
+    kept here: one cache belongs to one conversation, or to several that may know the same.  Thread-safe.
+
+    Args:
+        ttl_s: How long a result is kept, in seconds.
+        max_bytes: How much is kept; the oldest goes first.
+        preview_lines: How many lines the summary shows.
+        max_chars: The longest answer of the function.
+        now: Tells the time, in seconds from whenever.
+    """
+
+    def __init__(
+        self,
+        *,
+        ttl_s: float = 1800.0,
+        max_bytes: int = 100_000_000,
+        preview_lines: int = 20,
+        max_chars: int = 8_000,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0:
+            raise UsageError(f"ResultCache(ttl_s={ttl_s!r}): a number of seconds above 0 would be right")
+        bounds = {"max_bytes": (max_bytes, 0), "preview_lines": (preview_lines, 0), "max_chars": (max_chars, 1_000)}
+        for name, (value, least) in bounds.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"ResultCache({name}={value!r}): a whole number from {least} on would be right")
+        self._ttl_s = ttl_s
+        self._max_bytes = max_bytes
+        self._preview_lines = preview_lines
+        self._max_chars = max_chars
+        self._now = now
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()  # from the oldest to the newest
+        self._size_bytes = 0
+        self._count = 0
+
+    def cacher(self, name: str, text: str) -> str | None:
+        """Keep a result, and say what the model sees instead; None for what `function` returned."""
+        if name == NAME:
+            return None
+        kept = _Kept.of(name, text, self._now() + self._ttl_s)
+        count = min(self._preview_lines, len(kept))
+        shown = kept.lines(1, count)[: len(text) // 2] if count else ""
+        size = f"{estimated_tokens(text)} tokens in {len(kept)} lines"
+        if ref := self._keep(kept):
+            said = f"{size}, kept as {ref} for {self._ttl_s / 60:g} minutes. Use {NAME} to read in it."
+        else:
+            said = f"{size}, too much to be kept. Ask for less."
+        return f"[{name} returned {said} It begins:]\n{shown}"
+
+    def _keep(self, kept: _Kept) -> str | None:
+        """Its reference; None for what is larger than the whole cache."""
+        if kept.size_bytes > self._max_bytes:
+            return None
+        with self._lock:
+            self._expire()
+            self._count += 1
+            ref = f"ref_{self._count:04d}"
+            self._kept[ref] = kept
+            self._size_bytes += kept.size_bytes
+            while self._size_bytes > self._max_bytes:
+                self._drop_oldest()
+        return ref
+
+    @cached_property
+    def function(self) -> Function:
+        """What the model calls to read in the results."""
+        return Function.of(self._answer, name=NAME, repeatable=True)
+
+    def _answer(
+        self,
+        operation: Operation,
+        ref: str = "",
+        start: int = 1,
+        end: int | None = None,
+        pattern: str = "",
+        lines: int | None = None,
+    ) -> str:
+        """Read in a long result that was kept outside the dialog. Long lines are folded and count as several.
+
+        Args:
+            operation: read: the lines from start to end. grep: the lines that contain the pattern, numbered.
+                head, tail: the first or last lines. stats: what there is.
+            ref: Which result, such as ref_0001; stats takes none for all.
+            start: The first line to read or to search, counted from 1.
+            end: The last one, itself included; the last of all by default.
+            pattern: What grep looks for: literal text, upper and lower case told apart.
+            lines: How many lines of head or tail (20 by default), or of context around each line that grep finds (0).
+        """
+        if operation == "stats":
+            return self._stats(ref)
+        kept = self._found(ref)
+        if lines is not None and lines < 0:
+            raise ValueError(f"lines is {lines}: 0 or more would be right")
+        if operation in ("head", "tail"):
+            count = min(len(kept), 20 if lines is None else lines)
+            start, end = (1, count) if operation == "head" else (len(kept) - count + 1, len(kept))
+            return self._read(kept, start, end) if count else ""
+        last = len(kept) if end is None else end
+        if not 1 <= start <= min(last, len(kept)):
+            asked = f"from {start}" if end is None else f"{start} to {end}"
+            raise LookupError(f"there are no lines {asked} in {ref}: it has lines 1 to {len(kept)}")
+        if operation == "read":
+            beyond = f"\n[line {len(kept)} is the last]" if last > len(kept) else ""
+            return self._read(kept, start, min(last, len(kept))) + beyond
+        return self._grep(kept, pattern, range(start, min(last, len(kept)) + 1), lines or 0)
+
+    def _read(self, kept: _Kept, first: int, last: int) -> str:
+        fitting = kept.last_within(first, last, self._max_chars)
+        text = kept.lines(first, fitting).removesuffix("\n")
+        return text if fitting == last else f"{text}\n[too long for one answer: read on from line {fitting + 1}]"
+
+    def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
+        """The lines with the pattern as ``12: …``, those around them as ``12- …``."""
+        if not pattern:
+            raise ValueError("pattern is empty: the text to look for would be right")
+        hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"
+        said, size, shown = list[str](), 0, 0
+        for hit in hits:
+            for number in range(max(shown + 1, within[0], hit - context), min(within[-1], hit + context) + 1):
+                gap = "--\n" if context and 0 < shown < number - 1 else ""
+                line = kept.lines(number, number).removesuffix("\n")
+                said.append(f"{gap}{number}{':' if number in hits else '-'} {line}")
+                size, shown = size + len(said[-1]) + 1, number
+                if size > self._max_chars:
+                    return "\n".join([*said[:-1], f"[too long for one answer: search on from line {number}]"])
+        return "\n".join(said) or f"[{pattern[:100]!r} is in none of the lines {within[0]} to {within[-1]}]"
+
+    def _stats(self, ref: str) -> str:
+        if ref:
+            self._found(ref)
+        with self._lock:
+            self._expire()
+            now, kept = self._now(), [(key, value) for key, value in self._kept.items() if ref in ("", key)]
+        newest = [
+            f"{key}: {value.name}, {len(value)} lines, {len(value.text)} characters, {value.until_s - now:.0f} s left"
+            for key, value in reversed(kept)
+        ]
+        return self._bounded(newest) or "[nothing is kept]"
+
+    def _bounded(self, said: list[str]) -> str:
+        """As many of the lines as fit into an answer."""
+        size = 0
+        for count, line in enumerate(said):
+            size += len(line) + 1
+            if size > self._max_chars:
+                return "\n".join([*said[:count], f"[and {len(said) - count} older ones]"])
+        return "\n".join(said)
+
+    def _found(self, ref: str) -> _Kept:
+        with self._lock:
+            self._expire()
+            kept, known = self._kept.get(ref), list(self._kept)
+        if kept is None:
+            there = ", ".join(known[-20:]) or "nothing any more"
+            raise LookupError(f"there is no {ref[:100]!r}: kept is {there}")
+        return kept
+
+    def _expire(self) -> None:
+        now = self._now()
+        while self._kept and next(iter(self._kept.values())).until_s <= now:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, kept = self._kept.popitem(last=False)
+        self._size_bytes -= kept.size_bytes

@@ -1,0 +1,175 @@
+"""What is done to the result of a function before it enters the dialog?
+
+A processor changes any result, an extractor takes from a long one what matters for the task, a cacher keeps one that
+is still long elsewhere and leaves a summary.  They are the user's code: what they raise is no word to the model but
+ends the driver, as any bug does; the call stays as it was, and the next driver runs the function again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from fsm_agent._internal.values import frozen
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import result_text
+from fsm_agent.lifecycle.context.masking import estimated_tokens
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.runtime.thread_task import run_coroutine
+
+Found: TypeAlias = str | None  # None: leave it as it is
+Step: TypeAlias = Callable[[str, str], Found | Awaitable[Found]]  # of the function's name and what it returned
+Extractor: TypeAlias = Callable[[str, str, str], Found | Awaitable[Found]]  # and of what the user said last
+RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+LEFT_OUT = "\n[… {count} characters left out …]\n"
+MIN_CHARS = 50  # in which that fits, with something on both sides
+
+
+class Piped(NamedTuple):
+    """What is left of a result, and what was done to it."""
+
+    outcome: Returned
+    events: tuple[ResultChanged, ...] = ()
+
+
+@frozen(kw_only=True)
+class ResultPipeline:
+    """Three steps, in this order, each of which may be missing; results that are errors take none of them.
+
+    A step is a plain function or a coroutine function, and returns None to leave the result as it is.
+
+    Attributes:
+        processor: Gets each result.
+        extractor: Gets what has more than ``extraction_threshold`` tokens then, with what the user said last; it may
+            ask a model.
+        extraction_threshold: In tokens, estimated.
+        cacher: Gets what has more than ``inline_threshold`` tokens then, and says what stands for it.
+        inline_threshold: In tokens, estimated.
+    """
+
+    processor: Step | None = field(default=None, repr=False)
+    extractor: Extractor | None = field(default=None, repr=False)
+    extraction_threshold: int = 15_000
+    cacher: Step | None = field(default=None, repr=False)
+    inline_threshold: int = 2_000
+
+    def __post_init__(self) -> None:
+        for name in ("processor", "extractor", "cacher"):
+            step = getattr(self, name)
+            if step is not None and not callable(step):
+                raise UsageError(f"the {name} of a ResultPipeline is {step!r:.80}: a function would be right, or None")
+        for name in ("extraction_threshold", "inline_threshold"):
+            tokens = getattr(self, name)
+            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+                raise UsageError(f"{name} is {tokens!r}: a whole number of tokens from 0 on would be right")
+
+    def apply(
+        self,
+        call: FunctionCall,
+        outcome: Returned,
+        messages: Sequence[Message],
+        run: RunCoroutine = run_coroutine,
+    ) -> Piped:
+        """Take the steps, here and now.
+
+        Args:
+            call: What was called.
+            outcome: What it returned.
+            messages: The dialog.
+            run: Runs what a coroutine function gives.
+        """
+        steps, found = self._steps(call, outcome, messages), None
+        while True:
+            try:
+                awaitable = steps.send(found)
+            except StopIteration as end:
+                return _piped(end)
+            found = run(_coroutine(awaitable))
+
+    async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> Piped:
+        """`apply` in this task."""
+        steps, found = self._steps(call, outcome, messages), None
+        while True:
+            try:
+                awaitable = steps.send(found)
+            except StopIteration as end:
+                return _piped(end)
+            found = await awaitable
+
+    def _steps(
+        self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
+    ) -> Generator[Awaitable[Found], Any, Piped]:
+        """Gives what is to be waited for, and gets what came of it."""
+        if outcome.is_error:
+            return Piped(outcome)
+        text, events = outcome.text, list[ResultChanged]()
+        steps: tuple[tuple[str, Callable[..., Any] | None, int, type[ResultChanged]], ...] = (
+            ("processor", self.processor, -1, ResultProcessed),
+            ("extractor", self.extractor, self.extraction_threshold, ResultExtracted),
+            ("cacher", self.cacher, self.inline_threshold, ResultCached),
+        )
+        for kind, step, threshold, changed in steps:
+            tokens = estimated_tokens(text)
+            if step is None or tokens <= threshold:
+                continue
+            found = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
+            if inspect.isawaitable(found):
+                found = yield found
+            new = _checked(found, kind, call.name, text)
+            if new != text:
+                events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
+                text = new
+        return Piped(replace(outcome, text=text), tuple(events)) if events else Piped(outcome)
+
+
+def _piped(end: StopIteration) -> Piped:
+    piped: Piped = end.value
+    return piped
+
+
+async def _coroutine(awaitable: Awaitable[Found]) -> Found:
+    return await awaitable
+
+
+def _checked(found: Any, kind: str, name: str, text: str) -> str:
+    """What a step made of the text, as a model can be told it."""
+    if found is None:
+        return text
+    if not isinstance(found, str):
+        raise UsageError(f"the {kind} returned {found!r:.80} for {name}: a string or None would be right")
+    return result_text(found)
+
+
+def last_user_text(messages: Sequence[Message]) -> str:
+    """The text of the newest message of a user; "" when there is none."""
+    return next((message.text for message in reversed(messages) if message.role == "user"), "")
+
+
+def truncate(max_chars: int) -> Callable[[str, str], str | None]:
+    """A processor that shortens results to ``max_chars`` characters, as `truncated` does."""
+    _check_chars(max_chars)
+    return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None
+
+
+def truncated(text: str, max_chars: int) -> str:
+    """Head and tail of a text of more than ``max_chars`` characters, with the number of those left out between."""
+    _check_chars(max_chars)
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(LEFT_OUT.format(count=len(text)))
+    head, tail = room - room // 2, len(text) - room // 2
+    if "\ud800" <= text[head - 1] <= "\udbff":  # half of a character: its other half would be left out
+        head -= 1
+    if "\udc00" <= text[tail] <= "\udfff":
+        tail += 1
+    return text[:head] + LEFT_OUT.format(count=tail - head) + text[tail:]
+
+
+def _check_chars(max_chars: int) -> None:
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < MIN_CHARS:
+        raise UsageError(f"max_chars is {max_chars!r}: a whole number from {MIN_CHARS} on would be right")

@@ -1,0 +1,430 @@
+"""How is one function run, with all that its policy says?
+
+What it raises is told to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and its like
+go on to the driver.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import maker
+from fsm_agent.errors import Retry, UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function, result_text
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import RunFunction
+from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
+from fsm_agent.messages.event import Event, FunctionProgress
+from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
+from fsm_agent.runtime.result_pipeline import Piped
+from fsm_agent.runtime.thread_task import Child, run_coroutine
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
+T = TypeVar("T")
+
+_log = logging.getLogger("fsm_agent")
+
+Tell: TypeAlias = Callable[[FunctionProgress], object]
+Ended: TypeAlias = Returned | FunctionFailed
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
+
+_make_returned = maker(Returned)
+
+
+class Run:
+    """One run of one function, retries included: what its policy may see and say.
+
+    Args:
+        effect: What is run.
+        call: The agent call that it is part of.
+        world: Where.
+        tell: Takes the events that happen meanwhile, from any thread.
+    """
+
+    __slots__ = (
+        "_call",
+        "_tell",
+        "attempt",
+        "changes",
+        "depth",
+        "effect",
+        "ended",
+        "function",
+        "is_cached",
+        "is_cancelled",
+        "is_plain",
+        "releases",
+        "returned",
+        "started_at_s",
+        "world",
+    )
+
+    def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
+        self.effect = effect
+        self.function: Function = effect.function
+        self.world = world
+        self.attempt = 1
+        self.ended: Ended | None = None  # what came of it, whether or not anybody has taken it
+        self.is_cached = False
+        self.is_cancelled = False  # nobody waits for it any more
+        self.releases: tuple[int, ...] = ()
+        self.returned: str | None = None  # before its result was changed
+        self.changes: tuple[Event, ...] = ()  # of its result
+        self.is_plain = self.function.is_plain and world.results is None  # there is nothing to it but the function
+        self.depth = call.record.depth + 1
+        self.started_at_s = world.clock.now()
+        self._call = call
+        self._tell = tell
+
+    def cancel(self) -> None:
+        """Say that nobody waits for it any more."""
+        self.is_cancelled = True
+
+    def context(self) -> Context[Any] | None:
+        """What the function is given of the agent call, if it takes that."""
+        if not self.function.takes_context:
+            return None
+        return Context(
+            deps=self._call.deps,
+            call=self.effect.call,
+            agent_call_id=self._call.record.id,
+            depth=self.depth - 1,
+            attempt=self.attempt,
+            emit=self._emit,
+            is_cancelled=lambda: self.is_cancelled,
+            release=self._release,
+        )
+
+    def _emit(self, data: Any) -> None:
+        if self._tell is not None:
+            self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
+
+    def piped(self, ended: Ended, piped: Piped) -> Ended:
+        """What is left of what it returned, behind the pipeline."""
+        self.returned, self.changes = ended.text, piped.events
+        return piped.outcome
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What has been said in the agent call."""
+        return self._call.record.dialog
+
+    def _release(self, rounds: Iterable[int]) -> None:
+        given, newest = tuple(rounds), self._call.record.rounds + 1
+        if wrong := [n for n in given if not 1 <= n <= newest]:
+            raise UsageError(f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1")
+        self.releases = (*self.releases, *given)
+
+
+_run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
+
+
+def current_run() -> Run | None:
+    """The run that the running code is part of; None outside of functions."""
+    return _run.get()
+
+
+def current_depth() -> int:
+    """How many agent calls the running code is inside of."""
+    run = _run.get()
+    return run.depth if run else 0
+
+
+def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
+    """Run a function here and now; a coroutine function in a loop of its own, that of ``child`` if there is one."""
+    wait = child.run_coroutine if child else run_coroutine
+    token = _run.set(run)
+    try:
+        run.ended = _plain(run, wait) if run.is_plain else _governed(run, wait)
+        return run.ended
+    finally:
+        _run.reset(token)
+
+
+async def arun_function(run: Run) -> Ended:
+    """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
+    if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
+        return await _in_thread(run)
+    token = _run.set(run)
+    try:
+        run.ended = await (_aplain(run) if run.is_plain else _agoverned(run))
+        return run.ended
+    finally:
+        _run.reset(token)
+
+
+def _plain(run: Run, wait: Wait) -> Ended:
+    """Run a function whose policy has nothing to say on how."""
+    try:
+        value = run.function.run(run.effect.call.arguments_json)
+        value = wait(_awaited(value)) if inspect.isawaitable(value) else value
+    except BaseException as error:
+        return _raised(_failure(error, run), run)
+    return _returned(value, run)
+
+
+async def _aplain(run: Run) -> Ended:
+    """`_plain` for asyncio."""
+    try:
+        value = run.function.arun(run.effect.call.arguments_json)
+        if inspect.isawaitable(value):
+            value = await value
+    except asyncio.CancelledError as error:
+        return _raised(_cancelled(error), run)
+    except Exception as error:
+        return _raised(error, run)
+    return _returned(value, run)
+
+
+def _governed(run: Run, wait: Wait) -> Ended:
+    """Run a function whose policy has something to say on how."""
+    steps = _attempts(run)
+    delay_s = next(steps)
+    try:
+        while True:
+            if delay_s is not None:
+                run.world.clock.sleep(delay_s)
+                delay_s = steps.send(None)
+                continue
+            try:
+                value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
+                if inspect.isawaitable(value):
+                    value = wait(_awaited(value))
+            except BaseException as error:
+                delay_s = steps.throw(_failure(error, run))
+            else:
+                delay_s = steps.send(value)
+    except StopIteration as end:
+        ended: Ended = end.value
+    if run.world.results is None or not isinstance(ended, Returned):
+        return ended
+    try:
+        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+    except Exception:
+        return _unpiped(ended, run)
+
+
+async def _agoverned(run: Run) -> Ended:
+    """`_governed` for asyncio."""
+    steps = _attempts(run)
+    delay_s = next(steps)
+    try:
+        while True:
+            if delay_s is not None:
+                await run.world.clock.asleep(delay_s)
+                delay_s = steps.send(None)
+                continue
+            try:
+                value = await _avalue(run)
+            except asyncio.CancelledError as error:
+                delay_s = steps.throw(_cancelled(error))
+            except Exception as error:
+                delay_s = steps.throw(error)
+            else:
+                delay_s = steps.send(value)
+    except StopIteration as end:
+        ended: Ended = end.value
+    if run.world.results is None or not isinstance(ended, Returned):
+        return ended
+    try:
+        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    except Exception:
+        return _unpiped(ended, run)
+
+
+async def _in_thread(run: Run) -> Ended:
+    child = Child[Ended](partial(run_function, run))
+    try:
+        return await asyncio.wrap_future(child.start().future)
+    except asyncio.CancelledError:
+        child.cancel()  # what it waits for, if that can be cancelled
+        raise
+
+
+def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
+    """What comes of a run, attempt by attempt.
+
+    Yields None to be sent what the function returned, or to have thrown in what it raised; or how many seconds to
+    wait before the next attempt.
+    """
+    function = run.function
+    retries = function.retries or (Retries() if function.on_error == "retry" else Retries(attempts=1))
+    while True:
+        try:
+            value = yield None
+        except Exception as error:
+            if _is_worth_it(error, retries, run):
+                yield _delay_s(retries, run)
+                if not run.is_cancelled:
+                    run.attempt += 1
+                    continue
+            return _raised(error, run)
+        return _returned(value, run)
+
+
+def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
+    """Whether to run it again; not when nobody waits for it any more."""
+    if isinstance(error, Retry) or run.attempt >= retries.attempts:
+        return False
+    return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
+
+
+def _delay_s(retries: Retries, run: Run) -> float:
+    doubled = retries.delay_s * 2.0 ** min(run.attempt - 1, 1000)  # floats end at 2 ** 1023
+    return min(doubled, retries.max_delay_s) * (1 - retries.jitter * run.world.random())
+
+
+def _value(run: Run) -> Any:
+    """What the function returns behind its middleware, all of it plain."""
+    function = run.function
+
+    def innermost(call: FunctionCall) -> Any:
+        return function.run(call.arguments_json, run.context())
+
+    step: Callable[[FunctionCall], Any] = innermost
+    for use in reversed(function.middleware):
+        step = partial(_called, use, step)
+    return step(run.effect.call)
+
+
+def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+    return use(call, following)
+
+
+async def _avalue(run: Run) -> Any:
+    """What the function returns behind its middleware, some of it to be awaited."""
+    function = run.function
+
+    async def innermost(call: FunctionCall) -> Any:
+        if function.blocking and function.acall is None and not function.is_async:
+            work = partial(function.run, call.arguments_json, run.context())
+            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).start().future))()
+        else:
+            value = function.arun(call.arguments_json, run.context())
+        return await _awaited(value) if inspect.isawaitable(value) else value
+
+    step: Callable[[FunctionCall], Awaitable[Any]] = innermost
+    for use in reversed(function.middleware):
+        step = partial(_acalled, getattr(use, "acall", use), step)
+    return await step(run.effect.call)
+
+
+def _caught(work: Callable[[], T]) -> Callable[[], T]:
+    """Run ``work``; return a function that returns or raises the same: no future can hold a `StopIteration`."""
+    try:
+        value = work()
+    except Exception as caught:
+        error = caught
+
+        def fail() -> T:
+            raise error
+
+        return fail
+    return lambda: value
+
+
+async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+    value = use(call, following)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    """What comes of it; a cancellation that nobody here asked for is an error of the function."""
+    try:
+        return await value
+    except asyncio.CancelledError as error:
+        raise _cancelled(error) from error
+
+
+def _cancelled(error: asyncio.CancelledError) -> Exception:
+    """Return what it means that the function was cancelled; raise what is meant for this task."""
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise error
+    return RuntimeError("what the function waited for was cancelled")
+
+
+def _failure(error: BaseException, run: Run) -> Exception:
+    """Return what the function raised in this thread as its failure; raise what is the driver's to know."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that it waited for itself
+        return RuntimeError("what the function waited for was cancelled")
+    raise error
+
+
+def _returned(value: Any, run: Run) -> Returned:
+    if run.is_plain and (type(value) is str or type(value) is int):
+        return _make_returned(text=result_text(value), at_s=run.world.clock.now())
+    try:
+        text, attachments = _said(value, run)
+    except Exception as error:  # it has run: it is not to be run again because of how its result is shown
+        _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
+        try:
+            text, attachments = result_text(value), ()
+        except Exception:
+            return _error(_error_text(error), run)
+    return Returned(
+        text=text,
+        attachments=attachments,
+        is_cached=run.is_cached,
+        releases=run.releases,
+        at_s=run.world.clock.now(),
+    )
+
+
+def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
+    """What the model is told in words, and what it is given beside them."""
+    function, call = run.function, run.effect.call
+    parts = value if isinstance(value, list | tuple) else (value,)
+    attachments = tuple([part for part in parts if isinstance(part, Image | Document)])
+    if not attachments or function.format is not None:
+        return function.told(value, call), attachments
+    words = [part for part in parts if not isinstance(part, Image | Document)]
+    return "\n".join([function.told(part, call) for part in words]), attachments
+
+
+def _raised(error: Exception, run: Run) -> Ended:
+    """What an exception means: by default the model is told its type and text, not where it came from."""
+    if isinstance(error, Retry):
+        return _error(error_text(error), run)
+    text = _error_text(error)
+    match run.function.on_error:
+        case "fail":
+            return FunctionFailed(text=text, at_s=run.world.clock.now())
+        case Default(value):
+            return _returned(value, run)
+    return _error(text, run)
+
+
+def _error_text(error: Exception) -> str:
+    message = error_text(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _unpiped(ended: Returned, run: Run) -> Returned:
+    """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
+    _log.warning("the result pipeline failed on the result of function %r", run.function.name, exc_info=True)
+    return ended
+
+
+def _error(text: str, run: Run) -> Returned:
+    return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
+
+
+def timed_out(run: Run) -> Returned:
+    """What the model is told of a function that took too long."""
+    return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)

@@ -1,0 +1,140 @@
+"""Threads for what may block: each can be left behind, and does not keep the process from ending.
+
+Python cannot end a thread.  A coroutine in one can be cancelled, and what waits for the network or the clock is ended
+by the `Abort` that each thread has.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.runtime.abort import Abort
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
+T = TypeVar("T")
+
+IDLE_S = 5.0  # how long a thread waits for its next job
+
+
+class _Worker:
+    """A daemon thread that runs one job after another, and ends when there is none for a while.
+
+    To start a thread takes three times as long as to give a job to one that waits.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True, name="fsm_agent").start()
+
+    def run(self, job: Callable[[], object]) -> None:
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except queue.Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:  # somebody has just taken it, and has a job
+                    continue
+                return
+            job()
+            del job
+            _idle.append(self)
+
+
+_idle: deque[_Worker] = deque()
+os.register_at_fork(after_in_child=_idle.clear)  # a fork takes no threads along
+
+
+class Child(Generic[T]):
+    """A function in a daemon thread: ``future`` gets what it returns or raises.
+
+    Made and started in two steps, so that whoever is interrupted while it starts can `cancel` it.
+    """
+
+    __slots__ = ("_ended", "_function", "abort", "future")
+
+    def __init__(self, function: Callable[[Child[T]], T]) -> None:
+        self.future: Future[T] = Future()
+        self._function = function
+        self.abort = Abort()
+        self._ended = threading.Event()
+
+    def start(self) -> Child[T]:
+        """Run the function, in a copy of the caller's context."""
+        job = partial(contextvars.copy_context().run, self._work)
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _Worker()
+        worker.run(job)
+        return self
+
+    def _work(self) -> None:
+        try:
+            result = self.abort.run(self._function, self)
+        except BaseException as error:
+            if self.future.set_running_or_notify_cancel():
+                self.future.set_exception(error)
+        else:
+            if self.future.set_running_or_notify_cancel():
+                self.future.set_result(result)
+        finally:
+            self._ended.set()
+
+    def cancel(self) -> None:
+        """Leave it behind: what it returns is dropped, and what it waits for is ended if that can be."""
+        self.future.cancel()
+        self.abort.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the function has ended, at most ``timeout_s`` seconds."""
+        self._ended.wait(timeout_s)
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this thread, so that `cancel` reaches it."""
+
+        async def main() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+
+            def cancel() -> None:
+                with suppress(RuntimeError):  # the loop has closed meanwhile
+                    loop.call_soon_threadsafe(task.cancel)
+
+            self.abort.add(cancel)
+            try:
+                return await coroutine
+            finally:
+                self.abort.discard(cancel)
+
+        if self.abort.is_set:
+            coroutine.close()
+        self.abort.check()
+        return asyncio.run(main())
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
+    child = Child[T](lambda child: child.run_coroutine(coroutine))
+    try:
+        return child.start().future.result()
+    except BaseException:
+        child.cancel()
+        raise

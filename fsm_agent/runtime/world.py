@@ -1,0 +1,116 @@
+"""The world of an agent call: who asks the model, tells the time, approves, and names calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import frozen
+from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+
+if TYPE_CHECKING:  # httpx is loaded when a client is made
+    import asyncio
+    import random
+
+    import tenacity
+    from tenacity.wait import wait_base
+
+    from fsm_agent.clients.client import Client
+else:
+    asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+
+Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
+Approve: TypeAlias = (
+    Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
+    | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
+)
+
+
+class Clock(Protocol):
+    """Where the time comes from; tests have one of their own."""
+
+    def now(self) -> float:
+        """Unix time in seconds."""
+
+    def sleep(self, delay_s: float) -> None:
+        """Wait in this thread."""
+
+    async def asleep(self, delay_s: float) -> None:
+        """Wait in this task."""
+
+
+class SystemClock:
+    """The machine's own."""
+
+    now = staticmethod(time.time)
+
+    def sleep(self, delay_s: float) -> None:
+        """Wait in this thread, unless it is left behind."""
+        if (abort := abort_in_force()) is None:
+            time.sleep(delay_s)
+            return
+        is_over = threading.Event()
+        abort.add(is_over.set)
+        try:
+            is_over.wait(delay_s)
+        finally:
+            abort.discard(is_over.set)
+
+    async def asleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+def _new_id() -> str:
+    return os.urandom(8).hex()
+
+
+def _backoff() -> wait_base:
+    return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
+
+
+@frozen(kw_only=True, slots=False)
+class World:
+    """What performs the effects of a call.
+
+    Args:
+        client: Asks the model.
+        clock: Tells the time and waits.
+        approve: The approver: called with each function call that waits for approval, and with its `Context` when
+            it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
+            It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
+            makes them; of others, only about the functions that require approval.
+        backoff: How long to wait before a recall, when the provider does not say: a `tenacity` wait.
+        threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
+            driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
+        new_id: Names a call.
+        random: Numbers from 0 to 1, for the jitter of waits.
+        results: What is done to what functions return before the model is told.
+    """
+
+    client: Client
+    clock: Clock = field(default_factory=SystemClock)
+    approve: Approve | None = None
+    backoff: wait_base = field(default_factory=_backoff)
+    threads: int = 16
+    new_id: Callable[[], str] = _new_id
+    random: Callable[[], float] = field(default_factory=lambda: random.random)
+    results: ResultPipeline | None = None
+    asks_with_context: bool = field(init=False, repr=False)  # the approver takes one
+
+    def __post_init__(self) -> None:
+        asks_with = self.approve is not None and accepts_context(self.approve, "approve")
+        object.__setattr__(self, "asks_with_context", asks_with)
+
+    @classmethod
+    def of(cls, client: Client, **changes: Any) -> World:
+        """A world with this client; one that is a double for tests brings its own clock."""
+        return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})

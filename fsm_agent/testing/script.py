@@ -1,0 +1,234 @@
+"""How is an agent tested without a model?
+
+`Script` is a client whose replies are written down.  It records every request, and fails loudly on a request
+without a reply and on replies that nobody asked for.  Time is a `FakeClock`'s, so nothing waits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from typing import Any, Self, TypeAlias
+
+from tenacity import wait_exponential
+
+from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
+from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
+from fsm_agent.messages.reply import UNUSED, Reply
+
+Entry: TypeAlias = (
+    "str | FunctionCall | Sequence[str | Part] | Reply | ProviderError | Delayed | Pieces | Callable[[Request], Any]"
+)
+
+
+class ScriptError(AssertionError):
+    """A test's script does not fit what was asked: replies are missing or left over."""
+
+
+class FakeClock:
+    """A clock that moves only when somebody sleeps, or the test says so.
+
+    Args:
+        start_s: Unix time at which it begins.
+
+    Attributes:
+        sleeps: Every delay that was slept, in seconds, in order.
+    """
+
+    def __init__(self, start_s: float = 1_000_000_000.0) -> None:
+        self._now_s = start_s
+        self.sleeps: list[float] = []
+
+    def now(self) -> float:
+        return self._now_s
+
+    def advance(self, delay_s: float) -> None:
+        """Let time pass."""
+        self._now_s += delay_s
+
+    def sleep(self, delay_s: float) -> None:
+        """Move on at once; like `time.sleep` it takes no negative delay."""
+        if delay_s < 0:
+            raise ValueError(f"a sleep of {delay_s!r} s was asked for: 0 s or more would be right")
+        self.sleeps.append(delay_s)
+        self.advance(delay_s)
+
+    async def asleep(self, delay_s: float) -> None:
+        self.sleep(delay_s)
+
+
+class Delayed:
+    """A reply that takes its time on the script's clock; late for the request, it is a `TimedOut`."""
+
+    def __init__(self, delay_s: float, entry: Entry) -> None:
+        self.delay_s = delay_s
+        self.entry = entry
+
+
+def call(name: str, /, **arguments: Any) -> FunctionCall:
+    """A model's request to call a function: ``call("add", a=17, b=25)``."""
+    return FunctionCall(name=name, arguments_json=json.dumps(arguments))
+
+
+class Pieces:
+    """A text reply that is streamed in just these pieces."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = pieces
+
+
+class Script:
+    """A model whose replies are written down.
+
+    Args:
+        entries: One for each request: text; a function call (`call`) or several parts in a list; a whole
+            `Reply` (usage, logprobs, finish); a `ProviderError` to be raised; `Delayed` or `Pieces`; or a function
+            of the request that returns one of these.
+        name: What traces call it.
+        clock: Tells the time of `world`.
+
+    Attributes:
+        requests: Every `Request`, in order.
+
+    As a context manager it checks at the end that nothing is left over.
+    """
+
+    def __init__(self, *entries: Entry, name: str = "script", clock: FakeClock | None = None) -> None:
+        self._entries = list(entries)
+        self._taken = 0
+        self._missed = ""  # the error may be caught on its way, by an agent that this one is a function of
+        self.name = name
+        self.clock = clock or FakeClock()
+        self.requests: list[Request] = []
+
+    @property
+    def world_defaults(self) -> dict[str, Any]:
+        """What a `World` of this client is made of: its clock, and neither chance nor jitter."""
+        numbers = count(1)
+        return {
+            "clock": self.clock,
+            "backoff": wait_exponential(multiplier=1, max=60),
+            "new_id": lambda: f"call-{next(numbers)}",
+            "random": lambda: 0.0,
+        }
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """The next reply."""
+        return self._next(request, timeout_s)[0]
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """The next reply in pieces: of words, or as `Pieces` says."""
+        reply, pieces = self._next(request, timeout_s)
+        yield from _deltas(reply, pieces)
+        yield reply
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+        return self.complete(request, timeout_s=timeout_s)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+        for item in self.stream(request, timeout_s=timeout_s):
+            yield item
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def assert_exhausted(self) -> None:
+        """Raises `ScriptError` when replies are left over, or one was missing and nobody heard of it."""
+        if self._missed:
+            raise ScriptError(self._missed)
+        if self._taken < len(self._entries):
+            left = len(self._entries) - self._taken
+            raise ScriptError(f"{left} of {len(self._entries)} replies were never asked for: {self._rest()}")
+
+    def _rest(self) -> str:
+        return ", ".join(f"{entry!r:.80}" for entry in self._entries[self._taken :])
+
+    def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
+        self.requests.append(request)
+        if self._taken == len(self._entries):
+            last = request.messages[-1]
+            said = f"request {len(self.requests)} has no reply in the script; its last message: {last!r}"
+            self._missed = self._missed or said
+            raise ScriptError(said)
+        entry = self._entries[self._taken]
+        self._taken += 1
+        return self._made(entry, request, timeout_s)
+
+    def _made(self, entry: Any, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
+        match entry:
+            case Delayed():
+                late = timeout_s is not None and entry.delay_s > timeout_s
+                self.clock.advance(timeout_s if late and timeout_s else entry.delay_s)
+                return self._made(TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None)
+            case Pieces():
+                return Reply.of("".join(entry.pieces)), entry.pieces
+            case ProviderError():
+                raise entry
+            case Reply():
+                return entry, None
+            case str() | FunctionCall():
+                return Reply.of(entry), None
+            case Sequence():
+                return Reply(message=Message.of("assistant", *entry)), None
+            case _ if callable(entry) and not isinstance(entry, type):
+                return self._made(entry(request), request, timeout_s)
+        raise UsageError(f"a script cannot reply {entry!r}: see Script for what it can")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.assert_exhausted()
+
+
+def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
+    index = 0
+    for part in reply.message.parts:
+        match part:
+            case Text():
+                yield from [TextDelta(piece) for piece in pieces or re.findall(r"\s*\S+|\s+$", part.text)]
+            case Reasoning():
+                yield ReasoningDelta(part.text)
+            case FunctionCall():
+                yield FunctionCallStarted(index, part.name, part.provider_id)
+                yield ArgumentsDelta(index, part.arguments_json)
+                yield FunctionCallCompleted(index)
+                index += 1
+    if reply.usage != UNUSED:
+        yield UsageReported(reply.usage)
+
+
+@contextmanager
+def model_requests(*, allowed: bool) -> Iterator[None]:
+    """Inside, requests to real models over HTTP are allowed, or refused with a `UsageError`."""
+    from fsm_agent.clients import client
+
+    before, client.requests_allowed = client.requests_allowed, allowed
+    try:
+        yield
+    finally:
+        client.requests_allowed = before
+
+
+def no_model_requests() -> AbstractContextManager[None]:
+    """Inside, every request to a real model over HTTP is refused with a `UsageError`."""
+    return model_requests(allowed=False)
