@@ -8,7 +8,6 @@ the directory.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,8 +67,9 @@ def scoped_prompts() -> Iterator[None]:
 
 def packaged_prompts() -> Path:
     """The directory of the prompts that come with this package: in it, or beside it in a checkout."""
-    inside = Path(__file__).with_name("_prompts")
-    return inside if inside.is_dir() else Path(__file__).parents[1] / "prompts"
+    package = Path(__file__).parents[1]
+    inside = package / "_prompts"
+    return inside if inside.is_dir() else package.parent / "prompts"
 
 
 class Prompts:
@@ -134,7 +134,7 @@ class Prompts:
         if (registered := _prompts.get(path)) is not None:
             return registered.extend(**overrides) if overrides else registered
         file = self.directory / f"{path}{SUFFIX}"
-        if not os.path.exists(file):
+        if not file.exists():
             return default
         return load_prompt(file, path=path, within=self.directory, **overrides)
 
@@ -174,7 +174,7 @@ def load_prompt(
     if file.suffix != SUFFIX:
         raise PromptError(f"the prompt file {str(file)!r} does not end in {SUFFIX!r}")
     handlers = {kind: file.with_suffix(f".{kind}{SUFFIX}") for kind in HANDLERS}
-    said = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if os.path.exists(other)}
+    said = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if Path(other).exists()}
     return Prompt(_template(file, within), **{"path": path or file.stem, **said, **overrides})
 
 

@@ -153,7 +153,7 @@ class LocalServer:
 
 
 def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", str(Path(__file__).with_name("local_child.py"))]  # -P: our `call.py` is no library
+    command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]  # -P: our modules are no libraries
     try:
         return subprocess.Popen(
             command,
