@@ -33,8 +33,8 @@ answers an upload with an error gets no more of it.  A request of a thread is en
 `fsm_agent.abort.Abort`, and all of a client's by closing it: wherever they wait, except for the look-up of a host's
 name.
 
-**What differs over httpx**, because it cannot be helped from here: no connection of HTTP/1.1 is used again, as above; any
-number of interim responses is read; what a server says in the middle of an upload is heard when it is over, by asyncio
-not even then if the server has hung up; an `Abort` does not reach who waits for a connection; and with HTTP/2, whose
-connections are shared, a thread's deadline is looked at when bytes come, and nobody hangs up.
+**What differs over httpx**, because it cannot be helped from here: no connection of HTTP/1.1 is used again, as above;
+any number of interim responses is read; what a server says in the middle of an upload is heard when it is over, by
+asyncio not even then if the server has hung up; an `Abort` does not reach who waits for a connection; and with HTTP/2,
+whose connections are shared, a thread's deadline is looked at when bytes come, and nobody hangs up.
 """
