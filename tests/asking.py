@@ -47,11 +47,14 @@ def good(way: str) -> list[Step]:
 
 
 chosen: list[Any] = []  # what the fixture `over` says that clients shall send over
+trusted: list[str] = []  # whom it says that they shall trust
 
 
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
     if chosen and network.transport is None and network.async_transport is None:
         network = replace(network, transport=chosen[-1], async_transport=chosen[-1])
+    if trusted and network.verify is True:
+        network = replace(network, verify=trusted[-1])
     base_url = server if isinstance(server, str) else server.base_url
     options = {"api_key": KEY, **options}
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)

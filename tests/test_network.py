@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 import trustme
-from asking import WAYS, ask, client_of, good, outcomes, text
+from asking import WAYS, ask, client_of, completion, good, outcomes, text
 from fault_server import FaultServer, http
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived, StreamEnded
 
 from fsm_agent.clients.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
@@ -26,6 +33,40 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return context
+
+
+@contextmanager
+def http2_server(tls: ssl.SSLContext) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server of HTTP/2: its base URL, and the headers of what it was asked, over which connection."""
+    seen: list[dict[str, str]] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            for number in range(10):
+                answer(tls.wrap_socket(listener.accept()[0], server_side=True), number)
+
+    def answer(connection: socket.socket, number: int) -> None:
+        with connection:
+            state = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+            state.initiate_connection()
+            connection.sendall(state.data_to_send())
+            while data := connection.recv(65536):
+                for event in state.receive_data(data):
+                    if isinstance(event, RequestReceived):
+                        assert "connection" not in dict(event.headers)
+                        seen.append({**dict(event.headers), "connection": str(number)})
+                    if isinstance(event, StreamEnded):
+                        headers = [(":status", "200"), ("content-type", "application/json")]
+                        state.send_headers(event.stream_id, headers)
+                        state.send_data(event.stream_id, json.dumps(completion()).encode(), end_stream=True)
+                connection.sendall(state.data_to_send())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}/v1", seen
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
 
 
 @pytest.mark.usefixtures("over")
@@ -61,6 +102,19 @@ class TestTLS:
                     outcome = outcomes(client, way, 2.0)[0]
                 assert http2 or text(outcome) == "hello"
             assert server.protocols == ["http/1.1", "h2", "http/1.1", "h2"]
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    @pytest.mark.parametrize("way", ["complete", "acomplete"])
+    def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2"])
+        context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        network = Network(verify=context, http2=True)
+        with http2_server(tls) as (base_url, seen), client_of(base_url, network) as client:
+            assert [text(reply) for reply in outcomes(client, way, 5.0, 5.0)] == ["hello", "hello"]
+        assert [request["connection"] for request in seen] == ["0", "0"]
+        assert all(":path" in request and "keep-alive" not in request for request in seen)
 
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)

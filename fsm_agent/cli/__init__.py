@@ -1,4 +1,8 @@
-"""What stands behind the command ``fsm-agent``, also where its extra is not installed?"""
+"""The command ``fsm-agent``: what it is without its extra, and how it ends.
+
+`commands` has the commands, `options` what they take, `render` and `terminal` what they show; `demo` and `bench` are
+folders.  Nothing else in the package needs any of it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,3 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command had begun
         sys.stderr.write("fsm-agent: interrupted\n")
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

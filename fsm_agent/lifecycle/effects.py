@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import frozen
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
@@ -92,16 +92,16 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-_RIGHTS: Rights = (
-    ("temperature", is_amount, "a number from 0"),
-    ("top_p", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
-    ("max_tokens", lambda value: is_whole(value, 1), "a whole number from 1"),
+_RIGHTS: Rights = (  # which numbers make sense is the provider's to say
+    ("temperature", is_finite, "a number"),
+    ("top_p", is_finite, "a number"),
+    ("max_tokens", is_whole, "a whole number"),
     ("stop", _are_texts, "a tuple of texts"),
     ("seed", is_whole, "a whole number"),
     ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
     ("parallel_function_calls", lambda value: isinstance(value, bool), "True, False"),
     ("reasoning_effort", lambda value: isinstance(value, str), "a text such as 'low'"),
-    ("top_logprobs", lambda value: is_whole(value, 0), "a whole number from 0"),
+    ("top_logprobs", is_whole, "a whole number"),
     ("cache", lambda value: value in ("5m", "1h"), "'5m', '1h'"),
     ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
 )

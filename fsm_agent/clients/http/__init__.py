@@ -21,18 +21,20 @@ HTTP/1.1 request has a connection of its own.
 
 **What is sent again.**  A server may close an idle connection in the moment in which a request is sent over it.  When
 a connection that has been used before ends within `http1.RESEND_WITHIN_S` of the request without a byte of a reply, the
-server cannot have worked on it, and the pool sends it once more, over a new connection.  Everything else is a failure:
+server has hardly read it, and the pool sends it once more, over a new connection.  Everything else is a failure:
 whether to ask again, and at what price, is the caller's to decide (`Limits.recalls`).
 
 **What bounds what.**  `Network` bounds each step: connecting, each piece of a request and of a response, waiting for a
 turn; `deadline` bounds them all together.  A thread gives its socket the time left before each piece, so nothing that
 drips can outlast it; under asyncio the caller's timeout ends the task.  Of a response's head, trailers and framing
-there may be `http1.MAX_HEAD_BYTES` and so many interim responses; of its body, decompressed, `Network.max_reply_bytes`
-(`response`); of a body that nobody takes, `http1.MAX_UNREAD_BYTES` are held.  A server that answers an upload with an
-error gets no more of it.  A request of a thread is ended from another thread by an
-`fsm_agent.runtime.abort.Abort`, and all of a client's by closing it.
+there may be `http1.MAX_HEAD_BYTES`, and before it `http1.MAX_INTERIM_RESPONSES`; of its body, decompressed,
+`Network.max_reply_bytes` (`fsm_agent.clients.response_reader`); of a body that nobody takes, `http1.MAX_UNREAD_BYTES`
+are held.  A server that answers an upload with an error gets no more of it.  A request of a thread is ended from another
+thread by an `fsm_agent.runtime.abort.Abort`, and all of a client's by closing it: wherever they wait, except for the
+look-up of a host's name.
 
-**What differs over httpx**, because it cannot be helped from here: a connection is not used again, as above; under
-asyncio an error that a server sends in the middle of an upload, before it hangs up, is lost; with HTTP/2, whose
-connections are shared, a thread's deadline is looked at when bytes come.
+**What differs over httpx**, because it cannot be helped from here: no connection of HTTP/1.1 is used again, as above;
+any number of interim responses is read; what a server says in the middle of an upload is heard when it is over, by
+asyncio not even then if the server has hung up; an `Abort` does not reach who waits for a connection; and with HTTP/2,
+whose connections are shared, a thread's deadline is looked at when bytes come, and nobody hangs up.
 """

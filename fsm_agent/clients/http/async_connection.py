@@ -17,11 +17,15 @@ class AsyncConnection(asyncio.Protocol):
 
     Args:
         origin: Whom it is to.
+
+    Attributes:
+        connecting: The time in which it has to be connected, while it is not.
     """
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
+        self.connecting: asyncio.Timeout | None = None
         self._http1 = Http1()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -52,18 +56,18 @@ class AsyncConnection(asyncio.Protocol):
         """
         transport, http1 = self._transport, self._http1
         data = http1.begin(request.head, request.content)
-        self._check()
+        self.check()
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection is closed")
         self._is_busy = True
         http1.is_sent = await self._write(transport, data, request.limits["write"])
         while http1.head is None:
-            self._check()
+            self.check()
             await self._wait(request.limits["read"], httpx.ReadTimeout)
         return http1.head
 
     async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
-        """Send piece by piece; return False when the server wants no more of it."""
+        """Send piece by piece; return whether the server took it all."""
         transport.write(data[:PIECE_BYTES])
         rest = memoryview(data)[PIECE_BYTES:]
         while not (transport.is_closing() or self._http1.refuses_rest):
@@ -89,7 +93,7 @@ class AsyncConnection(asyncio.Protocol):
         while not http1.has_unread:
             if http1.is_complete:
                 return b""
-            self._check()
+            self.check()
             await self._wait(timeout_s, httpx.ReadTimeout)
         if self._is_paused:
             self._is_paused = False
@@ -107,7 +111,8 @@ class AsyncConnection(asyncio.Protocol):
         finally:
             self._waiter = None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what ended the connection."""
         if self._error is not None:
             kind, message = self._error
             raise kind(message)
@@ -156,6 +161,8 @@ class AsyncConnection(asyncio.Protocol):
     def hang_up(self, reason: str) -> None:
         """Hang up on whoever uses it, who gets an error with ``reason``."""
         self._error = httpx.ReadError, reason
+        if self.connecting is not None:
+            self.connecting.reschedule(0)
         self.close()
         self._wake()
 

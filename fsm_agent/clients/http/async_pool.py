@@ -128,14 +128,17 @@ class AsyncPool:
         context = self._ssl_context() if scheme == "https" else None
         eyeballs_s = None if _is_address(host) else HAPPY_EYEBALLS_S
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as connection.connecting:
                 transport, _ = await self._loop.create_connection(
                     lambda: connection, host, port, ssl=context, happy_eyeballs_delay=eyeballs_s
                 )
         except TimeoutError as error:
+            connection.check()
             raise httpx.ConnectTimeout(str(error)) from error
         except OSError as error:
             raise httpx.ConnectError(str(error)) from error
+        finally:
+            connection.connecting = None
         if context is not None:
             check_protocol(transport.get_extra_info("ssl_object").selected_alpn_protocol())
 
@@ -152,6 +155,8 @@ class AsyncPool:
 
     async def aclose(self) -> None:
         """Hang up on everybody; requests on their way fail."""
+        if self._ledger.is_inherited:  # and so is what the loop waits with, which the parent shares
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._ledger.close()

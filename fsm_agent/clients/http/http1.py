@@ -32,7 +32,6 @@ class Http1:
         head: Status and headers of the response to the last request; None until they are there.
         is_sent: The last request was sent whole; for the connection to set.
         is_complete: Its response is whole.
-        has_unread: There are pieces of the response's body to `take`.
     """
 
     def __init__(self) -> None:
@@ -115,6 +114,7 @@ class Http1:
 
     @property
     def has_unread(self) -> bool:
+        """There is something of the body to `take`."""
         return bool(self._parts)
 
     @property

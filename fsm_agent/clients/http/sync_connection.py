@@ -103,20 +103,15 @@ class SyncConnection:
             httpx.TransportError: There is none.
         """
         data = self._http1.begin(request.head, request.content)
-        try:
-            sock = self._ready(request, "write", httpx.WriteTimeout)
-            n_sent = sock.send(data)
+        sock = self._ready(request, "write", httpx.WriteTimeout)
+        if (n_sent := _send(sock, data[:PIECE_BYTES])) is not None:
             self._http1.is_sent = n_sent == len(data) or self._upload(sock, memoryview(data)[n_sent:], request)
-        except TimeoutError as error:
-            raise httpx.WriteTimeout(str(error)) from error
-        except OSError:
-            pass  # the server has hung up, perhaps after a reply: reading tells
         while self._http1.head is None:
             self._receive(self._ready(request, "read", httpx.ReadTimeout))
         return self._http1.head
 
     def _upload(self, sock: socket.socket, rest: memoryview, request: OutgoingRequest) -> bool:
-        """Send what the socket did not take at once; return False when the server wants no more of it."""
+        """Send what the first piece has left; return whether the server took it all."""
         http1 = self._http1
         until_s = monotonic() + request.deadline.within(request.limits["write"])
         sock.settimeout(0)
@@ -131,7 +126,9 @@ class SyncConnection:
                     self._receive(sock)
                     if http1.is_full or http1.is_complete:
                         selector.modify(sock, selectors.EVENT_WRITE)
-                elif (n_sent := _send(sock, rest[:PIECE_BYTES])) > 0:
+                elif (n_sent := _send(sock, rest[:PIECE_BYTES])) is None:
+                    break
+                elif n_sent > 0:
                     rest = rest[n_sent:]
                     until_s = monotonic() + request.deadline.within(request.limits["write"])
         return not rest
@@ -199,8 +196,13 @@ class SyncConnection:
             sock.close()
 
 
-def _send(sock: socket.socket, data: memoryview) -> int:
+def _send(sock: socket.socket, data: bytes | memoryview) -> int | None:
+    """Return how many bytes went; None: the server has hung up, perhaps after a reply, which reading will tell."""
     try:
         return sock.send(data)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return 0
+    except TimeoutError as error:
+        raise httpx.WriteTimeout(str(error)) from error
+    except OSError:
+        return None
