@@ -29,9 +29,9 @@ turn; `deadline` bounds them all together.  A thread gives its socket the time l
 drips can outlast it; under asyncio the caller's timeout ends the task.  Of a response's head, trailers and framing
 there may be `http1.MAX_HEAD_BYTES`, and before it `http1.MAX_INTERIM_RESPONSES`; of its body, decompressed,
 `Network.max_reply_bytes` (`fsm_agent.clients.response_reader`); of a body that nobody takes, `http1.MAX_UNREAD_BYTES`
-are held.  A server that answers an upload with an error gets no more of it.  A request of a thread is ended from another
-thread by an `fsm_agent.runtime.abort.Abort`, and all of a client's by closing it: wherever they wait, except for the
-look-up of a host's name.
+are held.  A server that answers an upload with an error gets no more of it.  A request of a thread is ended from
+another thread by an `fsm_agent.runtime.abort.Abort`, and all of a client's by closing it: wherever they wait, except
+for the look-up of a host's name.
 
 **What differs over httpx**, because it cannot be helped from here: no connection of HTTP/1.1 is used again, as above;
 any number of interim responses is read; what a server says in the middle of an upload is heard when it is over, by
