@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from asking import chosen
 from hypothesis import settings
+from support.asking import chosen
 
 from fsm_agent.providers import catalog
 

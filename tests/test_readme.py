@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from provider_table import table
 from pydantic import BaseModel, BeforeValidator, Field
-from stub_server import StubServer
+from support.paths import ROOT
+from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent.agents.agent_base import scoped_registry
@@ -23,7 +23,6 @@ from fsm_agent.lifecycle.outcomes import Begun, Replied
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, call
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from asking import KEY, WAYS, ask, client_of, everything_said_by
-from fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from support.asking import KEY, WAYS, ask, client_of, everything_said_by
+from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette

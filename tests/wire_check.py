@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from codec_conformance import unsaid
+from support.codec_conformance import unsaid
 
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import Delta

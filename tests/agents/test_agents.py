@@ -1,0 +1,869 @@
+"""Does an agent do what its user expects?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import enum
+import gc
+from contextlib import suppress
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from support.walking import add, erase, parse
+from tenacity import wait_incrementing
+
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    CallSuspended,
+    Context,
+    Dialog,
+    Function,
+    Limits,
+    Message,
+    Overloaded,
+    ParseError,
+    Prompt,
+    Reason,
+    Settings,
+    State,
+    Toolset,
+    UsageError,
+    function,
+    snapshot,
+)
+from fsm_agent.messages.event import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
+from fsm_agent.testing import Script, ScriptError, call
+
+
+@pytest.mark.spec("0.6: its system prompt is sent", "2.28: a text is taken as it is")
+def test_a_task_in_words(script):
+    agent = Agent(script("42"), system="You are terse.")
+    result = agent.call("What is 17 + 25?")
+    assert result.output == "42"
+    assert [(m.role, m.text) for m in result.dialog] == [
+        ("system", "You are terse."),
+        ("user", "What is 17 + 25?"),
+        ("assistant", "42"),
+    ]
+
+
+@pytest.mark.spec("3.4: a text is never a template")
+@pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
+def test_a_users_text_is_data_and_never_a_template(script, text):
+    one = script("ok")
+    Agent(one).call(text)
+    assert one.requests[0].messages[-1].text == text
+
+
+def test_a_prompt_with_variables(script):
+    one = script("42")
+    result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse), a=17, b="{{ b }}")
+    assert (result.output, one.requests[0].messages[-1].text) == (42, "What is 17 + {{ b }}?")
+
+
+def test_a_dialog_goes_on(script):
+    agent = Agent(script("42", "43"))
+    dialog = agent.call("17 + 25?").dialog
+    result = agent.call(dialog.put("And one more?"))
+    assert [m.text for m in result.dialog] == ["17 + 25?", "42", "And one more?", "43"]
+    assert len(dialog) == 2
+
+
+@pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call")
+def test_a_dialogs_own_prompt_governs(script):
+    agent = Agent(script("x", "42"))
+    dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
+    assert agent.call(dialog).output == 42
+
+
+def test_a_message_with_parts_is_a_task(script):
+    one = script("42")
+    Agent(one, system="s").call(Message.of("user", "a", "b"))
+    assert [m.role for m in one.requests[0].messages] == ["system", "user"]
+
+
+def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
+    one = script("ok", "ok", "ok")
+    agent = Agent(one, functions=[add])
+    agent.call("hi")
+    agent.call(Prompt("hi"))
+    agent.call(Prompt("hi", functions=[erase]))
+    assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
+
+
+@pytest.mark.spec("4.5: name, description, schema and callable")
+def test_a_plain_callable_is_a_function(script):
+    def shout(text: str) -> str:
+        """Say it loud.
+
+        Args:
+            text: what to say
+        """
+        return text.upper()
+
+    one = script(call("shout", text="hi"), "HI it is")
+    result = Agent(one, functions=[shout]).call("Shout hi")
+    assert result.function_calls[0].result == "HI"
+    (offered,) = one.requests[0].functions
+    assert offered.description == "Say it loud."
+    assert offered.parameters["properties"]["text"]["description"] == "what to say"
+
+
+class Person(BaseModel):
+    name: str
+    age: int = Field(ge=0, le=150)
+
+
+class Mood(enum.Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@pytest.mark.spec(
+    "0.3: the schema goes out with the requests of the agent",
+    "0.6: its output type is asked for",
+    "2.30: a text output is left alone",
+)
+@pytest.mark.parametrize(
+    ("output", "said", "expected"),
+    [
+        (Person, '{"name": "Ada", "age": 36}', Person(name="Ada", age=36)),
+        (Person, 'Here it is:\n```json\n{"name": "Ada", "age": 36}\n```', Person(name="Ada", age=36)),
+        (Mood, "good", Mood.GOOD),
+        (Mood, '{"value": "bad"}', Mood.BAD),
+        (list[int], '{"value": [1, 2]}', [1, 2]),
+        (int | Literal["none"], "none", "none"),
+        (bool, "true", True),
+        (str, "as it is", "as it is"),
+    ],
+)
+def test_typed_output(script, output, said, expected):
+    if output == int | Literal["none"]:
+        said = f'"{said}"'
+    one = script(said)
+    assert Agent(one, output=output).call("?").output == expected
+    assert one.requests[0].output.type == output
+
+
+@pytest.mark.spec("0.3: a wrong type opens the exception branch", "3.9: the text of the error reaches the model")
+def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
+    one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
+    result = Agent(one, output=Person).call("Who?")
+    assert result.output.age == 36
+    assert "age: Input should be less than or equal to 150 (given: 200)" in one.requests[1].messages[-1].text
+    assert len(result.dialog) == 2
+
+
+@pytest.mark.spec("0.5: settings reach the request", "3.2: settings of one call go over those of the agent")
+def test_settings_of_the_agent_and_of_one_call(script):
+    one = script("a", "b")
+    agent = Agent(one, settings=Settings(temperature=0, seed=1))
+    agent.call("?", args={"max_tokens": 9})
+    agent.call("?")
+    assert [r.settings for r in one.requests] == [
+        Settings(temperature=0, seed=1, max_tokens=9),
+        Settings(temperature=0, seed=1),
+    ]
+    with pytest.raises(UsageError, match="there is no setting 'temprature'"):
+        agent.call("?", args={"temprature": 1})
+
+
+@pytest.mark.spec("3.2: parser_args reach the parser")
+def test_parser_args_reach_the_parser(script):
+    def split(text: str, separator: str = ",") -> list[str]:
+        return text.split(separator)
+
+    agent = Agent(script("a;b"))
+    assert agent.call(Prompt("?", parser=split), parser_args={"separator": ";"}).output == ["a", "b"]
+    with pytest.raises(UsageError, match="need a prompt with a parser"):
+        agent.call("?", parser_args={"separator": ";"})
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "says"),
+    [
+        (Dialog(), {}, "the dialog is empty"),
+        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "asks for functions that have no results"),
+        (None, {}, "the task is None: text, a Prompt, a Message or a Dialog"),
+        ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
+        (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
+        (Prompt("{{ name }}"), {"nam": 1}, "uses no variable 'nam': did you mean 'name'"),
+    ],
+)
+def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, values, says):
+    one = script()
+    with pytest.raises(UsageError, match=says):
+        Agent(one).call(task, **values)
+    assert one.requests == []
+
+
+@pytest.mark.spec("2.32: so many retries, the first attempt not counted", "2.32: waits of 100, 200 and 300 ms")
+def test_retries_wait_as_long_as_their_policy_says(script):
+    one = script(*[Overloaded("busy")] * 3, "42")
+    agent = Agent(one, limits=Limits(recalls=3), world={"backoff": wait_incrementing(start=0.1, increment=0.1)})
+    assert agent.call("?").output == "42"
+    assert one.clock.sleeps == pytest.approx([0.1, 0.2, 0.3])
+    with pytest.raises(CallFailed, match="busy"):
+        Agent(script(*[Overloaded("busy")] * 4), limits=Limits(recalls=3)).call("?")
+
+
+@pytest.mark.spec(
+    "0.10: a function that is used up is no longer offered",
+    "0.10: when none is left the model is asked for its answer",
+)
+def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
+    once = [
+        function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
+    ]
+    one = script(call("first"), call("second"), "done")
+    assert Agent(one, functions=once).call("go").output == "done"
+    assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
+    assert "give your final answer" in one.requests[2].messages[-1].text
+
+
+@pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
+def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
+    edited = []
+
+    def plan(steps: str) -> str:
+        """Say what you will do."""
+        return steps
+
+    @function(depends_on=("plan",))
+    def edit(path: str) -> str:
+        """Edit a file."""
+        edited.append(path)
+        return f"edited {path}"
+
+    one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
+    result = Agent(one, functions=[plan, edit]).call("go")
+    assert edited == ["b"]
+    assert [f.error or f.result for f in result.function_calls] == [
+        "edit requires plan to have succeeded first.",
+        "edited b",
+        "all",
+    ]
+
+
+class States:
+    """A hook that notes where the call stands at each step."""
+
+    def __init__(self):
+        self.call = None
+        self.seen = []
+
+    def on_stepped(self, event):
+        assert event.to == self.call.state == self.call.record.state
+        self.seen.append((str(event.to), self.call.record.ending is None))
+
+
+@pytest.mark.spec(
+    "0.7: idle at the start",
+    "0.7: busy while something is waited for",
+    "0.7: done when completed",
+    "0.7: error when failed",
+)
+@pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
+def test_the_state_says_idle_busy_done_or_failed(script, said, end):
+    hook = States()
+    agent = Agent(script(call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
+    hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
+    assert hook.call.state is State.SEEDED
+    with suppress(CallFailed):
+        agent.run(hook.call)
+    busy = ["Calling", "ToolInterrupt", "Calling", "ParseException"]
+    assert hook.seen == [*[(state, True) for state in busy], (end, False)]
+
+
+@pytest.mark.spec(
+    "1.27: parse retries used up",
+    "3.1: it ends in an output or raises",
+    "4.20: it has the reason and the trace",
+)
+def test_a_failure_is_raised_once_with_everything_in_it(script):
+    agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
+    with pytest.raises(CallFailed, match="unparseable") as caught:
+        agent.call(Prompt("Number?", parser=parse))
+    assert caught.value.reason is Reason.UNPARSEABLE
+    assert len(caught.value.call.record.trace) == 3
+
+
+def collect(stream, events):
+    """Into a list that keeps what came before an error."""
+    for event in stream:
+        events.append(event)
+
+
+@pytest.mark.spec("1.24: the error is raised behind it")
+def test_a_stream_ends_with_done_and_then_says_what_failed(script):
+    agent = Agent(script("a"), limits=Limits(parse_retries=0))
+    events = []
+    with pytest.raises(CallFailed):
+        collect(agent.stream(Prompt("Number?", parser=parse)), events)
+    assert isinstance(events[-1], Done)
+    with pytest.raises(CallFailed):
+        _ = events[-1].result.output
+
+
+def test_sync_async_and_streams_agree(script):
+    async def both(agent: Agent) -> tuple[object, list[object]]:
+        result = await agent.acall("?")
+        return result.output, [e async for e in agent.astream("?") if isinstance(e, TextDelta)]
+
+    agent = Agent(script("one two", "one two", "one two", "one two"))
+    assert agent.call("?").output == "one two"
+    deltas = [e for e in agent.stream("?") if isinstance(e, TextDelta)]
+    assert asyncio.run(both(agent)) == ("one two", deltas)
+
+
+@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere")
+def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
+    one = script(call("erase", path="x"), "done")
+    with pytest.raises(CallSuspended) as caught:
+        Agent(one, functions=[erase], name="cleaner").call("Erase x")
+    document = snapshot(caught.value.call)
+    elsewhere = Agent(one, functions=[erase], name="cleaner")
+    restored = elsewhere.restore(document)
+    restored.advance(restored.effects[0].key, Approved())
+    assert elsewhere.run(restored).output == "done"
+
+
+def test_an_approver_decides_here(script):
+    agent = Agent(script(call("erase", path="x"), "done"), functions=[erase], approve=lambda f: f.name == "erase")
+    assert agent.call("Erase x").function_calls[0].result == "erased x"
+
+
+@pytest.mark.spec("1.21: the failure is a function error one level up")
+def test_agents_inside_functions_of_agents_are_bounded(script):
+    inner_script = script()
+
+    @function
+    def delegate(task: str) -> str:
+        """Ask another agent."""
+        return str(Agent(inner_script, functions=[delegate], limits=Limits(depth=2)).call(task).output)
+
+    inner_script._entries = [call("delegate", task="deeper")] * 2 + ["gave up", "outer gave up"]
+    outer = Agent(inner_script, functions=[delegate], limits=Limits(depth=2))
+    result = outer.call("go")
+    assert result.output == "outer gave up"
+    assert "gave up" in result.function_calls[0].result
+
+
+@pytest.mark.spec("3.9: a ParseError opens the branch, and what data of another shape raises")
+def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
+    def even(text: str) -> int:
+        if int(text) % 2:
+            raise ParseError("odd")
+        return int(text)
+
+    one = script("three", "3", "4")
+    assert Agent(one).call(Prompt("Even?", parser=even)).output == 4
+    assert "invalid literal" in one.requests[1].messages[-1].text
+
+
+@pytest.mark.spec("3.3: a dialog begins with the rendered system prompt", "3.3: it can be called at once")
+def test_a_system_prompt_with_variables(script):
+    one = script("ok")
+    agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
+    dialog = agent.init_dialog(who="terse")
+    assert (dialog.system, dialog.top_prompt.path) == ("You are terse.", "root")
+    agent.call(dialog)
+    assert one.requests[0].messages[0].text == "You are terse."
+
+
+class Noted(Script):
+    """A client that notes when it is closed."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+
+    async def aclose(self):
+        self.closed += 1
+
+
+def test_a_client_that_an_agent_was_given_is_its_givers_to_close():
+    client = Noted("ok")
+    with Agent(client) as agent:
+        agent.call("hi")
+    asyncio.run(agent.aclose())
+    assert client.closed == 0
+
+
+def test_an_agent_closes_the_client_that_it_made():
+    with Agent("openai-compatible:x") as agent:
+        assert agent.client.name == "openai-compatible:x"
+    with pytest.raises(UsageError, match="is closed"):
+        agent.call("hi")
+
+    async def main() -> None:
+        async with Agent("openai-compatible:x") as agent:
+            assert agent.client
+        with pytest.raises(UsageError, match="is closed"):
+            await agent.acall("hi")
+
+    asyncio.run(main())
+
+
+def test_a_client_that_was_never_made_needs_no_closing():
+    with Agent("openai:gpt-5-mini"):
+        pass
+    asyncio.run(Agent("openai:gpt-5-mini").aclose())
+
+
+@pytest.mark.spec("2.29: a class with its default client")
+def test_a_client_is_made_of_the_models_name_on_first_use():
+    agent = Agent("openai-compatible:some-model")
+    assert agent.client.name == "openai-compatible:some-model"
+    assert agent.client is agent.client
+
+
+def test_a_suspended_stream_ends_without_an_error(script):
+    agent = Agent(script(call("erase", path="x")), functions=[erase])
+    assert isinstance(list(agent.stream("go"))[-1], Suspended)
+
+    async def main() -> list[object]:
+        other = Agent(script(call("erase", path="x")), functions=[erase])
+        return [event async for event in other.astream("go")]
+
+    assert isinstance(asyncio.run(main())[-1], Suspended)
+
+
+def test_prompts_of_the_past_are_forgotten(script):
+    agent = Agent(script(*["ok"] * 5), functions=[add])
+    for n in range(5):
+        agent.call(Prompt(f"task {n}"))
+    gc.collect()
+    assert len(agent._governing) == 0
+
+
+def test_a_restored_call_has_the_settings_that_it_was_made_with(script):
+    one = script(call("erase", path="x"), "1;2")
+    agent = Agent(one, functions=[erase])
+
+    def split(text: str, separator: str = ",") -> list[str]:
+        return text.split(separator)
+
+    prompt, made_with = Prompt("?", parser=split), {"args": {"temperature": 0}, "parser_args": {"separator": ";"}}
+    with pytest.raises(CallSuspended) as caught:
+        agent.call(prompt, **made_with)
+    restored = agent.restore(snapshot(caught.value.call), prompt, **made_with)
+    restored.advance(restored.effects[0].key, Approved())
+    assert agent.run(restored).output == ["1", "2"]
+    assert one.requests[1].settings.temperature == 0
+
+
+def test_a_failure_still_shows_what_came_of_it(script):
+    with pytest.raises(CallFailed) as caught:
+        Agent(script("a", "b"), limits=Limits(parse_retries=1)).call(Prompt("Number?", parser=parse))
+    assert caught.value.result.text == "b"
+    assert caught.value.result.dialog.tail.text == "Number?"
+
+
+def test_an_agent_is_what_it_was_made(script):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Agent(script()).approve = print
+
+
+def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent():
+    inner = Script()
+
+    def delegate() -> str:
+        """Ask another agent."""
+        return str(Agent(inner).call("hi").output)
+
+    Agent(Script(call("delegate"), "so be it"), functions=[delegate]).call("go")
+    with pytest.raises(ScriptError, match="request 1 has no reply"):
+        inner.assert_exhausted()
+
+
+class TestDeps:
+    @pytest.mark.spec("1.31: functions share what the caller gives")
+    @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
+    def test_functions_find_what_the_caller_shares(self, script, way):
+        @function
+        def who(context: Context[dict]) -> str:
+            """Who is asking?"""
+            return context.deps["user"]
+
+        agent = Agent(script(call("who"), "ok"), functions=[who])
+        one = agent.seed("?", deps={"user": "ada"})
+
+        async def astream() -> None:
+            async for _ in agent.astream(one):
+                pass
+
+        {
+            "call": lambda: agent.run(one),
+            "acall": lambda: asyncio.run(agent.arun(one)),
+            "stream": lambda: list(agent.stream(one)),
+            "astream": lambda: asyncio.run(astream()),
+        }[way]()
+        assert one.outcome.function_calls[0].result == "ada"
+
+    def test_a_restored_call_is_given_them_anew_and_no_snapshot_holds_them(self, script):
+        @function(needs_approval=True)
+        def who(context: Context) -> str:
+            """Who is asking?"""
+            return context.deps
+
+        agent = Agent(script(call("who"), "ok"), functions=[who])
+        with pytest.raises(CallSuspended) as caught:
+            agent.call("?", deps="ada the secret")
+        document = snapshot(caught.value.call)
+        assert "secret" not in document
+        restored = agent.restore(document, deps="grace")
+        restored.advance(restored.effects[0].key, Approved())
+        assert agent.run(restored).function_calls[0].result == "grace"
+
+
+def offered(one: Script) -> list[list[str]]:
+    return [[f.name for f in request.functions] for request in one.requests]
+
+
+class TestToolsets:
+    """What a call is offered is decided for that call, by its deps."""
+
+    @staticmethod
+    def guarded(asked: list) -> Toolset:
+        def admits(f: Function, deps: str) -> bool:
+            asked.append(deps)
+            return f.name != "erase" or deps.startswith("admin")
+
+        return Toolset([add, erase], name="files").filtered(admits)
+
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_filters_are_asked_anew_for_each_call(self, script, listed):
+        one, asked = script(*["ok"] * 3), []
+        tools = self.guarded(asked)
+        agent = Agent(one, functions=[tools] if listed else tools)
+        for deps in ("admin", "guest", "admin 2"):
+            agent.call("?", deps=deps)
+        assert offered(one) == [["add", "erase"], ["add"], ["add", "erase"]]
+        assert asked == ["admin"] * 2 + ["guest"] * 2 + ["admin 2"] * 2
+
+    @pytest.mark.parametrize("deps", ["guest", "admin"])
+    def test_one_that_is_not_offered_is_not_run(self, script, deps):
+        one = script(call("erase", path="x"), "ok")
+        agent = Agent(one, functions=self.guarded([]), approve=lambda f: True)
+        (asked,) = agent.call("?", deps=deps).function_calls
+        assert (asked.error is None) == (deps == "admin")
+
+    def test_a_system_prompt_asks_no_filter_for_nobody(self, script):
+        one, asked = script("ok", "ok", "ok"), []
+        agent = Agent(one, system=Prompt("You are {{ who }}."), functions=self.guarded(asked))
+        dialog = agent.init_dialog(who="terse")
+        assert asked == []
+        agent.call(dialog.append(Message.of("user", "?")), deps="guest")
+        agent.call(dialog.put("?"), deps="admin")
+        agent.call(dialog.append(Message.of("user", "?")), deps="admin")
+        assert offered(one) == [["add"], ["add", "erase"], ["add", "erase"]]
+
+    @pytest.mark.parametrize("go_on", ["put", "append"])
+    @pytest.mark.parametrize("prompt", [None, Prompt("Do it.", output=int), Prompt("{{ x }}", parser=int)])
+    def test_a_dialog_that_goes_on_is_offered_what_its_new_caller_may_use(self, script, go_on, prompt):
+        one = script("1", "2", "3")
+        agent = Agent(one, functions=self.guarded([]))
+        options = {"x": "Do it."} if prompt and prompt.parser else {}
+        dialog = agent.call(prompt or "Do it.", deps="admin", **options).dialog
+        for deps in ("guest", "admin"):
+            more = dialog.put("more") if go_on == "put" else dialog.append(Message.of("user", "more"))
+            dialog = agent.call(more, deps=deps).dialog
+        assert offered(one) == [["add", "erase"], ["add"], ["add", "erase"]]
+
+    def test_parsers_with_arguments_keep_nothing_of_an_earlier_caller_either(self, script):
+        def split(text: str, separator: str = ",") -> list[str]:
+            return text.split(separator)
+
+        one = script("a;b", "c")
+        agent = Agent(one, functions=self.guarded([]))
+        dialog = agent.call(Prompt("?", parser=split), deps="admin", parser_args={"separator": ";"}).dialog
+        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
+        assert offered(one)[1] == ["add"]
+
+    def test_another_agent_offers_its_own(self, script):
+        one = script("1", "2")
+        dialog = Agent(one, functions=self.guarded([])).call("?", deps="admin").dialog
+        Agent(one, functions=[add]).call(dialog.append(Message.of("user", "more")))
+        assert offered(one) == [["add", "erase"], ["add"]]
+
+    def test_a_prompts_own_functions_stay_its_own(self, script):
+        one = script("1", "2")
+        agent = Agent(one, functions=self.guarded([]), output=str)
+        dialog = agent.call(Prompt("?", functions=[erase], output=int), deps="guest").dialog
+        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
+        assert offered(one) == [["erase"], ["erase"]]
+
+    def test_a_restored_call_is_offered_what_its_deps_may_use(self, script):
+        agent = Agent(script(), functions=self.guarded([]))
+        one = agent.seed("?", deps="admin")
+        restored = agent.restore(snapshot(one), deps="guest")
+        assert [f.name for f in restored.prompt.offers] == ["add"]
+
+    @pytest.mark.spec("4.24: shares of calls")
+    def test_shares_are_of_calls(self, script):
+        one = script(*["ok"] * 4)
+        old, new = [Function(name="find", version=v, call=lambda: 1) for v in "12"]
+        points = iter([0.0, 0.95, 0.5, 0.89])
+        tools = Toolset([old, new]).route("find", {"1": 0.9, "2": 0.1}, lambda: next(points))
+        agent = Agent(one, system=Prompt("You search."), functions=tools)
+        for _ in range(4):
+            agent.call("?")
+        assert [r.functions[0].version for r in one.requests] == ["1", "2", "1", "1"]
+
+    @pytest.mark.spec("3.32: calls share nothing")
+    def test_calls_at_once_do_not_mix_up_their_functions(self, script):
+        agent = Agent(script(), functions=self.guarded([]))
+        ones = [agent.seed("?", deps=deps) for deps in ("admin", "guest", "admin")]
+        assert [[f.name for f in one.prompt.offers] for one in ones] == [["add", "erase"], ["add"], ["add", "erase"]]
+
+
+class TestNested:
+    """An agent is a function of another."""
+
+    @pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: the failure is a function error one level up")
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_recursion_is_bounded_and_told_one_level_up(self, way):
+        """0 -> 1 -> 2 are allowed with three levels; the fourth is an error of the third's function."""
+        asked: list[int] = []
+
+        def model(request):
+            """Goes deeper once, and says then what came of it."""
+            last = request.messages[-1]
+            if last.role == "user":
+                asked.append(1)
+                return call("deeper", task="go on")
+            return last.text[:200]
+
+        one = Script(*[model] * 6)
+        inner: list[Agent] = []
+
+        def deeper(context: Context, task: str) -> str:
+            """Ask yourself."""
+            return inner[0].call(task).text
+
+        async def adeeper(context: Context, task: str) -> str:
+            return (await inner[0].acall(task)).text
+
+        ask = Function.of(deeper, acall=adeeper)
+        agent = Agent(one, functions=[ask], limits=Limits(depth=3))
+        inner.append(agent)
+        result = agent.call("go") if way == "call" else asyncio.run(agent.acall("go"))
+        assert "agent calls are nested 4 deep, and limits.depth is 3" in result.output
+        assert len(asked) == 3
+        one.assert_exhausted()
+
+    @pytest.mark.spec("1.21: siblings do not add up")
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_siblings_do_not_add_up(self, way):
+        helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
+        agent = Agent(Script([call("helper", task=str(n)) for n in range(4)], *["ok"]), functions=[helper])
+        for _ in range(2):
+            one = agent.seed("go")
+            agent.run(one) if way == "call" else asyncio.run(agent.arun(one))
+            assert [f.result for f in one.record.function_calls] == ["fine"] * 4
+            agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
+
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_what_the_outer_shares_the_inner_has(self, way):
+        @function
+        def who(context: Context) -> str:
+            """Who is asking?"""
+            return f"{context.deps} at {context.depth}"
+
+        inner = Agent(Script(call("who"), lambda r: r.messages[-1].text), functions=[who], name="inner")
+        outer = Agent(Script(call("inner", task="Who?"), "ok"), functions=[inner.as_function(description="Asks.")])
+        result = outer.call("?", deps="ada") if way == "call" else asyncio.run(outer.acall("?", deps="ada"))
+        assert result.function_calls[0].result == "ada at 1"
+
+    @pytest.mark.parametrize("way", ["call", "acall"])
+    def test_what_fails_inside_is_told(self, way):
+        inner = Agent(Script("no", "number"), output=int, limits=Limits(parse_retries=1), name="inner")
+        outer = Agent(Script(call("inner", task="?"), "sorry"), functions=[inner.as_function()])
+        result = outer.call("?") if way == "call" else asyncio.run(outer.acall("?"))
+        assert result.function_calls[0].error.startswith("CallFailed: unparseable")
+        assert result.output == "sorry"
+
+    @pytest.mark.spec("3.17: version is recorded", "4.24: the version is recorded with the call")
+    def test_its_output_is_the_result(self):
+        inner = Agent(Script('{"name": "Ada", "age": 36}'), output=Person, name="person")
+        outer = Agent(Script(call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
+        (asked,) = outer.call("?").function_calls
+        assert (asked.result, asked.version) == ('{"name":"Ada","age":36}', "2")
+
+    def test_under_asyncio_it_holds_up_nobody_and_runs_beside_its_like(self):
+        async def main() -> list[str]:
+            barrier = asyncio.Barrier(3)
+
+            class Meeting(Script):
+                async def acomplete(self, request, *, timeout_s=None):
+                    async with asyncio.timeout(20):
+                        await barrier.wait()
+                    return await super().acomplete(request, timeout_s=timeout_s)
+
+            inners = [Agent(Meeting(f"said {n}"), name=f"inner{n}").as_function() for n in range(3)]
+            outer = Agent(Script([call(f"inner{n}", task="?") for n in range(3)], "ok"), functions=inners)
+            return [f.result for f in (await outer.acall("?")).function_calls]
+
+        assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
+
+    def test_cancelled_from_outside_the_inner_one_is_cancelled(self):
+        ended: list[str] = []
+
+        async def main() -> None:
+            began = asyncio.Event()
+
+            class Stuck(Script):
+                async def acomplete(self, request, *, timeout_s=None):
+                    began.set()
+                    try:
+                        await asyncio.sleep(60)
+                    finally:
+                        ended.append("inner")
+                    raise AssertionError
+
+            inner = Agent(Stuck(), name="inner").as_function()
+            task = asyncio.create_task(Agent(Script(call("inner", task="?")), functions=[inner]).acall("?"))
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended == ["inner"], "before the loop ends all that is left"
+
+        asyncio.run(main())
+
+    def test_its_own_hooks_are_told_of_it(self):
+        told: list[str] = []
+
+        class Hook:
+            def on_done(self, event) -> None:
+                told.append(event.result.output)
+
+        inner = Agent(Script("inside"), name="inner", hooks=[Hook()])
+        Agent(Script(call("inner", task="?"), "outside"), functions=[inner.as_function()]).call("?")
+        assert told == ["inside"]
+
+
+@pytest.mark.spec(
+    "0.13: none: functions are never offered",
+    "0.13: auto: the model decides",
+    "0.13: required: only the first request demands a call",
+    "1.38: one function is demanded on the wire",
+)
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("auto", [("auto", 1), ("auto", 1)]),
+        ("required", [("required", 1), ("auto", 1)]),
+        ("add", [("add", 1), ("auto", 1)]),
+        ("none", [("auto", 0)]),
+    ],
+)
+def test_tool_choice(script, choice, expected):
+    replies = ["ok"] if choice == "none" else [call("add", a=1, b=2), "ok"]
+    one = script(*replies)
+    Agent(one, functions=[add], settings=Settings(tool_choice=choice)).call("?")
+    assert [(r.tool_choice, len(r.functions)) for r in one.requests] == expected
+
+
+@pytest.mark.spec(
+    "0.10: a function that is used up is no longer offered",
+    "0.10: when none is left the model is asked for its answer",
+)
+def test_functions_of_an_agent_are_used_up(script):
+    once = [Function(name=name, call=lambda: "fine", max_calls=1) for name in ("login", "fetch")]
+    one = script(call("login"), call("fetch"), "done")
+    result = Agent(one, functions=once).call("?")
+    assert result.output == "done"
+    assert offered(one) == [["login", "fetch"], ["fetch"], []]
+    assert "Call no more functions" in one.requests[2].messages[-1].text
+
+
+@pytest.mark.spec(
+    "1.8: it is checked before the functions run",
+    "1.9: the loop is told to observers",
+    "1.9: the repeated functions are still run",
+    "1.10: the call fails before the loop is run",
+    "1.23: a loop with name, count and action",
+)
+@pytest.mark.parametrize(
+    ("on_loop", "replies", "seen"),
+    [("warn", 7, [3, 6]), ("tell", 7, [3, 6]), ("stop", 3, [3])],
+)
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
+    @function(repeatable=True)
+    def poll() -> str:
+        """Poll."""
+        return "not yet"
+
+    limits = Limits(rounds=None, identical_rounds=3, on_loop=on_loop)
+    agent = Agent(Script(*[call("poll")] * replies, "gave up"), functions=[poll], limits=limits)
+    events: list[object] = []
+
+    async def astream() -> None:
+        async for event in agent.astream("?"):
+            events.append(event)
+
+    with contextlib.suppress(CallFailed):
+        collect(agent.stream("?"), events) if way == "stream" else asyncio.run(astream())
+    loops = [i for i, e in enumerate(events) if isinstance(e, LoopDetected)]
+    assert [events[i] for i in loops] == [LoopDetected("poll", n, on_loop) for n in seen]
+    assert all(events[i - 1].trigger == "functions_asked" for i in loops), "before anything is run"
+    ran = sum(isinstance(e, FunctionStarted) for e in events)
+    assert ran == (2 if on_loop == "stop" else replies)
+
+
+@pytest.mark.spec("1.23: a loop with name, count and action")
+def test_a_loop_at_the_end_is_seen_once():
+    @function(repeatable=True)
+    def poll() -> str:
+        """Poll."""
+        return "not yet"
+
+    limits = Limits(rounds=2, identical_rounds=2, on_loop="warn")
+    agent, events = Agent(Script(*[call("poll")] * 3), functions=[poll], limits=limits), []
+    with pytest.raises(CallFailed, match="round limit"):
+        collect(agent.stream("?"), events)
+    assert sum(isinstance(e, LoopDetected) for e in events) == 1
+
+
+@pytest.mark.spec("1.1: the defaults, one by one", "1.1: nothing callable is set by default")
+def test_the_defaults_of_an_agent():
+    agent = Agent("openai:gpt-5-mini")
+    given = {name: getattr(agent, name) for name in ("stop_when", "approve", "masking", "results")}
+    assert given == dict.fromkeys(given)
+    assert (agent.functions, agent.processors, agent.hooks, agent.world) == ((), (), (), {})
+    assert (agent.system, agent.output, agent.name) == ("", str, "agent")
+    assert (agent.limits, agent.settings) == (Limits(), Settings())
+
+
+@pytest.mark.spec("1.1: repr names callables without addresses or secrets")
+def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
+    class Hook:
+        def on_done(self, event) -> None: ...
+
+    tools = Toolset([add], name="sums")
+    agent = Agent(Script(), functions=[add, tools], stop_when=print, hooks=[Hook()], world={"new_id": lambda: "secret"})
+    shown = repr(agent)
+    assert "0x" not in shown
+    assert "secret" not in shown
+    assert shown.startswith("Agent('script', functions=[add, sums], name='agent', output=<class 'str'>, limits=Limits(")
+    assert shown.endswith(
+        "has_stop_when=True, has_approve=False, has_processors=False, has_results=False, has_hooks=True)"
+    )
+
+
+@pytest.mark.spec("1.1: a copy shares what it does not change")
+def test_a_changed_agent_shares_what_it_does_not_change():
+    agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
+    other = dataclasses.replace(agent, limits=Limits(rounds=1))
+    assert (other.stop_when, other.functions) == (agent.stop_when, agent.functions)
+    assert (agent.limits.rounds, other.limits.rounds) == (5, 1)
+    assert other.call("?").output == "ok"

@@ -1,0 +1,745 @@
+"""Does the command do what it says, and end well whatever happens?"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, chunk, events, http
+from support.stub_server import StubServer
+from typer.testing import CliRunner
+
+import fsm_agent
+from fsm_agent.cli.commands import _settings, app, reporting
+from fsm_agent.clients.local.model import command_to_fetch, find_model
+from fsm_agent.errors import AuthFailed, ConfigError
+
+ROOT = Path(fsm_agent.__file__).parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
+ENVIRONMENT["PYTHONUNBUFFERED"] = ""  # so that something is still to be written when a pipe breaks
+LIMIT_S = 60
+MODEL = ("--model", "openai-compatible:stub")
+LAUNCH = (  # a Ctrl-C arrives even where this test run was started in the background, with SIGINT ignored
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom fsm_agent.cli import main; main()"
+)
+needs_model = pytest.mark.skipif(
+    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
+    reason=f"no embedded model: pip install 'fsm-agent[local]' && {command_to_fetch()}",
+)
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program 'dot' is not installed")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals are POSIX")
+
+TOOLS = """
+print("tools are imported")
+
+from fsm_agent import Prompt, function, register_prompt
+
+register_prompt(Prompt("{{ n }}?", path="mine/count", output=int))
+
+def add(a: int, b: int) -> int:
+    "Add two integers."
+    print("add is called")
+    return a + b
+
+register_prompt(Prompt("{{ n }}?", path="mine/sum", functions=[add]))
+
+@function(needs_approval=True)
+def remove(path: str) -> str:
+    "Remove a file."
+    return f"removed {path}"
+
+@function(needs_approval=True)
+def look() -> str:
+    "Say what is kept."
+    import json, pathlib
+    return json.loads(pathlib.Path("call.json").read_text())["record"]["trace"][-1]["trigger"]
+"""
+
+
+def asks_for(name: str, **arguments: Any) -> dict[str, Any]:
+    """A chat message that asks for a function."""
+    return asks_for_each(name, arguments)
+
+
+def asks_for_each(name: str, *arguments: dict[str, Any]) -> dict[str, Any]:
+    """A chat message that asks for a function as often as there are arguments for it."""
+    functions = [{"name": name, "arguments": json.dumps(given)} for given in arguments]
+    calls = [{"id": f"c{n}", "type": "function", "function": given} for n, given in enumerate(functions, 1)]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with a module of functions; what is imported from it is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "tools_of_test.py").write_text(TOOLS)
+    with fsm_agent.prompts.library.scoped_prompts():
+        yield tmp_path
+    sys.modules.pop("tools_of_test", None)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), prog_name="fsm-agent", catch_exceptions=False)
+
+
+def ask(messages: Sequence[Any], *arguments: str):
+    """The command ``ask``, answered with ``messages``; and the requests that came."""
+    with StubServer(messages) as stub:
+        return run("ask", *MODEL, "--base-url", stub.base_url, *arguments), stub.requests
+
+
+class TestAsk:
+    def test_the_answer_is_on_stdout_and_the_steps_on_stderr(self):
+        ended, requests = ask(["Hello, world."], "Say hello.", "--system", "Be brief.")
+        assert (ended.exit_code, ended.stdout) == (0, "Hello, world.\n")
+        assert ended.stderr.splitlines() == ["Seeded → Calling (begun)", "Calling → Completed (answered)"]
+        assert [(m["role"], m["content"]) for m in requests[0]["messages"]] == [
+            ("system", "Be brief."),
+            ("user", "Say hello."),
+        ]
+
+    def test_quiet_says_nothing_but_the_answer(self):
+        ended, _ = ask(["Hello."], "Say hello.", "--quiet")
+        assert (ended.stdout, ended.stderr) == ("Hello.\n", "")
+
+    def test_functions_are_called(self):
+        ended, requests = ask(
+            [asks_for("add", a=17, b=25), "The answer is 42."], "17 + 25?", "--function", "tools_of_test:add"
+        )
+        assert (ended.exit_code, ended.stdout) == (0, "The answer is 42.\n")
+        assert "add(a=17, b=25)\nadd is called\nadd → 42\n" in ended.stderr  # what it prints is not the answer
+        assert requests[0]["tools"][0]["function"]["description"] == "Add two integers."
+        assert requests[1]["messages"][-1]["content"] == "42"
+
+    def test_nobody_is_asked_about_functions_that_require_no_approval(self):
+        named = ("?", "--function", "tools_of_test:add")
+        of_a_prompt = ("--function", "tools_of_test:remove", "--prompt", "mine/sum", "--var", "n=17 + 25")
+        for arguments in (named, of_a_prompt):
+            ended, _ = ask([asks_for("add", a=17, b=25), "The answer is 42."], *arguments)
+            assert (ended.exit_code, ended.stdout) == (0, "The answer is 42.\n"), ended.stderr
+
+    def test_json_is_one_object_and_nothing_else(self):
+        ended, _ = ask(
+            [asks_for("add", a=17, b=25), "Zweiundvierzig: ✓"], "?", "--function", "tools_of_test:add", "--json"
+        )
+        said = json.loads(ended.stdout)
+        assert (said["output"], said["text"], said["state"], said["reason"]) == (
+            "Zweiundvierzig: ✓",
+            "Zweiundvierzig: ✓",
+            "Completed",
+            "answered",
+        )
+        assert said["function_calls"] == [
+            {"name": "add", "arguments": {"a": 17, "b": 25}, "result": "42", "error": None}
+        ]
+        assert (said["usage"]["input_tokens"], said["usage"]["output_tokens"], said["rounds"]) == (14, 6, 1)
+        assert said["states"] == ["Calling", "ToolInterrupt", "Calling", "Completed"]
+        assert ended.stdout.isascii()
+
+    def test_json_of_a_call_that_failed(self):
+        ended, _ = ask([""], "?", "--json", "--set", "parse_retries=0")
+        said = json.loads(ended.stdout)
+        assert (ended.exit_code, said["state"], said["reason"], said["output"]) == (1, "Failed", "unparseable", None)
+        assert ended.stderr.splitlines()[-1].startswith("fsm-agent: unparseable: the answer is empty")
+
+    def test_an_answer_that_was_cut_off_says_so(self):
+        choice = {"index": 0, "delta": {"role": "assistant", "content": "The ans"}, "finish_reason": "length"}
+        with FaultServer([SSE_HEAD + chunk(events({"choices": [choice]})) + END_OF_CHUNKS]) as server:
+            ended = run("ask", "?", *MODEL, "--base-url", server.base_url)
+        assert (ended.exit_code, ended.stdout) == (0, "The ans\n")
+        assert ended.stderr.endswith("the answer was cut off at the token limit; --set max_tokens=… sets another\n")
+
+    def test_an_answer_that_was_cut_off_may_be_refused(self):
+        choice = {"index": 0, "delta": {"role": "assistant", "content": "The ans"}, "finish_reason": "length"}
+        with FaultServer([SSE_HEAD + chunk(events({"choices": [choice]})) + END_OF_CHUNKS]) as server:
+            given = ("--set", "on_cut=retry", "--set", "parse_retries=0")
+            ended = run("ask", "?", *MODEL, "--base-url", server.base_url, *given)
+        assert ended.exit_code == 1
+        assert "unparseable: the answer was cut off at the token limit" in ended.stderr
+
+    def test_what_is_set_wins_over_what_the_embedded_model_needs(self):
+        settings, _ = _settings("local:", None, ["temperature=0.7", "max_tokens=9"])
+        assert (settings.temperature, settings.max_tokens, settings.seed) == (0.7, 9, 1)
+        assert _settings("local:", None, [])[0].temperature == 0
+        assert _settings("openai:m", None, [])[0].temperature is None
+
+    def test_settings_and_limits(self):
+        _, requests = ask(["ok"], "?", "--set", "temperature=0", "--set", "max_tokens=9", "--set", "rounds=1")
+        assert (requests[0]["temperature"], requests[0]["max_tokens"]) == (0, 9)
+        ended, requests = ask(
+            [asks_for("add", a=1, b=1)] * 2, "?", "--function", "tools_of_test:add", "--set", "rounds=1"
+        )
+        assert (ended.exit_code, len(requests)) == (1, 2)
+
+    def test_a_prompt_of_a_file(self, here):
+        (here / "greet.jinja").write_text("Greet {{ who }}: {{ task }}")
+        _, requests = ask(["ok"], "warmly", "--prompt", "greet.jinja", "--var", "who=Ada")
+        assert requests[0]["messages"][0]["content"] == "Greet Ada: warmly"
+
+    def test_a_prompt_of_the_module_with_a_type(self):
+        arguments = ("--function", "tools_of_test:add", "--prompt", "mine/count", "--var", "n=6 * 7", "--json")
+        ended, requests = ask(["42"], *arguments)
+        assert (json.loads(ended.stdout)["output"], requests[0]["messages"][0]["content"]) == (42, "6 * 7?")
+
+    def test_what_a_model_says_does_nothing_to_the_terminal(self):
+        ended, _ = ask(["[red]a\x1b[2J\x07\x9b31m:smile:\u202e"], "?")
+        assert ended.stdout == "[red]a[2J31m:smile:\n"
+        ended, _ = ask(["\x1b\x9b"], "?", "--json")
+        assert json.loads(ended.stdout)["text"] == "\x1b\x9b"
+        assert ended.stdout.isascii()
+
+    def test_a_function_that_needs_approval_waits_for_somebody(self):
+        ended, _ = ask([asks_for("remove", path="x")], "?", "--function", "tools_of_test:remove", "--json")
+        assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (1, ["ask:1.0"])
+        assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "nothing to ask"),
+            (("?", "--function", "tools_of_test"), "'module:name' would"),
+            (("?", "--prompt", "nothing/here"), "no prompt 'nothing/here'"),
+            (("?", "--prompt", "demo/task"), "'task' is not asked for"),
+            (("?", "--set", "temprature=0"), "did you mean 'temperature'"),
+            (("?", "--set", "[red]x"), "'[red]x' sets nothing"),
+            (("?", "--var", "a=1"), "'a' is not asked for"),
+            (("?", "--nonsense"), "--nonsense"),
+        ],
+    )
+    def test_a_wrong_command_line(self, arguments, said):
+        ended = run("ask", *MODEL, *arguments)
+        flat = re.sub(r"[│\s]+", " ", ended.stderr)
+        assert (ended.exit_code, ended.stdout, said in flat) == (2, "", True), flat
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("?", "--model", "gpt-5"), "'gpt-5' names no provider"),
+            (("?", "--model", "openia:gpt-5"), "did you mean 'openai'?"),
+            (("?", "--model", "local:/no/such.gguf"), "'/no/such.gguf' cannot be read"),
+            (("?", "--model", "openai-compatible:x"), "has no address: give --base-url 'https://…/v1'\n"),
+            (("?", "--model", "groq:x"), "provider 'groq' needs a key: set GROQ_API_KEY\n"),
+            (("?", *MODEL, "--function", "no_such_module:f"), "there is no module 'no_such_module'"),
+            (("?", *MODEL, "--base-url", "http://127.0.0.1:1/v1", "--set", "recalls=0"), "no connection to"),
+        ],
+    )
+    def test_an_error_is_one_paragraph(self, arguments, said):
+        ended = run("ask", "--quiet", *arguments)
+        assert (ended.exit_code, ended.stdout) == (1, "")
+        assert ended.stderr.startswith("fsm-agent: ")
+        assert said in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+    def test_an_error_of_the_provider_tells_its_status_and_request(self):
+        body = {"error": {"message": "no such key", "type": "invalid_request_error", "code": "invalid_api_key"}}
+        with FaultServer([http(body, status=401, x_request_id="req-7")]) as server:
+            ended = run("ask", "?", *MODEL, "--base-url", server.base_url, "--quiet")
+        assert ended.exit_code == 1
+        for fact in ("no such key", "model=openai-compatible:", "status=401", "request_id=req-7"):
+            assert ended.stderr.count(fact) == 1
+
+
+class TestResume:
+    REMOVE = ("--function", "tools_of_test:remove")
+
+    def kept(self, *arguments, name="remove", **given):
+        ended, _ = ask([asks_for(name, **given)], "?", *arguments, "--snapshot", "call.json")
+        assert ended.exit_code == 1
+        return ended
+
+    def resume(self, messages, *arguments):
+        with StubServer(messages) as stub:
+            return run("resume", "call.json", *MODEL, "--base-url", stub.base_url, *arguments), stub.requests
+
+    def test_an_approval_lets_the_call_go_on(self):
+        kept = self.kept(*self.REMOVE, "--set", "rounds=7", path="x")
+        assert "waits for approval as 1.0: remove(path='x')\n" in kept.stderr
+        ended, requests = self.resume(["It is gone."], *self.REMOVE, "--approve", "--json")
+        said = json.loads(ended.stdout)
+        assert (ended.exit_code, said["output"], said["rounds"]) == (0, "It is gone.", 1)
+        assert said["usage"]["input_tokens"] == 14  # of both processes
+        assert said["states"] == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed"]
+        assert [m["role"] for m in requests[0]["messages"]] == ["user", "assistant", "tool"]
+        assert requests[0]["messages"][-1]["content"] == "removed x"
+        assert json.loads(Path("call.json").read_text())["record"]["limits"]["rounds"] == 7
+
+    def test_what_has_ended_is_only_said_again(self):
+        self.kept(*self.REMOVE, path="x")
+        self.resume(["It is gone."], *self.REMOVE, "--approve")
+        ended, requests = self.resume([], *self.REMOVE, "--approve")
+        assert (ended.exit_code, ended.stdout, requests) == (0, "It is gone.\n", [])
+        assert ended.stderr == "nothing waits for approval: the call is in Completed\n"
+
+    def kept_three(self):
+        paths = ({"path": "a"}, {"path": "b" * 1000}, {"path": "c"})
+        return ask([asks_for_each("remove", *paths)], "?", *self.REMOVE, "--snapshot", "call.json")[0]
+
+    def test_one_word_settles_all_that_wait_and_each_is_shown_whole(self):
+        kept = self.kept_three()
+        assert f"waits for approval as 1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
+        ended, requests = self.resume(["All are gone."], *self.REMOVE, "--approve")
+        assert (ended.exit_code, ended.stdout) == (0, "All are gone.\n")
+        shown = [line for line in ended.stderr.splitlines() if line.startswith("approved: ")]
+        assert shown == [f"approved: remove(path='{path}')" for path in ("a", "b" * 1000, "c")]
+        assert [m["content"] for m in requests[0]["messages"][2:]] == [
+            "removed a",
+            f"removed {'b' * 1000}",
+            "removed c",
+        ]
+
+    def test_those_that_are_named_are_settled_and_no_other(self):
+        self.kept_three()
+        ended, requests = self.resume([], *self.REMOVE, "--deny", "--only", "1.0", "--only", "1.2")
+        assert (ended.exit_code, requests) == (1, [])
+        assert "denied: remove(path='a')\n" in ended.stderr
+        assert "waits for approval as 1.1: remove(path='bbb" in ended.stderr
+        ended, requests = self.resume(["b is gone."], *self.REMOVE, "--approve")
+        assert "approved: remove(path='bbb" in ended.stderr
+        contents = [m["content"] for m in requests[0]["messages"][2:]]
+        assert contents[::2] == ["The call was not allowed: no reason was given"] * 2
+        assert contents[1].startswith("removed b")
+
+    def test_a_denial_is_told_to_the_model(self):
+        self.kept(*self.REMOVE, path="x")
+        ended, requests = self.resume(["So be it."], *self.REMOVE, "--deny", "--reason", "Not on Sundays.")
+        assert (ended.exit_code, ended.stdout) == (0, "So be it.\n")
+        assert "ToolInterrupt → Calling (denied)" in ended.stderr
+        assert requests[0]["messages"][-1]["content"] == "The call was not allowed: Not on Sundays."
+
+    def test_what_is_asked_for_later_is_not_approved(self):
+        self.kept(*self.REMOVE, path="x")
+        ended, _ = self.resume([asks_for("remove", path="everything")], *self.REMOVE, "--approve")
+        assert ended.exit_code == 1
+        assert "waits for approval as 3.0: remove(path='everything')\n" in ended.stderr
+        assert "remove → removed everything" not in ended.stderr
+        ended, requests = self.resume(["Both are gone."], *self.REMOVE, "--approve")  # it is kept, too
+        assert ended.stdout == "Both are gone.\n"
+        assert requests[0]["messages"][-1]["content"] == "removed everything"
+
+    def test_without_a_word_it_goes_on_waiting(self):
+        self.kept(*self.REMOVE, path="x")
+        before = Path("call.json").read_text()
+        ended, requests = self.resume([], *self.REMOVE)
+        assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
+        assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
+        assert Path("call.json").read_text() == before
+
+    def test_every_step_is_kept_before_the_next(self):
+        self.kept("--function", "tools_of_test:look", name="look")
+        _, requests = self.resume(["ok"], "--function", "tools_of_test:look", "--approve")
+        assert requests[0]["messages"][-1]["content"] == "approved"
+
+    def test_a_prompt_is_named_again(self, here):
+        (here / "greet.jinja").write_text("Greet {{ who }}.")
+        ended, _ = ask(["Hi."], "--prompt", "greet.jinja", "--var", "who=Ada", "--snapshot", "call.json")
+        assert ended.stdout == "Hi.\n"
+        assert self.resume([], "--prompt", "greet.jinja")[0].stdout == "Hi.\n"
+        assert "of prompt 'greet', and 'ask' was given" in self.resume([])[0].stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            (("no.json",), 1, "no snapshot can be read from 'no.json': No such file or directory"),
+            (("tools_of_test.py",), 1, "this is no snapshot of version 1"),
+            (("call.json",), 1, "waits for function(s) remove that the prompt does not have"),
+            (("call.json", "--set", "rounds=9"), 2, "the limits of a call stay as they were"),
+            (("call.json", "--approve", "--reason", "Why not?"), 2, "there is a reason only to --deny"),
+            (("call.json", *REMOVE, "--approve", "--only", "1.7"), 2, "'1.7' does not wait; 1.0 would be right"),
+            (("call.json", *REMOVE, "--only", "1.0"), 2, "it goes with --approve or --deny"),
+        ],
+    )
+    def test_what_cannot_be_resumed(self, arguments, code, said):
+        self.kept(*self.REMOVE, path="x")
+        ended = run("resume", *MODEL, "--base-url", "http://127.0.0.1:1/v1", *arguments)
+        assert (ended.exit_code, ended.stdout) == (code, "")
+        assert said in re.sub(r"[│\s]+", " ", ended.stderr)
+
+    def test_a_snapshot_that_cannot_be_written(self):
+        ended, _ = ask(["Hi."], "?", "--snapshot", "no/such/call.json")
+        assert (ended.exit_code, ended.stdout) == (1, "")
+        assert "no snapshot can be written to 'no/such/call.json'" in ended.stderr
+
+
+class TestDemo:
+    SUM = (asks_for("add", a=17, b=25), "The answer is 42.")
+    REST = (
+        *('{"name": "Maria Silva", "age": 34, "city": "Lisbon"}', "A week has 7 days.", '{"value": 7}', "Positive"),
+        *(asks_for("erase", path="notes.txt"), "It is gone."),
+    )
+
+    def demo(self, messages, *arguments):
+        with StubServer(messages) as stub:
+            return run("demo", *MODEL, "--base-url", stub.base_url, *arguments)
+
+    def test_any_model_can_be_shown(self, here):
+        ended = self.demo([*self.SUM, *self.REST], "--output", "run.mmd")
+        assert ended.exit_code == 0, ended.stderr
+        for shown in (
+            "The model is openai-compatible:stub.",
+            "Calling → ToolInterrupt (functions_asked)",
+            "function: add(a=17, b=25)",
+            "model: The answer is 42.",
+            "Calling → ParseException (parse_failed: there is no int in JSON in the answer)",
+            "Left out: the model gives no log probabilities.",
+            "suspended: it waits for 'ask:10.0'",
+            "notes.txt is still there",
+            "| ToolInterrupt → ToolInterrupt (approved)",
+            "| It is gone.",
+            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests, 20 tokens",
+            "diagram written to run.mmd",
+        ):
+            assert shown in ended.stdout
+        assert "ToolInterrupt" in (here / "run.mmd").read_text()
+
+    def test_a_model_that_fails_is_no_success(self, here):
+        ended = self.demo(["It is 41.", *self.REST])
+        assert ended.exit_code == 1
+        assert "not as it should be: the model did not call add(a=17, b=25)" in ended.stdout
+        assert "fsm-agent: 1 of 5 parts failed: the model did not call add(a=17, b=25)\n" in ended.stderr
+        assert (here / "fsm-agent-demo.mmd").exists()
+
+    def test_json(self, here):
+        ended = self.demo([*self.SUM, *self.REST], "--json", "--output", str(here / "out"))
+        said = json.loads(ended.stdout)
+        assert (said["succeeded"], said["model"], len(said["parts"])) == (True, "openai-compatible:stub", 5)
+        assert said["parts"][4]["states"] == [["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed"]]
+        assert all(Path(path).exists() for path in said["diagrams"])
+
+    @posix
+    def test_ctrl_c_ends_the_second_process_too(self):
+        with (
+            StubServer([*self.SUM, *self.REST]) as stub,
+            started("demo", *MODEL, "--base-url", stub.base_url) as process,
+        ):
+            found = (re.search(r"process (\d+), which runs", line) for line in iter(process.stdout.readline, ""))
+            pid = int(next(filter(None, found))[1])
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=LIMIT_S)
+            assert len(stub.requests) < len([*self.SUM, *self.REST]), "the second process came to its own end"
+        assert process.returncode == 130
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    def test_a_model_that_cannot_be_asked(self):
+        ended = run("demo", *MODEL)
+        assert ended.exit_code == 1
+        assert "fsm-agent: provider 'openai-compatible' has no address" in ended.stderr
+
+
+class TestDiagram:
+    def test_mermaid_on_stdout_by_default(self):
+        ended = run("diagram")
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        assert "flowchart" in ended.stdout
+        assert "ParseException" in ended.stdout
+
+    def test_dot(self):
+        assert run("diagram", "--format", "dot").stdout.startswith("digraph")
+
+    @needs_dot
+    def test_pictures(self):
+        assert "<svg" in run("diagram", "--format", "svg").stdout
+        assert run("diagram", "--format", "png").stdout_bytes.startswith(b"\x89PNG")
+
+    def test_into_a_file_by_its_suffix_or_as_said(self, here):
+        ended = run("diagram", "--output", "a.dot")
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "diagram written to a.dot\n")
+        assert (here / "a.dot").read_text().startswith("digraph")
+        run("diagram", "--output", "b.txt", "--format", "mermaid")
+        assert "flowchart" in (here / "b.txt").read_text()
+
+    def test_what_cannot_be_written(self):
+        ended = run("diagram", "--output", "a.bmp")
+        assert (ended.exit_code, "'a.bmp'" in ended.stderr) == (1, True)
+        ended = run("diagram", "--output", "no/such/a.dot")
+        assert (ended.exit_code, "is no directory" in ended.stderr) == (1, True)
+        assert run("diagram", "--format", "gif").exit_code == 2
+
+    def test_without_dot_it_says_what_to_do(self, here, monkeypatch):
+        monkeypatch.setenv("PATH", str(here))
+        ended = run("diagram", "--format", "svg")
+        assert ended.exit_code == 1
+        assert "install Graphviz" in ended.stderr
+
+
+class TestReporting:
+    @pytest.mark.parametrize(
+        ("error", "code", "said"),
+        [
+            (
+                ConfigError("the thing is 'x': 'y' would be right"),
+                1,
+                "fsm-agent: the thing is 'x': 'y' would be right\n",
+            ),
+            (AuthFailed("no", status=401), 1, "fsm-agent: no [status=401]\n"),
+            (OSError(28, "No space left on device"), 1, "fsm-agent: OSError: [Errno 28] No space left on device\n"),
+            (KeyError("x"), 1, "fsm-agent: KeyError: 'x' (this is a bug of fsm-agent; --debug shows where it is)\n"),
+            (ValueError("[red]\x1b[31m"), 1, "fsm-agent: ValueError: [red][31m (this is a bug of fsm-agent; "),
+            (KeyboardInterrupt(), 130, "fsm-agent: interrupted\n"),
+            (typer.Abort(), 130, "fsm-agent: interrupted\n"),
+        ],
+    )
+    def test_what_comes_is_a_code_and_a_paragraph(self, capsys, error, code, said):
+        with pytest.raises(typer.Exit) as caught, reporting(debug=False):
+            raise error
+        assert caught.value.exit_code == code
+        told = capsys.readouterr().err
+        assert said in told
+        assert "Traceback" not in told
+
+    def test_debug_shows_where_it_came_from(self, capsys):
+        with pytest.raises(typer.Exit), reporting(debug=True):
+            raise KeyError("x")
+        told = capsys.readouterr().err
+        assert "Traceback" in told
+        assert "test_cli.py" in told
+
+    def test_exits_and_usage_errors_pass(self):
+        for error in (typer.Exit(3), typer.BadParameter("x")):
+            with pytest.raises(type(error)) as caught, reporting(debug=False):
+                raise error
+            assert caught.value is error
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    launched = [sys.executable, "-c", LAUNCH, *arguments]
+    return subprocess.run(
+        launched, env=ENVIRONMENT, text=True, encoding="utf-8", timeout=LIMIT_S, check=False, **options
+    )
+
+
+class TestProcess:
+    def test_it_can_be_run_as_a_module(self):
+        for module in ("fsm_agent", "fsm_agent.cli"):
+            ended = subprocess.run(
+                [sys.executable, "-m", module, "--version"], env=ENVIRONMENT, capture_output=True, text=True, check=True
+            )
+            assert (ended.stdout, ended.stderr) == (f"fsm-agent {fsm_agent.__version__}\n", "")
+
+    @pytest.mark.parametrize("missing", ["typer", "rich"])
+    def test_without_its_extra_it_says_what_to_install(self, missing):
+        code = f"import sys; sys.modules[{missing!r}] = None\nfrom fsm_agent.cli import main; main()"
+        ended = subprocess.run(
+            [sys.executable, "-c", code, "demo"], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr == f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'\n"
+
+    @posix
+    def test_a_reader_that_goes_away_ends_it_quietly(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            ended = command("diagram", stdout=writing, stderr=subprocess.PIPE)
+        finally:
+            os.close(writing)
+        assert (ended.returncode, ended.stderr) == (141, "")
+
+    @posix
+    def test_ctrl_c_is_one_line_and_130(self):
+        with FaultServer([STALL]) as server, started("ask", "?", *MODEL, "--base-url", server.base_url) as process:
+            assert process.stderr.readline() == "Seeded → Calling (begun)\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=LIMIT_S)
+        assert (process.returncode, out, err) == (130, "", "fsm-agent: interrupted\n")
+
+    def test_an_output_that_cannot_say_everything(self, here):
+        with StubServer(["Grüße ✓"]) as stub:
+            launched = [sys.executable, "-m", "fsm_agent", "ask", "?", *MODEL, "--base-url", stub.base_url]
+            environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+            ended = subprocess.run(launched, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
+        assert (ended.returncode, ended.stdout.strip()) == (0, b"Gr??e ?")
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, running; killed if it still does at the end."""
+    launched = [sys.executable, "-c", LAUNCH, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+    with subprocess.Popen(launched, env=ENVIRONMENT, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Terminal:
+    """A terminal with the command in it."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        import pty
+
+        self._terminal, theirs = pty.openpty()
+        launched = [sys.executable, "-c", LAUNCH, *arguments]
+        self.process = subprocess.Popen(
+            launched,
+            env={**ENVIRONMENT, **environment},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, text: str = "") -> None:
+        """Read until ``text`` was seen; without one, until the end."""
+        while not text or text not in self.seen:
+            assert select.select([self._terminal], [], [], LIMIT_S)[0], f"{text!r} was not seen in {self.seen!r}"
+            try:
+                piece = os.read(self._terminal, 4096)
+            except OSError:  # Linux' word for the end of a terminal
+                piece = b""
+            if not piece:
+                assert not text, f"{text!r} was never seen in {self.seen!r}"
+                return
+            self.seen += piece.decode(errors="replace")
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+
+@posix
+class TestTerminal:
+    def test_the_answer_streams_and_ctrl_c_leaves_the_terminal_in_order(self):
+        first = events({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "The first"}}]}, done=False)
+        with (
+            FaultServer([SSE_HEAD + chunk(first), STALL]) as server,
+            Terminal("ask", "?", *MODEL, "--base-url", server.base_url, NO_COLOR="1") as terminal,
+        ):
+            terminal.read_until("The first")  # though the server has not said the rest
+            terminal.process.send_signal(signal.SIGINT)
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 130
+        seen = terminal.seen
+        assert "Calling · round 0 · 1 token · " in seen
+        assert seen.splitlines()[-1].endswith("interrupted")
+        assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
+        assert not re.search(r"\x1b\[[0-9;]*3[0-8]", seen), "NO_COLOR asks for none"
+
+    def test_whoever_sits_there_approves(self):
+        with (
+            StubServer([asks_for("remove", path="x\x1b[2J"), "It is gone."]) as stub,
+            Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
+        ):
+            terminal.read_until("May the model call remove(path='x\\x1b[2J')? [y/N]: ")
+            terminal.type("y\n")
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 0
+        assert "It is gone." in terminal.seen
+        assert stub.requests[1]["messages"][-1]["content"].startswith("removed x")
+
+    def test_whoever_sits_there_is_shown_all_that_is_asked_about(self):
+        path = "x" * 1000 + "  REAL"
+        with (
+            StubServer([asks_for("remove", path=path), "It stays."]) as stub,
+            Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
+        ):
+            terminal.read_until("? [y/N]: ")
+            assert "May the model call remove with all of these 1,021 characters? [y/N]: " in terminal.seen
+            assert f"remove(path='{path}')" in terminal.seen.replace("\r\n", "")
+            terminal.type("n\n")
+            terminal.read_until()
+        assert stub.requests[1]["messages"][-1]["content"].startswith("The call was not allowed")
+
+    def test_a_picture_is_not_for_a_terminal(self):
+        with Terminal("diagram", "--format", "png") as terminal:
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 2
+        assert "PNG" not in terminal.seen
+
+
+@pytest.mark.long
+@needs_model
+class TestEmbedded:
+    def test_the_demo_shows_a_real_model(self, here):
+        ended = command("demo", capture_output=True)
+        assert ended.returncode == 0, ended.stderr
+        for shown in (
+            "The model is SmolLM2-135M-Instruct.",
+            "Seeded → Calling (begun)",
+            "Calling → ToolInterrupt (functions_asked)",
+            "function: add(a=17, b=25)",
+            "function: add → 42",
+            "model: The answer is 42.",
+            "name='Maria Silva' age=34",
+            "Calling → ParseException (parse_failed: ",
+            "ParseException → Completed (answered)",
+            "labels right",
+            "suspended: it waits for 'ask:10.0'",
+            "notes.txt is still there",
+            "| ToolInterrupt → ToolInterrupt (approved)",
+            "| erase(path='notes.txt')",
+            "| Calling → Completed (answered)",
+            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests",
+        ):
+            assert shown in ended.stdout
+        assert re.search(r"diagram written to fsm-agent-demo\.mmd\n", ended.stdout)
+        drawn = (here / "fsm-agent-demo.mmd").read_text()
+        assert "functions_asked" in drawn
+        assert (here / "fsm-agent-demo.svg").exists() == (shutil.which("dot") is not None)
+
+    @posix
+    def test_ctrl_c_ends_the_demo_and_its_server(self):
+        with started("demo", "--json") as process:
+            said = iter(process.stderr.readline, "")
+            assert "Seeded → Calling (begun)\n" in said
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=LIMIT_S)  # the server would hold stderr open
+        assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "fsm-agent: interrupted")
+
+    @pytest.mark.parametrize(
+        ("example", "said"),
+        [
+            ("sums", ["add({'a': 17, 'b': 25}) = 42", "The answer is 42."]),
+            ("person", ["name='Maria Silva' age=34 city='Lisbon'"]),
+        ],
+    )
+    def test_the_examples_run(self, example, said):
+        launched = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
+        ended = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        assert ended.stdout.splitlines()[: len(said)] == said
+
+
+@pytest.mark.spec("4.23: in another OS process, without running again what ran")
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("approve", "I was told: 25.00 EUR for A-17 are on their way."),
+        ("deny", "I was told: The call was not allowed: not before Monday."),
+    ],
+)
+def test_the_example_of_two_processes_runs(here, verdict, said):
+    def example(step):
+        launched = [sys.executable, str(ROOT / "examples" / "approval.py"), step]
+        done = subprocess.run(launched, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        return done.stdout.splitlines()
+
+    (suspended,) = example("ask")
+    says = "suspended: the agent call waits in ToolInterrupt for 'ask:1.0' (approval of refund("
+    assert suspended.startswith(says)
+    assert said in example(verdict)
+    assert said in example(verdict)  # of a call that has ended

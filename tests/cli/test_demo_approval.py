@@ -1,0 +1,157 @@
+"""Does the call of one process really go on in another?"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+from support.stub_server import StubServer
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser, worked_turns
+from fsm_agent.cli.demo.items import Finding, Item, Said, Scene
+from fsm_agent.functions.function import result_text
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.event import FunctionEnded, Stepped, Suspended
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.library import Prompts, packaged_prompts
+from fsm_agent.testing import Script, call
+
+ERASE = call("erase", path="notes.txt")
+
+
+def prompt():
+    return Prompts("demo", directory=packaged_prompts())("erase")
+
+
+def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Item], StubServer]:
+    """The part: a script answers this process, a server on loopback the second one."""
+    with Script(*entries) as script, StubServer(elsewhere) as stub:
+        agent = Agent(script, name="demo/eraser", **options)
+        reach = Reach(options=("--model", "openai-compatible:stub", "--base-url", stub.base_url))
+        return list(approved_elsewhere(agent, prompt(), reach)), stub
+
+
+def texts(items: list[Item], *, is_quoted: bool = False) -> list[str]:
+    return [item.text for item in items if isinstance(item, Said) and item.is_quoted is is_quoted]
+
+
+def finding(items: list[Item]) -> Finding:
+    assert isinstance(items[0], Scene)
+    assert isinstance(items[-1], Finding)
+    return items[-1]
+
+
+class TestGood:
+    def test_the_second_process_goes_on_where_the_first_waits(self):
+        items, stub = shown(ERASE, elsewhere=["It is gone."], limits=Limits(rounds=2))
+        found = finding(items)
+        assert (found.output, found.problem, found.rounds) == ("It is gone.", "", 1)
+        (ended,) = found.calls
+        assert [str(step.to) for step in ended.record.trace] == [
+            *("Calling", "ToolInterrupt"),
+            *("ToolInterrupt", "Calling", "Completed"),
+        ]
+        assert (ended.record.turn, ended.record.limits.rounds, found.usage.total_tokens) == (2, 2, 10)
+        assert len(stub.requests) == 1
+        assert stub.requests[0]["messages"][-1]["content"] == "notes.txt is erased"
+
+    def test_here_nothing_runs_and_there_everything_is_told(self):
+        items, _ = shown(ERASE, elsewhere=["It is gone."])
+        events = [item for item in items if isinstance(item, Stepped | FunctionEnded | Suspended)]
+        assert [type(event) for event in events] == [Stepped, Stepped, Suspended]
+        assert texts(items, is_quoted=True) == [
+            "approved: erase(path='notes.txt')",
+            "ToolInterrupt → ToolInterrupt (approved)",
+            "erase(path='notes.txt')",
+            "erase → notes.txt is erased",
+            "ToolInterrupt → Calling (returned)",
+            "Calling → Completed (answered)",
+            "It is gone.",
+        ]
+
+    def test_the_file_is_there_before_and_gone_after(self):
+        items, _ = shown(ERASE, elsewhere=["It is gone."])
+        here, asked, kept, denied, there, gone = texts(items)
+        assert here == f"process {os.getpid()}, this one:"
+        assert asked == 'to be approved: erase({"path": "notes.txt"})'
+        assert re.fullmatch(r"notes\.txt is still there, and the call is \d,\d{3} bytes of JSON in call\.json", kept)
+        assert denied == (
+            "a copy of it, denied: ToolInterrupt → Calling (denied),"
+            " and the model is told 'The call was not allowed: not today'"
+        )
+        assert re.fullmatch(r"process \d+, which runs: fsm-agent resume call\.json --approve …", there)
+        assert gone == "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests, 10 tokens"
+
+    def test_it_leaves_nothing_behind(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        shown(ERASE, elsewhere=["It is gone."])
+        assert not list(tmp_path.iterdir())
+
+
+class TestBad:
+    def test_a_model_that_asks_for_nothing(self):
+        items, stub = shown("It is gone.", elsewhere=[])
+        assert finding(items).problem == "the model did not ask for erase(path='notes.txt')"
+        assert not stub.requests
+
+    def test_another_file_is_asked_for(self):
+        items, stub = shown(call("erase", path="../x"), elsewhere=["I could not."])
+        assert finding(items).problem == "notes.txt is still there"
+        assert "'../x' is no file of this directory" in stub.requests[0]["messages"][-1]["content"]
+
+    def test_a_second_process_that_fails(self):
+        agent = Agent(Script(ERASE), name="demo/eraser")
+        reach = Reach(options=("--model", "openai-compatible:stub"))
+        problem = finding(list(approved_elsewhere(agent, prompt(), reach))).problem
+        assert problem.startswith("the second process ended with status 1: fsm-agent: provider 'openai-compatible' has")
+
+    def test_without_a_way_to_the_model_it_is_left_out(self):
+        found = finding(list(approved_elsewhere(Agent(Script()), prompt(), None)))
+        assert (found.output, found.problem) == (None, "")
+        assert found.note == "Left out: no other process can ask this model."
+
+    @pytest.mark.skipif(os.name == "nt", reason="os.kill(pid, 0) asks on POSIX only")
+    def test_whoever_stops_watching_ends_the_second_process(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        reach = Reach(options=("--model", "openai-compatible:stub"))
+        items = approved_elsewhere(Agent(Script(ERASE)), prompt(), reach)
+        started = next(item for item in items if isinstance(item, Said) and "which runs" in item.text)
+        items.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(started.text.split()[1].strip(",")), 0)
+        assert not list(tmp_path.iterdir())
+
+
+class TestReach:
+    def test_the_key_is_the_second_process_s_alone_and_shown_nowhere(self):
+        with StubServer(["It is gone."]) as stub:
+            options = ("--model", "llamacpp:stub", "--base-url", stub.base_url)
+            reach = Reach(options=options, environment={"LLAMA_API_KEY": "sk-of-the-demo"})
+            items = list(approved_elsewhere(Agent(Script(ERASE)), prompt(), reach))
+        assert finding(items).problem == ""
+        assert "sk-of-the-demo" not in repr(items) + repr(reach)
+        assert "LLAMA_API_KEY" not in os.environ
+
+
+class TestEraser:
+    def test_it_erases_in_its_directory_only(self, tmp_path):
+        (tmp_path / "in").mkdir()
+        for path in ("x", "in/x"):
+            (tmp_path / path).touch()
+        erase = eraser(tmp_path / "in")
+        for path in ("../x", str(tmp_path / "x"), "..", ""):
+            with pytest.raises((ValueError, OSError)):
+                erase(path)
+        assert erase("x") == "x is erased"
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "x"]
+
+    def test_worked_turns_are_what_the_machine_makes_of_them(self, tmp_path):
+        dialog = worked_turns(Dialog(), prompt().extend(functions=[eraser(tmp_path)]), tmp_path)
+        assert [m.role for m in dialog] == ["user", "assistant", "tool", "assistant"] * 2
+        for asked, told in [dialog[1:3], dialog[5:7]]:
+            (f,) = asked.function_calls
+            assert told.parts[0].text == result_text(f"{f.arguments['path']} is erased")
+        assert not list(tmp_path.iterdir())

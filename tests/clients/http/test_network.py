@@ -1,0 +1,240 @@
+"""Does a request travel as its `Network` says: whom it trusts, through which proxy, over what?"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import trustme
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived, StreamEnded
+from support.asking import WAYS, ask, client_of, completion, good, outcomes, text
+from support.fault_server import FaultServer, http
+
+from fsm_agent.clients.client import Network
+from fsm_agent.errors import ConfigError, ProviderError, TimedOut
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+@contextmanager
+def http2_server(tls: ssl.SSLContext) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server of HTTP/2: its base URL, and the headers of what it was asked, over which connection."""
+    seen: list[dict[str, str]] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            for number in range(10):
+                answer(tls.wrap_socket(listener.accept()[0], server_side=True), number)
+
+    def answer(connection: socket.socket, number: int) -> None:
+        with connection:
+            state = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+            state.initiate_connection()
+            connection.sendall(state.data_to_send())
+            while data := connection.recv(65536):
+                for event in state.receive_data(data):
+                    if isinstance(event, RequestReceived):
+                        assert "connection" not in dict(event.headers)
+                        seen.append({**dict(event.headers), "connection": str(number)})
+                    if isinstance(event, StreamEnded):
+                        headers = [(":status", "200"), ("content-type", "application/json")]
+                        state.send_headers(event.stream_id, headers)
+                        state.send_data(event.stream_id, json.dumps(completion()).encode(), end_stream=True)
+                connection.sendall(state.data_to_send())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}/v1", seen
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+@pytest.mark.usefixtures("over")
+class TestTLS:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_certificate_of_ones_own(self, way: str, authority: trustme.CA, tls: ssl.SSLContext) -> None:
+        context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        with authority.cert_pem.tempfile() as path:
+            for trusted in (path, context, False):
+                with FaultServer(good(way), tls=tls) as server, client_of(server, Network(verify=trusted)) as client:
+                    assert text(ask(client, way)[-1]) == "hello"
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_one_that_nobody_trusts_is_refused_for_good(self, way: str, tls: ssl.SSLContext) -> None:
+        with FaultServer(good(way), tls=tls) as server, client_of(server) as client:
+            error = outcomes(client, way, None)[0]
+        assert isinstance(error, TimedOut)
+        assert "certificate" in error.message
+        assert not error.retryable
+        assert server.requests == []
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("shares", ["a path", "a context"])
+    def test_who_speaks_http_2_changes_nothing_for_others(self, shares: str, way: str, authority: trustme.CA) -> None:
+        """Every client says for itself what it speaks, though they trust the same."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2", "http/1.1"])
+        with authority.cert_pem.tempfile() as path, FaultServer(good(way), tls=tls) as server:
+            verify = path if shares == "a path" else ssl.create_default_context(cafile=path)
+            for http2 in (False, True, False, True):
+                with client_of(server, Network(verify=verify, http2=http2, read_s=0.2)) as client:
+                    outcome = outcomes(client, way, 2.0)[0]
+                assert http2 or text(outcome) == "hello"
+            assert server.protocols == ["http/1.1", "h2", "http/1.1", "h2"]
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    @pytest.mark.parametrize("way", ["complete", "acomplete"])
+    def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2"])
+        context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        network = Network(verify=context, http2=True)
+        with http2_server(tls) as (base_url, seen), client_of(base_url, network) as client:
+            assert [text(reply) for reply in outcomes(client, way, 5.0, 5.0)] == ["hello", "hello"]
+        assert [request["connection"] for request in seen] == ["0", "0"]
+        assert all(":path" in request and "keep-alive" not in request for request in seen)
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    @pytest.mark.parametrize("way", WAYS)
+    def test_one_who_offers_http_2_in_our_context_is_named(self, way: str, authority: trustme.CA) -> None:
+        class Offering(ssl.SSLContext):
+            """A context whose owner insists."""
+
+            def set_alpn_protocols(self, protocols: Any) -> None:
+                super().set_alpn_protocols(["h2"])
+
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2", "http/1.1"])
+        context = Offering(ssl.PROTOCOL_TLS_CLIENT)
+        authority.configure_trust(context)
+        with FaultServer(good(way), tls=tls) as server, client_of(server, Network(verify=context)) as client:
+            error = outcomes(client, way, 2.0)[0]
+        assert isinstance(error, ProviderError)
+        assert "the SSLContext of `verify` offers HTTP/2" in error.message
+        assert server.requests == []
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_url_without_a_port_is_as_secure(
+        self, way: str, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As those of all providers are; here its name and port lead to the server of the test."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("api.localhost").configure_cert(tls)
+        look_up, asked = socket.getaddrinfo, []
+
+        def here(host: Any, port: Any, *more: Any, **options: Any) -> Any:
+            asked.append((host, port))
+            return look_up("127.0.0.1", server_port, *more, **options)
+
+        with authority.cert_pem.tempfile() as path, FaultServer(good(way), tls=tls) as server:
+            server_port = int(server.base_url.rpartition(":")[2].removesuffix("/v1"))
+            monkeypatch.setattr(socket, "getaddrinfo", here)
+            with client_of("https://api.localhost/v1", Network(verify=path)) as client:
+                assert text(ask(client, way)[-1]) == "hello"
+            assert server.requests[0].headers["host"] == "api.localhost"
+        assert [(str(host).strip("b'"), port) for host, port in asked] == [("api.localhost", 443)]
+
+
+@pytest.mark.usefixtures("over")
+class TestProxy:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_all_goes_through_it(self, way: str) -> None:
+        with FaultServer(good(way)) as server:
+            proxy = server.base_url.removesuffix("/v1").replace("//", "//someone:pass-4711@")
+            network = Network(proxy=proxy)
+            with client_of("http://api.invalid/v1", network) as client:
+                assert text(ask(client, way)[-1]) == "hello"
+        seen = server.requests[0]
+        assert seen.path == "http://api.invalid/v1/chat/completions"
+        assert seen.headers["proxy-authorization"].startswith("Basic ")
+        assert "4711" not in repr(network)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_what_it_says_of_its_password_is_not_shown(self, way: str) -> None:
+        refusal = http({"error": {"message": "not with pass-4711"}}, status=403)
+        with FaultServer([refusal]) as server:
+            proxy = server.base_url.removesuffix("/v1").replace("//", "//someone:pass-4711@")
+            with client_of("http://api.invalid/v1", Network(proxy=proxy)) as client:
+                error = outcomes(client, way, None)[0]
+        assert isinstance(error, ProviderError)
+        assert "4711" not in str(error)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_the_one_of_the_environment(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with FaultServer(good(way)) as proxy, FaultServer(good(way)) as here:
+            monkeypatch.setenv("http_proxy", proxy.base_url.removesuffix("/v1"))
+            for base_url in ("http://api.invalid/v1", here.base_url):
+                with client_of(base_url) as client:
+                    assert text(ask(client, way)[-1]) == "hello"
+        assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
+        assert len(here.requests) == 1
+
+
+class TestNetwork:
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"proxy": "user:secret@host:1"}, "'http://host:3128'"),
+            ({"proxy": "ftp://user:secret@host"}, "for 'host' is none"),
+            ({"proxy": "http://user:secret@"}, "is none"),
+            ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
+            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
+            ({"transport": "quick"}, "'quick': a transport, 'httpx' or None"),
+            ({"max_connections": 0}, "1 or more"),
+            ({"read_s": -1}, "read_s is -1: a number of seconds above 0"),
+            ({"idle_s": float("nan")}, "idle_s is nan: a number"),
+            ({"connect_s": "10"}, "connect_s is '10': a number"),
+        ],
+    )
+    def test_what_cannot_be_right(self, wrong: dict[str, Any], says: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Network(**wrong)
+        assert says in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("wish", "module", "extra"),
+        [
+            ({"http2": True}, "h2", "fsm-agent[http2]"),
+            ({"proxy": "socks5://me:secret@h:1"}, "socksio", "httpx[socks]"),
+        ],
+    )
+    def test_what_is_not_installed(
+        self, wish: dict[str, Any], module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
+        with pytest.raises(ConfigError) as caught:
+            Network(**wish)
+        assert extra in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+    def test_a_file_that_holds_no_certificate(self, tmp_path: Any) -> None:
+        (tmp_path / "x.pem").write_text("nothing")
+        with client_of("https://127.0.0.1:1/v1", Network(verify=str(tmp_path / "x.pem"))) as client:
+            for way in WAYS:
+                with pytest.raises(ConfigError, match="no certificates in PEM"):
+                    ask(client, way)

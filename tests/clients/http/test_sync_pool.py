@@ -1,0 +1,291 @@
+"""Is each thread given a connection of its own, in its turn, and never one that somebody else still reads from?"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import httpx
+import pytest
+from support.asking import JSON_HEAD, REQUEST, WHOLE, client_of
+from support.fault_server import BARRIER, CLOSE, STALL, FaultServer
+from test_async_pool import Asked
+from test_pools import in_threads
+
+from fsm_agent.clients.client import Network
+from fsm_agent.clients.http import ledger, sync_connection, sync_pool
+from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
+
+TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+LIMIT_S = 5.0
+
+
+@contextmanager
+def pool_of(max_connections: int = 10, idle_s: float = 30.0) -> Iterator[SyncPool]:
+    """A pool that is closed at the end."""
+    pool = SyncPool(lambda: TRUSTS_NOBODY, max_connections=max_connections, idle_s=idle_s)
+    with closing(pool):
+        yield pool
+
+
+def begin(connections: SyncPool, server: FaultServer, content: bytes = b"{}", **limits: float) -> PooledResponse:
+    """The response to one request, not read."""
+    return connections.send(Asked(f"{server.base_url}/x", content, **limits))
+
+
+def read(response: PooledResponse) -> bytes:
+    """The body, to its end."""
+    with closing(response):
+        return b"".join(iter(response.read, b""))
+
+
+def post(pool: SyncPool, server: FaultServer, content: bytes = b"{}") -> bytes:
+    """The body of the answer to one request."""
+    return read(begin(pool, server, content))
+
+
+class Worker:
+    """A thread that does something; `error` is how it failed."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=[function])
+        self._thread.start()
+
+    def _run(self, function: Callable[[], Any]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            self.error = error
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def interrupt(self) -> None:
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+
+    def join(self) -> None:
+        self._thread.join(LIMIT_S / 2)
+        assert not self._thread.is_alive()
+
+
+class Waiter(Worker):
+    """One that is in the queue, behind those that wait already."""
+
+    def __init__(self, pool: SyncPool, function: Callable[[], Any]) -> None:
+        before = len(pool._ledger._turns)
+        super().__init__(function)
+        while len(pool._ledger._turns) == before and self._thread.is_alive():
+            threading.Event().wait(0.001)
+
+
+def test_no_request_is_made_twice_however_many_threads_want_few_connections() -> None:
+    for _ in range(40):
+        with FaultServer(WHOLE) as server, client_of(server, Network(max_connections=2)) as client:
+            assert len(in_threads(8, lambda client=client: client.complete(REQUEST))) == 8
+            assert server.n_connections <= 2
+            assert len(server.requests) == 8
+
+
+def test_the_one_used_last_is_used_next() -> None:
+    with FaultServer([BARRIER, *WHOLE], [BARRIER, *WHOLE], WHOLE, together=2) as server, pool_of() as pool:
+        in_threads(2, lambda: post(pool, server))
+        for _ in range(4):
+            post(pool, server)
+        assert server.n_connections == 2
+        assert len({seen.connection for seen in server.requests[2:]}) == 1
+
+
+def test_who_comes_first_is_served_first() -> None:
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        holder = begin(pool, server, b"0")
+        waiters = [Waiter(pool, lambda number=number: post(pool, server, b"%d" % number)) for number in range(1, 5)]
+        read(holder)
+        for waiter in waiters:
+            waiter.join()
+        assert [seen.body for seen in server.requests] == [b"0", b"1", b"2", b"3", b"4"]
+        assert server.n_connections == 1
+
+
+def test_who_gives_up_takes_no_ones_place() -> None:
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        holder = begin(pool, server)
+        with pytest.raises(httpx.PoolTimeout):
+            begin(pool, server, pool=0.01)
+        waiter = Waiter(pool, lambda: post(pool, server))
+        holder.close()  # not read: it is hung up
+        waiter.join()
+        assert waiter.error is None
+        assert post(pool, server)
+
+
+def test_one_that_failed_gives_its_place_back() -> None:
+    with FaultServer([CLOSE]) as server, pool_of(max_connections=1) as pool:
+        for _ in range(3):
+            with pytest.raises(httpx.RemoteProtocolError):
+                post(pool, server)
+
+
+def test_a_place_goes_to_whoever_wants_another_server() -> None:
+    with FaultServer(WHOLE) as here, FaultServer(WHOLE) as there, pool_of(max_connections=1) as pool:
+        post(pool, here)
+        post(pool, there)
+        holder = begin(pool, there)
+        waiter = Waiter(pool, lambda: post(pool, here))
+        read(holder)
+        waiter.join()
+        assert waiter.error is None
+        assert (len(here.requests), len(there.requests)) == (2, 2)
+        assert here.n_connections == 2
+
+
+@pytest.mark.parametrize("idle_s", [30.0, 0.0])
+def test_one_that_is_dead_or_old_is_not_used(idle_s: float) -> None:
+    with FaultServer([*WHOLE, CLOSE] if idle_s else WHOLE) as server, pool_of(idle_s=idle_s) as pool:
+        for number in (1, 2, 3):
+            post(pool, server)  # nothing here sends twice
+            assert server.n_connections == number
+            if idle_s:
+                assert server.wait_until_all_closed()
+
+
+def test_a_timeout_is_httpxs_own() -> None:
+    with FaultServer([STALL]) as server, pool_of() as pool, pytest.raises(httpx.ReadTimeout):
+        begin(pool, server, read=0.01)
+
+
+def test_who_waits_when_it_is_closed_is_told() -> None:
+    with FaultServer([JSON_HEAD, b"{", STALL]) as server, pool_of(max_connections=1) as pool:
+        holder = begin(pool, server)
+        assert holder.read() == b"{"
+        waiter, reader = Waiter(pool, lambda: post(pool, server)), Worker(holder.read)
+        started_s = time.monotonic()
+        pool.close()
+        waiter.join()
+        reader.join()
+        assert time.monotonic() - started_s < 1
+        assert isinstance(waiter.error, RuntimeError)
+        assert isinstance(reader.error, httpx.ReadError)
+        with pytest.raises(RuntimeError, match="closed"):
+            post(pool, server)
+        holder.close()
+        assert server.wait_until_all_closed()
+
+
+def test_one_that_idles_too_long_is_closed_when_another_is_asked_for() -> None:
+    with FaultServer(WHOLE) as here, FaultServer(WHOLE) as there, pool_of(idle_s=0.05) as pool:
+        post(pool, here)
+        threading.Event().wait(0.1)
+        post(pool, there)
+        assert here.wait_until_all_closed()
+
+
+def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        begin(pool, server).close()
+        post(pool, server)
+        assert server.n_connections == 2
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` at the n-th line that a thread runs of the pool's modules.
+
+    Not at the ``with`` of a lock, where Python looks at no signal: it would hold the lock for ever.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.has_come = False
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> bool:
+        sys.settrace(None)
+        return kind is KeyboardInterrupt
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename not in POOL_FILES or frame.f_code.co_name in ("__del__", "close"):
+            return None
+        if event == "line" and "with self._lock" not in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+            self._left -= 1
+            if self._left == 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self._trace
+
+
+POOL_FILES = {module.__file__ for module in (ledger, sync_pool, sync_connection)}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a socket that was just made
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+class TestInterrupts:
+    def test_none_costs_a_place(self) -> None:
+        """At each line of two requests, over a new connection and over one that was used, in a pool of one place."""
+        for number in count(1):
+            with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+                with Interrupt(number) as interrupt:
+                    post(pool, server)
+                    post(pool, server)
+                started_s = time.monotonic()
+                assert post(pool, server)
+                assert time.monotonic() - started_s < 1, number
+            if not interrupt.has_come:
+                break
+        assert number > 150
+
+    def test_none_keeps_who_waits_from_its_turn(self) -> None:
+        """At each line of closing a response, while another thread waits for its connection."""
+        for number in count(1):
+            with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+                holder = begin(pool, server)
+                assert holder.read()
+                assert not holder.read()
+                waiter = Waiter(pool, lambda pool=pool, server=server: post(pool, server))
+                with Interrupt(number) as interrupt:
+                    holder.close()
+                holder.close()
+                waiter.join()
+                assert waiter.error is None, number
+            if not interrupt.has_come:
+                break
+        assert number > 15
+
+    def test_a_storm_of_them_costs_none(self) -> None:
+        """Wherever Python looks for them, in threads that share two places."""
+
+        def post_on() -> None:
+            while not is_over.is_set():
+                try:
+                    while not is_over.is_set():
+                        post(pool, server)
+                except KeyboardInterrupt:
+                    interrupted.append(1)
+
+        is_over, interrupted = threading.Event(), list[int]()
+        with FaultServer(WHOLE) as server, pool_of(max_connections=2) as pool:
+            workers = [Worker(post_on) for _ in range(3)]
+            until_s = time.monotonic() + 2
+            while time.monotonic() < until_s:
+                threading.Event().wait(0.001)
+                workers = [worker if worker.is_alive() else Worker(post_on) for worker in workers]
+                workers[len(interrupted) % 3].interrupt()
+            is_over.set()
+            for worker in workers:
+                worker.join()
+            assert len(interrupted) > 30
+            holders = [begin(pool, server, pool=1.0) for _ in range(2)]
+            for holder in holders:
+                read(holder)

@@ -1,0 +1,130 @@
+"""Is all that a stream told given out before what went wrong with it, however it came?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from support.asking import KEY, REQUEST, ROOMY, STREAMED, chosen
+from support.codec_conformance import Said, Turn, framed
+from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
+from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.errors import BadReply, ProviderError
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.messages.event import Delta, Done, TextDelta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.chat_reply import UNREPORTED
+from fsm_agent.providers.provider import Provider
+
+DIALECTS: dict[str, Any] = {
+    "openai-chat": ChatDialect(),
+    "openai": ResponsesDialect(),
+    "anthropic": AnthropicDialect(),
+    "google": GeminiDialect(),
+}
+TURN = Turn([Said("text", ["hel", "lo", ", you"])])
+
+
+def asked(
+    server: FaultServer, way: str, provider: str = "openai-chat", network: Network = ROOMY
+) -> tuple[list[Delta], Reply | ProviderError]:
+    """The deltas that somebody who listens is given, and what comes behind them."""
+    options = {"base_url": server.base_url, "api_key": KEY, "network": network}
+    if chosen and way == "astream":
+        options["network"] = Network(max_reply_bytes=network.max_reply_bytes, async_transport=chosen[-1])
+    client, deltas = HttpClient(provider, "m", **options), list[Delta]()
+
+    async def listen() -> Reply:
+        async for item in client.astream(REQUEST):
+            if isinstance(item, Reply):
+                return item
+            deltas.append(item)
+        raise AssertionError("no reply came, and no error")
+
+    def hear() -> Reply:
+        for item in client.stream(REQUEST):
+            if isinstance(item, Reply):
+                return item
+            deltas.append(item)
+        raise AssertionError("no reply came, and no error")
+
+    try:
+        return deltas, asyncio.run(listen()) if way == "astream" else hear()
+    except ProviderError as error:
+        return deltas, error
+    finally:
+        client.close()
+
+
+def told(deltas: list[Delta]) -> str:
+    return "".join([delta.text for delta in deltas if isinstance(delta, TextDelta)])
+
+
+def sent(body: bytes, size: int) -> list[Step]:
+    """The response with this body, in chunks of so many bytes."""
+    chunks = [chunk(body[start : start + size]) for start in range(0, len(body), size)]
+    return [SSE_HEAD, *chunks]
+
+
+@pytest.mark.parametrize("way", STREAMED)
+@pytest.mark.parametrize("provider", DIALECTS)
+def test_an_error_in_the_stream_comes_behind_what_was_told(provider: str, way: str, over: str) -> None:
+    dialect = DIALECTS[provider]
+    body = framed([*dialect.turn(TURN, mixed=False)[:5], dialect.error("no, never")])
+    found = []
+    for size in (len(body), 7):
+        with FaultServer([*sent(body, size), STALL]) as server:  # which leaves the connection open
+            began_s = time.monotonic()
+            found.append(asked(server, way, provider))
+            assert time.monotonic() - began_s < 5
+    (whole, error), (pieces, other) = found
+    assert whole == pieces
+    assert told(whole).startswith("hel")
+    assert isinstance(error, ProviderError)
+    assert isinstance(other, ProviderError)
+    assert error.report() == other.report()
+    assert "no, never" in error.message
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_what_the_bound_leaves_of_a_stream_is_told(way: str, over: str) -> None:
+    events = DIALECTS["openai-chat"].turn(TURN, mixed=False)
+    body = framed(events)
+    bound = Network(max_reply_bytes=len(framed(events[:3])))
+    for size in (len(body), 7):
+        with FaultServer([*sent(body, size), END_OF_CHUNKS]) as server:
+            deltas, error = asked(server, way, network=bound)
+        assert told(deltas) == "hello"
+        assert isinstance(error, BadReply)
+        assert "longer than" in error.message
+
+
+def test_a_reply_whose_usage_never_came_says_so_in_the_trace() -> None:
+    events = DIALECTS["openai-chat"].turn(TURN, mixed=False)
+    provider = Provider(name="p", codec=OpenAIChat(), profile=Profile(temperature=False), key_is_optional=True)
+    with FaultServer([*sent(framed(events[:-2]), 7), CLOSE]) as server:
+        client = HttpClient(provider, "m", base_url=server.base_url)
+        *_, done = Agent(client, settings=Settings(temperature=0.5)).stream("Hello?")
+        client.close()
+    assert isinstance(done, Done)
+    assert done.result.text == "hello, you"
+    details = [step.detail for step in done.result.trace if step.trigger == "answered"]
+    assert details == [f"temperature=0.5 was left out: the model does not take it here; {UNREPORTED}"]
+
+
+@pytest.mark.parametrize("way", STREAMED)
+@pytest.mark.parametrize("last", [END_OF_CHUNKS, CLOSE])
+def test_what_the_end_adds_is_told(last: Any, way: str, over: str) -> None:
+    body = framed(DIALECTS["google"].turn(Turn([Said("text", ["hel", "lo\ud83d"])]), mixed=False)).rstrip()
+    with FaultServer([*sent(body, 7), last]) as server:
+        deltas, reply = asked(server, way, "google")
+    assert told(deltas) == "hello\ufffd"
+    assert isinstance(reply, Reply)
+    assert reply.message.text == "hello\ufffd"

@@ -1,0 +1,463 @@
+"""Is what was recorded played again as it was, to who asks the same, and to nobody else?"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from support.asking import KEY, PIECES, STREAMED, WAYS, ask, client_of, completion, good
+from support.fault_server import FaultServer, head, http
+from support.stub_server import StubServer
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients import cassette as cassette_module
+from fsm_agent.clients.cassette import Cassette, CassetteError
+from fsm_agent.clients.client import HttpClient
+from fsm_agent.errors import ConfigError, ProviderError, RateLimited
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.message import Message
+
+ADDRESS = "http://127.0.0.1:9/v1"  # nobody listens there
+
+
+def asking(text: str) -> Request:
+    return Request(messages=(Message.of("user", text),))
+
+
+def asker(cassette: Cassette, base_url: str = ADDRESS, **options: Any) -> HttpClient:
+    options = {"api_key": KEY, **options}
+    return HttpClient("openai-compatible", "m", base_url=base_url, network=cassette.network(), **options)
+
+
+def exchange(text: str, reply: str = "hello", url: str = ADDRESS, **changes: Any) -> dict[str, Any]:
+    """What a cassette keeps of one question."""
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], **changes}
+    return {
+        "request": {"method": "POST", "url": f"{url}/chat/completions", "json": body},
+        "response": {"status": 200, "headers": {"content-type": "application/json"}, "json": completion(reply)},
+    }
+
+
+def written(path: Path, *exchanges: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"version": 1, "exchanges": exchanges}))
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_recorded_is_played_again(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "tape.json"
+    with StubServer(["Hi there.", "Bye."]) as server:
+        with Cassette(path) as tape, asker(tape, server.base_url) as client:
+            recorded = [ask(client, way), ask(client, way)]
+        assert len(server.requests) == 2
+    with Cassette(path) as tape, asker(tape, server.base_url, api_key="none") as client:
+        assert [ask(client, way), ask(client, way)] == recorded
+    assert [items[-1].message.text for items in recorded] == ["Hi there.", "Bye."]
+    assert [path.name for path in path.parent.iterdir()] == ["tape.json"]
+
+
+def test_the_file_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    with StubServer(["Grüße"]) as server, Cassette(path, "record") as tape, asker(tape, server.base_url) as client:
+        client.complete(asking("Hallo?"))
+    text = path.read_text()
+    assert '"content": "Grüße"' in text
+    assert text.startswith('{\n  "version": 1,\n  "exchanges": [\n')
+    (kept,) = json.loads(text)["exchanges"]
+    assert list(kept["request"]) == ["method", "url", "json"]
+    assert kept["request"]["json"]["messages"] == [{"role": "user", "content": "Hallo?"}]
+    assert kept["response"]["headers"]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_streams_come_as_they_were(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    body = b": alive\r\n\r\n" + PIECES + b"data: cut off"
+    steps = [head(content_type="text/event-stream", content_length=str(len(body))), body]
+    with FaultServer(steps) as server:
+        with Cassette(path, "record") as tape, asker(tape, server.base_url) as client:
+            recorded = ask(client, way)
+        url = server.base_url
+    kept = json.loads(path.read_text())["exchanges"][0]["response"]["sse"]
+    assert "".join(kept).encode() == body
+    assert kept[0] == ": alive\r\n\r\n"
+    assert [event[:5] for event in kept[1:]] == ["data:"] * (len(kept) - 1)
+    with Cassette(path) as tape:
+        request = httpx.Request("POST", f"{url}/chat/completions", json=_asked_in(path))
+        pieces = [piece.decode() for piece in tape.network().transport.handle_request(request).iter_raw()]
+    assert pieces == kept
+    with Cassette(path) as tape, asker(tape, url) as client:
+        assert ask(client, way) == recorded
+    assert recorded[:-1] == [TextDelta("hel"), TextDelta("lo")]
+
+
+def _asked_in(path: Path) -> Any:
+    return json.loads(path.read_text())["exchanges"][0]["request"]["json"]
+
+
+def test_compressed_replies_and_errors_and_text_are_kept_readable(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    packed = gzip.compress(json.dumps(completion("packed")).encode())
+    gzipped = head(content_type="application/json", content_length=str(len(packed)), content_encoding="gzip")
+    error = {"error": {"message": "slow down"}}
+    with FaultServer([gzipped, packed], [http(error, status=429, retry_after="7")]) as server:
+        with Cassette(path, "record") as tape, asker(tape, server.base_url) as client:
+            assert client.complete(asking("1")).message.text == "packed"
+            with pytest.raises(RateLimited):
+                client.complete(asking("2"))
+        url = server.base_url
+    with Cassette(path) as tape, asker(tape, url) as client:
+        assert client.complete(asking("1")).message.text == "packed"
+        with pytest.raises(RateLimited, match="slow down") as caught:
+            client.complete(asking("2"))
+        assert caught.value.retry_after_s == 7
+
+
+def test_auto_records_once_and_record_records_anew(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    for mode, said in (("auto", "one"), ("auto", "one"), ("record", "two"), ("replay", "two")):
+        with StubServer([said]) as server, Cassette(path, mode) as tape:  # type: ignore[arg-type]
+            url = server.base_url if tape.is_recording else _url_in(path)
+            assert asker(tape, url).complete(asking("?")).message.text == said
+            assert len(server.requests) == tape.is_recording
+
+
+def _url_in(path: Path) -> str:
+    return str(json.loads(path.read_text())["exchanges"][0]["request"]["url"]).removesuffix("/chat/completions")
+
+
+# Secrets
+
+CARRIED = [KEY, "query-key-4711-abc", "hidden.header.value", 'odd"key\\here', "request-cookie-4711"]
+KEY_LIKE = ["sk-proj-abcdefghijkl123456", "AIzaSyA-abcdefghijklmnopqrstuv", "org-Ab3dEfGhIjKlMnOp"]
+KEY_LIKE += ["eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0", "projects/123456789012", "AKIAIOSFODNN7EXAMPLE"]
+HEADERS = {"x-secret": "hidden.header.value", "x-other-key": 'odd"key\\here', "cookie": "request-cookie-4711"}
+GIVEN = ["reply-cookie-4711", "acct-header-4711"]  # by the server
+
+
+@pytest.mark.parametrize("way", ["complete", "astream"])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/plain"])
+def test_nothing_secret_reaches_the_file(way: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    question = f"Mine are {' and '.join([*CARRIED, *KEY_LIKE])}\nsk-behindAnEscape0123456789"
+    said = json.dumps({"error": {"message": f"{question}, and yours {' and '.join(GIVEN)}"}})
+    said = f"data: {said}\n\n" if kind == "text/event-stream" else said
+    said = f"Sorry!\n{said}" if kind == "text/plain" else said
+    given = {"set_cookie": GIVEN[0], "openai_organization": GIVEN[1], "x_request_id": "who-asked-4711"}
+    with FaultServer([http(said, status=400, content_type=kind, **given)]) as server:
+        url = f"{server.base_url}?api-version=2&key=query-key-4711-abc"
+        with Cassette(path, "record") as tape, pytest.raises(ProviderError) as recorded:
+            ask(asker(tape, url, headers=HEADERS), way, request=asking(question))
+    text = path.read_text()
+    leaked = [secret for secret in [*CARRIED, *KEY_LIKE, *GIVEN, "behindAnEscape", "who-asked"] if secret in text]
+    assert leaked == []
+    assert 'odd\\\\\\"key' not in text
+    assert 'odd\\"key' not in text
+    assert "Mine are *** and" in text
+    assert "api-version=2&key=***" in text
+    with Cassette(path) as tape, pytest.raises(ProviderError) as played:
+        ask(asker(tape, url, headers=HEADERS), way, request=asking(question))
+    assert played.value.report() == recorded.value.report()
+
+
+def test_only_what_a_replay_needs_is_kept_of_the_headers(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    kept = {"content-type": "application/json", "retry-after": "7", "retry-after-ms": "7000", "date": "today"}
+    others = ["server", "x-request-id", "cf-ray", "set-cookie", "openai-organization", "x-ratelimit-limit-requests"]
+    given = {name.replace("-", "_"): value for name, value in kept.items()}
+    given |= {name.replace("-", "_"): f"other-{n}" for n, name in enumerate(others)}
+    script = [http({"error": {"message": "no"}}, status=429, **given)]
+    with FaultServer(script) as server, Cassette(path, "record") as tape, pytest.raises(RateLimited):
+        asker(tape, server.base_url).complete(asking("hi"))
+    (exchange,) = json.loads(path.read_text())["exchanges"]
+    assert exchange["response"]["headers"] == kept
+    assert list(exchange["request"]) == ["method", "url", "json"]
+
+
+@pytest.mark.parametrize("name", ["content-type", "retry-after", "retry-after-ms", "date"])
+def test_a_key_in_one_of_them_is_not_kept(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    given = {name.replace("-", "_"): f"application/json; x={KEY}"}
+    script = [http({"error": {"message": "no"}}, status=429, **given)]
+    with FaultServer(script) as server, Cassette(path, "record") as tape, pytest.raises(RateLimited):
+        asker(tape, server.base_url).complete(asking("hi"))
+    (exchange,) = json.loads(path.read_text())["exchanges"]
+    assert exchange["response"]["headers"][name] == "application/json; x=***"
+
+
+@pytest.mark.parametrize("key", ["none", "hunter2", "Hello", KEY])
+def test_whoever_replays_may_carry_any_key(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    question = asking("Hello? Is it none or hunter2?")
+    with StubServer(["It is none."]) as server, Cassette(path) as tape:
+        asker(tape, server.base_url, api_key="pa55").complete(question)
+    with Cassette(path) as tape:
+        assert asker(tape, server.base_url, api_key=key).complete(question).message.text == "It is none."
+
+
+# What does not fit
+
+
+def test_an_unknown_request_names_what_differs_from_the_nearest(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("far", temperature=1, seed=7, n=2), exchange("What is 2 + 2?"))
+    tape = Cassette(path)
+    with pytest.raises(CassetteError) as caught:
+        asker(tape).complete(asking("What is 2 + 3?"))
+    assert str(caught.value) == (
+        f"cassette {str(path)!r} has no reply to POST '{ADDRESS}/chat/completions'; the nearest of those left is"
+        ' number 2, which differs in json.messages[0].content: recorded "What is 2 + 2?", asked "What is 2 + 3?"'
+    )
+
+
+def test_a_difference_of_method_or_place_or_shape_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("hi", url="http://127.0.0.1:8/v1", extra={"a": [1, True]}))
+    with pytest.raises(CassetteError, match=r"url: recorded .*:8/v1.*, asked .*:9/v1.*; .*extra.a\[0\]: recorded 1"):
+        asker(Cassette(path)).complete(asking("hi"))
+    transport = Cassette(path).network().transport
+    assert transport is not None
+    with pytest.raises(CassetteError, match='method: recorded "POST", asked "GET"'):
+        transport.handle_request(httpx.Request("GET", "http://127.0.0.1:8/v1/chat/completions"))
+
+
+def test_what_it_names_is_bounded(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("x" * 100_000, **{f"k{n}": "y" * 1000 for n in range(50)}))
+    with pytest.raises(CassetteError, match="and 46 more") as caught:
+        asker(Cassette(path)).complete(asking("z" * 100_000))
+    assert len(str(caught.value)) < 2_000
+
+
+def test_an_exchange_is_played_once(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("hi", "one"), exchange("other"), exchange("hi", "two"))
+    tape = Cassette(path)
+    client = asker(tape)
+    assert [client.complete(asking("hi")).message.text for _ in range(2)] == ["one", "two"]
+    assert repr(tape) == f"<Cassette {str(path)!r} 1 of 3 left>"
+    client.complete(asking("other"))
+    with pytest.raises(CassetteError, match="all that were recorded for it are played"):
+        client.complete(asking("hi"))
+    with pytest.raises(CassetteError, match="of those played is number 1"):
+        client.complete(asking("hi!"))
+
+
+def test_an_empty_cassette_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CassetteError, match="it is empty"):
+        asker(Cassette(written(tmp_path / "tape.json"))).complete(asking("hi"))
+
+
+def test_what_nobody_asked_for_fails_the_test(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("one"), exchange("two"))
+    message = r"1 of 2 exchanges .* never asked for; the first is number 2: POST "
+    with pytest.raises(CassetteError, match=message), Cassette(path) as tape:
+        asker(tape).complete(asking("one"))
+    with pytest.raises(ZeroDivisionError), Cassette(path):
+        raise ZeroDivisionError  # which is what the test should show
+
+
+@pytest.mark.parametrize(
+    ("recorded", "same"),
+    [
+        ({"a": 1, "b": [{"x": 1, "y": 2}]}, True),
+        ({"b": [{"y": 2, "x": 1}], "a": 1}, True),
+        ({"a": 1.0, "b": [{"x": 1, "y": 2}]}, False),
+        ({"a": True, "b": [{"x": 1, "y": 2}]}, False),
+        ({"a": 1, "b": [{"x": 1, "y": 2}, {}]}, False),
+        ({"a": "1", "b": [{"x": 1, "y": 2}]}, False),
+    ],
+    ids=repr,
+)
+def test_bodies_are_compared_as_json(recorded: Any, same: bool, tmp_path: Path) -> None:
+    kept = exchange("hi")
+    kept["request"] |= {"url": "http://x.invalid/", "json": recorded}
+    transport = Cassette(written(tmp_path / "tape.json", kept)).network().transport
+    assert transport is not None
+    request = httpx.Request("POST", "http://x.invalid/", content=b'{ "a": 1, "b": [{"x": 1,\n"y": 2}] }')
+    if same:
+        assert transport.handle_request(request).status_code == 200
+    else:
+        with pytest.raises(CassetteError, match="differs in json"):
+            transport.handle_request(request)
+
+
+def test_a_recording_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", exchange("hi"))
+    before = path.read_bytes()
+
+    def test() -> None:
+        with StubServer(["one"]) as server, Cassette(path, "record") as tape:
+            asker(tape, server.base_url).complete(asking("hi"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        test()
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    before = os.umask(0)
+    try:
+        with Cassette(path, "record"):
+            pass
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_cannot_be_replaced_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"), Cassette(path, "record"):
+        pass
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[", "is no cassette"),
+        (b"[]", "is no cassette"),
+        (b"\xff\xfe", "is no cassette"),
+        (b'{"version": 2, "exchanges": []}', "is of version 2: 1 is known"),
+        (b'{"version": 1, "exchanges": [{}]}', "is no cassette: KeyError"),
+        (b'{"version": 1, "exchanges": [{"request": {}, "response": {"status": 200}}]}', "is no cassette"),
+        (b"[" * 100_000, "is no cassette"),
+    ],
+)
+def test_a_damaged_file_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        Cassette(path)
+
+
+def test_no_file_and_no_mode_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no cassette can be read"):
+        Cassette(tmp_path / "none.json", "replay")
+    with pytest.raises(ConfigError, match="mode 'again' is none"):
+        Cassette(tmp_path / "none.json", "again")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["complete", "acomplete"])
+def test_what_is_kept_is_bounded(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cassette_module, "MAX_BYTES", 3_000)
+    with StubServer(["small", "also small", "x" * 4_000]) as server, Cassette(tmp_path / "a", "record") as tape:
+        client = asker(tape, server.base_url)
+        ask(client, way)
+        ask(client, way, request=asking("?" * 100))
+        with pytest.raises(CassetteError, match="longer than 3000 bytes"):
+            ask(client, way)
+    with StubServer(["small"] * 9) as server:
+        client = asker(Cassette(tmp_path / "b", "record"), server.base_url)
+        kept = [ask(client, way) for _ in range(2)]
+        with pytest.raises(CassetteError, match="would be larger than 3000 bytes"):
+            kept += [ask(client, way) for _ in range(6)]
+    assert not (tmp_path / "b").exists()
+    big = written(tmp_path / "c", *[exchange("hi")] * 20)
+    with pytest.raises(ConfigError, match="larger than 3000 bytes"):
+        Cassette(big)
+
+
+def test_bytes_that_are_no_text_are_not_kept(tmp_path: Path) -> None:
+    steps = [head(content_type="application/json", content_length="2"), b"\xff\xfe"]
+    with FaultServer(steps) as server:
+        client = client_of(server, Cassette(tmp_path / "tape.json", "record").network())
+        with pytest.raises(CassetteError, match="'application/json' is no UTF-8 text"):
+            client.complete(asking("hi"))
+
+
+# Together with the rest
+
+
+def test_an_agent_is_tested_with_it(tmp_path: Path) -> None:
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    asked = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 17, "b": 25}'}}
+    path = tmp_path / "tape.json"
+    said = [{"role": "assistant", "content": None, "tool_calls": [asked]}, "42"]
+    with StubServer(said) as server, Cassette(path) as tape:
+        assert Agent(asker(tape, server.base_url), functions=[add]).call("17 + 25?").output == "42"
+    with Cassette(path) as tape:
+        assert Agent(asker(tape, server.base_url), functions=[add]).call("17 + 25?").output == "42"
+    with pytest.raises(CassetteError, match=r"17 \+ 26"):
+        Agent(asker(Cassette(path), server.base_url), functions=[add]).call("17 + 26?")
+
+
+def test_threads_and_loops_share_a_cassette(tmp_path: Path) -> None:
+    path = written(tmp_path / "tape.json", *[exchange(f"q{n % 10}", f"a{n % 10}") for n in range(80)])
+    heard: list[bool] = []
+    with Cassette(path) as tape, asker(tape) as client:
+
+        def work() -> None:
+            for n in range(10):
+                heard.append(client.complete(asking(f"q{n}")).message.text == f"a{n}")
+
+        async def task(n: int) -> None:
+            heard.append((await client.acomplete(asking(f"q{n}"))).message.text == f"a{n}")
+
+        async def tasks() -> None:
+            await asyncio.gather(*[task(n) for n in range(10)])
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        threads += [threading.Thread(target=asyncio.run, args=(tasks(),)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert heard == [True] * 80
+
+
+# How the real server is reached
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recording_trusts_whom_its_network_trusts(way: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    path = tmp_path / "tape.json"
+    with FaultServer(good(way), tls=tls) as server:
+        with pytest.raises(ProviderError, match="certificate"), Cassette(path) as tape:
+            ask(client_of(server, tape.network()), way)
+        with Cassette(path) as tape:
+            ask(client_of(server, tape.network(verify=str(tmp_path / "authority.pem"))), way)
+        with Cassette(path) as tape:
+            assert ask(client_of(server, tape.network()), way)[-1].message.text == "hello"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recording_goes_through_the_proxy_of_its_network(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    with FaultServer(good(way)) as proxy:
+        through = proxy.base_url.removesuffix("/v1").replace("//", "//me:proxy-word-4711@")
+        with Cassette(path) as tape:
+            ask(client_of("http://api.invalid/v1", tape.network(proxy=through)), way)
+        with Cassette(path) as tape:
+            played = ask(client_of("http://api.invalid/v1", tape.network(proxy=through)), way)
+        assert played[-1].message.text == "hello"
+        assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
+
+
+def test_a_recording_does_not_quote_the_proxys_password(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    refusal = {"error": {"message": "me:proxy-word-4711 is refused"}}
+    with FaultServer([http(refusal, status=407)]) as proxy, Cassette(path) as tape:
+        through = proxy.base_url.removesuffix("/v1").replace("//", "//me:proxy-word-4711@")
+        with pytest.raises(ProviderError, match=r"\*\*\* is refused"):
+            client_of("http://api.invalid/v1", tape.network(proxy=through)).complete(asking("hi"))
+    assert "proxy-word" not in path.read_text()

@@ -1,0 +1,107 @@
+"""Does a provider get back what it said itself, and nothing opaque that another one said?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from support.asking import KEY
+from support.fault_server import FaultServer, http
+
+from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import FunctionResult, Message, Opaque, Reasoning, Text
+from fsm_agent.providers.catalog import PROVIDERS
+
+USER = Message.of("user", "hi")
+RESPONSE = {
+    "status": "completed",
+    "output": [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "locked"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Well."}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "add", "arguments": "{}"},
+    ],
+}
+DETAILS = [{"type": "reasoning.encrypted", "data": "locked", "index": 0}]
+COMPLETION = {"choices": [{"message": {"content": "Well.", "reasoning_details": DETAILS}, "finish_reason": "stop"}]}
+
+
+def client(provider: str, server: FaultServer) -> HttpClient:
+    return client_for(f"{provider}:m", api_key=KEY, base_url=server.base_url)
+
+
+def asked_after(reply: dict[str, Any], first: str, second: str) -> Any:
+    """What ``second`` is sent of what ``first`` replied."""
+    with FaultServer([http(reply)]) as server:
+        with client(first, server) as one:
+            message = one.complete(Request(messages=(USER,))).message
+        results = [
+            FunctionResult(id=c.id, name=c.name, text="1", provider_id=c.provider_id) for c in message.function_calls
+        ]
+        dialog = (USER, message, *([Message.of("tool", *results)] if results else []))
+        with client(second, server) as other:
+            other.complete(Request(messages=dialog))
+    return server.requests[1].json
+
+
+def test_encrypted_reasoning_goes_back_to_who_can_read_it() -> None:
+    own = asked_after(RESPONSE, "openai", "openai")["input"]
+    assert [item.get("type", "message") for item in own[1:]] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+    assert own[1]["encrypted_content"] == "locked"
+    foreign = asked_after(RESPONSE, "openai", "xai-responses")["input"]
+    assert foreign[1:] == [
+        {"role": "assistant", "content": "Well."},
+        {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "1"},
+    ]
+
+
+def test_details_of_reasoning_go_back_to_who_gave_them() -> None:
+    assert asked_after(COMPLETION, "openrouter", "openrouter")["messages"][1]["reasoning_details"] == DETAILS
+    assert "locked" not in str(asked_after(COMPLETION, "vllm", "openrouter"))
+
+
+def test_what_a_caller_made_goes_to_anybody_of_its_wire() -> None:
+    item = {"type": "item_reference", "id": "x"}
+    message = Message.of("user", Opaque(wire="openai-responses", data=item), "hi")
+    for provider in ("openai", "xai-responses"):
+        with FaultServer([http(RESPONSE)]) as server, client(provider, server) as one:
+            one.complete(Request(messages=(message,)))
+        assert item in server.requests[0].json["input"]
+
+
+def test_whose_it_is_is_no_part_of_what_is_said() -> None:
+    part = Opaque(wire="w", data={"a": 1})
+    mine = replace(part, provider="openai")
+    assert (part, hash(part)) == (mine, hash(mine))
+    assert "openai" not in repr(mine)
+    adapter = TypeAdapter(Message)
+    message = Message.of("assistant", mine, "x")
+    again = adapter.validate_json(adapter.dump_json(message))
+    assert [part.provider for part in again.parts if isinstance(part, Opaque)] == ["openai"]
+    assert adapter.validate_json(b'{"role": "user", "parts": [{"kind": "opaque", "wire": "w", "data": 1}]}')
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google"])
+def test_a_dialog_whose_opaque_parts_are_all_foreign_can_be_told(provider: str) -> None:
+    entry = PROVIDERS[provider]
+    foreign = Opaque(wire=entry.codec.name, data={"type": "x"}, provider="somebody")
+    assistant = Message(role="assistant", parts=(foreign, Reasoning(text="hm"), Text("Well."), foreign))
+    said = {
+        "anthropic": {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"},
+        "google": {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}]},
+    }
+    functions = (Function(name="add"),)
+    with FaultServer([http(said[provider])]) as server, client(provider, server) as one:
+        one.complete(Request(messages=(USER, assistant, USER), functions=functions))
+    body = str(server.requests[0].json)
+    assert "Well." in body
+    assert "'x'" not in body

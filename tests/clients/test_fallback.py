@@ -1,0 +1,348 @@
+"""Is the next client asked when one fails, and only then, with everything said and nothing given out twice?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from support.asking import REQUEST, STREAMED, WAYS, ask, client_of, completion, good
+from support.fault_server import FaultServer, http
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
+from fsm_agent.errors import (
+    AuthFailed,
+    BadReply,
+    ConfigError,
+    ContextTooLong,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    TimedOut,
+    UsageError,
+)
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.messages.event import Delta, TextDelta, UsageReported
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.providers.failures import failure
+from fsm_agent.testing import Delayed, FakeClock, Script
+
+
+class Breaking(Script):
+    """Breaks off after its first deltas."""
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        self.requests.append(request)
+        yield TextDelta("hal")
+        raise Overloaded("gone in the middle")
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        for item in self.stream(request, timeout_s=timeout_s):
+            yield item
+
+
+class Closing(Script):
+    """Notes that it was closed; fails at it when it is told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.fails:
+            raise OSError("cannot be closed")
+
+    async def aclose(self) -> None:
+        self.close()
+
+
+def failing(error: ProviderError, name: str = "a") -> Script:
+    return Script(error, name=name)
+
+
+def fails(client: Any, way: str, timeout_s: float | None = None) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        ask(client, way, timeout_s)
+    return caught.value
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_that_answers_is_the_only_one_asked(way: str) -> None:
+    a, b = Script("from a", name="a"), Script("from b", name="b")
+    reply = ask(FallbackClient([a, b]), way)[-1]
+    assert (reply.message.text, reply.served_by) == ("from a", "a")
+    assert b.requests == []
+
+
+@pytest.mark.spec("4.19: the next client is asked")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_next_is_asked_the_same_and_the_reply_names_it(way: str) -> None:
+    a, b = failing(Overloaded("busy", status=529)), Script("from b", name="b")
+    items = ask(FallbackClient([a, b]), way)
+    assert (items[-1].message.text, items[-1].served_by) == ("from b", "b")
+    assert items[:-1] == ([TextDelta("from"), TextDelta(" b")] if way in STREAMED else [])
+    assert a.requests == b.requests == [REQUEST]
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_stream_that_has_begun_is_not_begun_again(way: str) -> None:
+    a, b = Breaking(name="a"), Script("from b", name="b")
+    error = fails(FallbackClient([a, b]), way)
+    assert error.message == "gone in the middle"
+    assert b.requests == []
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_stream_that_told_only_what_it_costs_has_not_begun(way: str) -> None:
+    class Paid(Script):
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+            yield UsageReported(Usage(input_tokens=7))
+            raise Overloaded("gone before a word")
+
+    *_, reply = ask(FallbackClient([Paid(), Script("b")]), way)
+    assert reply.message.text == "b"
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_second_stream_that_breaks_says_what_went_before(way: str) -> None:
+    c = Script("from c")
+    error = fails(FallbackClient([failing(AuthFailed("no such key")), Breaking(name="b"), c]), way)
+    assert type(error) is Overloaded
+    assert "'b': gone in the middle" in error.message
+    assert "no such key" in error.message
+    assert c.requests == []
+
+
+@pytest.mark.spec("4.19: the next client is asked")
+@pytest.mark.parametrize(
+    ("error", "moves_on"),
+    [
+        (Overloaded("busy", status=503), True),
+        (RateLimited("slow down", status=429), True),
+        (RateLimited("no money", status=429, retryable=False), True),
+        (AuthFailed("no such key", status=401), True),
+        (TimedOut("late"), True),
+        (BadReply("nonsense", status=200), True),
+        (BadReply("the model wrote nonsense", status=400, code="tool_use_failed", retryable=False), True),
+        (ContextTooLong("too long", status=400), True),
+        (ProviderError("no such model", status=404), True),
+        (ProviderError("redirected", status=301, retryable=False), True),
+        (ProviderError("cannot be sent", retryable=False), True),
+        (ProviderError("no", status=200, code="not_found_error", retryable=False), True),
+        (ProviderError("a lock", status=409), True),
+        (ProviderError("wrong", status=400), False),
+        (ProviderError("too large", status=413), False),
+        (ProviderError("wrong", status=422), False),
+        (ProviderError("wrong", status=200, code="invalid_request_error", retryable=False), False),
+        (ProviderError("filtered", status=400, code="content_filter"), False),
+        (ProviderError("wrong, but later perhaps not", status=400, retryable=True), True),
+    ],
+    ids=repr,
+)
+def test_only_the_requests_own_fault_is_not_asked_again(error: ProviderError, moves_on: bool) -> None:
+    assert is_not_the_requests_fault(error) is moves_on
+    b = Script("from b")
+    client = FallbackClient([failing(error), b])
+    if moves_on:
+        assert client.complete(REQUEST).message.text == "from b"
+    else:
+        with pytest.raises(ProviderError) as caught:
+            client.complete(REQUEST)
+        assert caught.value is error
+        assert b.requests == []
+
+
+def test_a_refusal_as_servers_send_it_is_judged_too() -> None:
+    body = b'{"error": {"message": "messages[0] is missing", "type": "invalid_request_error"}}'
+    assert not is_not_the_requests_fault(failure(400, {}, body))
+    assert is_not_the_requests_fault(failure(404, {}, b'{"error": {"message": "no model m"}}'))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_policy_is_the_callers(way: str) -> None:
+    seen: list[ProviderError] = []
+    b = Script("from b")
+    wrong = ProviderError("wrong", status=400)
+    assert ask(FallbackClient([failing(wrong), b], moves_on=lambda e: not seen.append(e)), way)[-1].served_by
+    assert seen == [wrong]
+    assert fails(FallbackClient([failing(Overloaded("busy")), b], moves_on=lambda _: False), way).message == "busy"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_when_all_fail_the_last_error_names_the_others(way: str) -> None:
+    last = AuthFailed("who are you", status=401, code="k", request_id="r-7")
+    a = failing(RateLimited("slow down", status=429, retry_after_s=7))
+    error = fails(FallbackClient([a, failing(last, "b")]), way)
+    assert type(error) is AuthFailed
+    assert (error.status, error.code, error.request_id) == (401, "k", "r-7")
+    assert error.message == "'b': who are you (before it failed 'a': RateLimited: slow down [status=429])"
+    assert (error.retryable, error.retry_after_s) == (True, 7)
+    assert error.__cause__ is last
+    assert not last.retryable
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "delay_s"),
+    [
+        (RateLimited("x", retry_after_s=7), RateLimited("x", retry_after_s=3), 3),
+        (RateLimited("x", retry_after_s=2), RateLimited("x", retry_after_s=3), 2),
+        (RateLimited("x", retry_after_s=7), Overloaded("x"), None),
+        (AuthFailed("x", retry_after_s=1), RateLimited("x", retry_after_s=3), 3),
+        (Overloaded("x"), AuthFailed("x", retry_after_s=1), None),
+    ],
+)
+def test_the_wait_is_that_of_whoever_is_ready_first(first: Any, second: Any, delay_s: float | None) -> None:
+    error = fails(FallbackClient([failing(first), failing(second)]), "complete")
+    assert error.retryable
+    assert error.retry_after_s == delay_s
+
+
+def test_it_is_not_retryable_when_none_is() -> None:
+    error = fails(FallbackClient([failing(AuthFailed("a")), failing(AuthFailed("b"), "b")]), "complete")
+    assert not error.retryable
+
+
+def test_what_it_names_is_bounded() -> None:
+    clients = [failing(Overloaded("x" * 10_000), f"c{n}") for n in range(20)]
+    error = fails(FallbackClient([*clients, failing(Overloaded("end"), "z")]), "complete")
+    assert len(error.message) < (MAX_SHOWN_ERRORS + 1) * 300
+    assert "and 15 more" in error.message
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_time_is_for_all_together(way: str) -> None:
+    clock = FakeClock()
+    a = Script(Delayed(6, Overloaded("busy")), name="a", clock=clock)
+    b = Script(Delayed(5, "late"), name="b", clock=clock)
+    c = Script("from c", name="c", clock=clock)
+    started_s = clock.now()
+    error = fails(FallbackClient([a, b, c]), way, 10)
+    assert type(error) is TimedOut
+    assert "within 4.0 s" in error.message
+    assert "no time was left to ask 'c'" in error.message
+    assert clock.now() - started_s == 10
+    assert c.requests == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_has_its_own_time_too(way: str) -> None:
+    clock = FakeClock()
+    a = Script(Delayed(100, "late"), name="a", clock=clock)
+    b = Script(Delayed(2, "from b"), name="b", clock=clock)
+    started_s = clock.now()
+    assert ask(FallbackClient([a, b], try_timeout_s=3), way, 10)[-1].served_by == "b"
+    assert clock.now() - started_s == 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_callers_mistake_ends_it(way: str) -> None:
+    class Careless(Script):
+        def _next(self, *_: Any) -> Any:
+            raise UsageError("this model takes no images")
+
+    b = Script("from b")
+    with pytest.raises(UsageError, match="takes no images"):
+        ask(FallbackClient([Careless(), b]), way)
+    assert b.requests == []
+
+
+@pytest.mark.spec("1.33: around requests to a model")
+@pytest.mark.parametrize("way", WAYS)
+def test_they_nest_and_the_innermost_is_named(way: str) -> None:
+    inner = FallbackClient([failing(Overloaded("b is busy"), "b"), Script("from c", name="c")])
+    client = FallbackClient([failing(Overloaded("a is busy")), inner])
+    assert client.name == "fallback(a, fallback(b, c))"
+    assert ask(client, way)[-1].served_by == "c"
+
+
+def test_closed_early_it_closes_the_stream_below() -> None:
+    ended: list[str] = []
+
+    class Watched(Script):
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+            try:
+                yield TextDelta("one")
+                yield TextDelta("two")
+            finally:
+                ended.append("a")
+
+    async def main() -> None:
+        async with aclosing(FallbackClient([Watched(), Script("b")]).astream(REQUEST)) as items:
+            assert await anext(items) == TextDelta("one")
+        assert ended == ["a"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("clients", "problem"),
+    [
+        ([], "nobody to ask"),
+        ("openai:gpt-5-mini", "a list of them"),
+        (["gpt-5-mini"], "names no provider"),
+        ([7], "7 is no client"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(clients: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        FallbackClient(clients)
+
+
+def test_members_may_be_models() -> None:
+    with FallbackClient(["openai:gpt-5-mini", "groq:kimi-k2"]) as client:
+        assert client.name == "fallback(openai:gpt-5-mini, groq:kimi-k2)"
+        assert repr(client) == "<FallbackClient 'fallback(openai:gpt-5-mini, groq:kimi-k2)'>"
+
+
+def test_all_are_closed() -> None:
+    members = [Closing(), Closing(fails=True), Closing()]
+    with pytest.raises(OSError, match="cannot be closed"), FallbackClient(members):
+        pass
+    assert [member.is_closed for member in members] == [True] * 3
+
+
+def test_all_are_closed_under_asyncio() -> None:
+    members = [Closing(), Closing(fails=True), Closing()]
+
+    async def main() -> None:
+        async with FallbackClient(members):
+            pass
+
+    with pytest.raises(OSError, match="cannot be closed"):
+        asyncio.run(main())
+    assert [member.is_closed for member in members] == [True] * 3
+
+
+def test_an_agent_asks_again_from_the_first() -> None:
+    clock = FakeClock()
+    a = Script(Overloaded("busy", retry_after_s=7), "from a", name="a", clock=clock)
+    b = Script(Overloaded("busy", retry_after_s=3), name="b", clock=clock)
+    agent = Agent(FallbackClient([a, b]), limits=Limits(recalls=1))
+    result = agent.call("hi")
+    assert result.output == "from a"
+    assert clock.sleeps == [3]
+    assert result.call.record.reply is not None
+    assert result.call.record.reply.served_by == "a"
+    restored = agent.restore(snapshot(result.call)).record
+    assert restored == result.call.record
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_over_sockets(way: str) -> None:
+    busy = [http({"error": {"message": "busy"}}, status=503)]
+    with (
+        FaultServer(busy) as first,
+        FaultServer(good(way)) as second,
+        FallbackClient([client_of(first), client_of(second)]) as client,
+    ):
+        reply = ask(client, way)[-1]
+    assert reply.message.text == "hello"
+    assert reply.served_by == "openai-compatible:m"
+    assert completion()["model"] == reply.model

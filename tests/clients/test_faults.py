@@ -1,0 +1,120 @@
+"""What becomes of an agent call when the server fails: how often is it asked, how long is waited, what is said?
+
+Over every wire, on a clock that does not really wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.fault_server import CLOSE, RESET, FaultServer, head, http
+from tenacity import wait_exponential
+
+from fsm_agent import Agent, CallFailed, client_for, snapshot
+from fsm_agent.testing import FakeClock
+
+KEY = "sk-recognisable-0123456789abcdef"
+HTML = "<html><body><h1>Bad Gateway</h1></body></html>"
+CUT = head(200, content_type="application/json", content_length="99") + b'{"id"'
+ERROR = {"error": {"message": "the server says no", "type": "server_error"}}
+
+REPLIES: dict[str, dict[str, Any]] = {
+    "openai-chat": {"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]},
+    "openai": {
+        "status": "completed",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello"}]}],
+    },
+    "anthropic": {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
+    "google": {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
+}
+
+# what the server does: what the failure is called, how many requests were made, and the waits between in seconds
+FAULTS: dict[str, tuple[list[Any], str, int, list[float]]] = {
+    "400": ([http(ERROR, status=400)], "ProviderError", 1, []),
+    "401": ([http(ERROR, status=401)], "AuthFailed", 1, []),
+    "403": ([http(ERROR, status=403)], "AuthFailed", 1, []),
+    "404": ([http(ERROR, status=404)], "ProviderError", 1, []),
+    "408": ([http(ERROR, status=408)], "TimedOut", 3, [1, 2]),
+    "409": ([http(ERROR, status=409)], "ProviderError", 3, [1, 2]),
+    "425": ([http(ERROR, status=425)], "ProviderError", 3, [1, 2]),
+    "429": ([http(ERROR, status=429)], "RateLimited", 3, [1, 2]),
+    "429 with Retry-After": ([http(ERROR, status=429, retry_after="7")], "RateLimited", 3, [7, 7]),
+    "429 until a date": (
+        [
+            http(
+                ERROR,
+                status=429,
+                date="Sun, 22 Nov 2026 01:00:00 GMT",
+                retry_after="Sun, 22 Nov 2026 01:00:30 GMT",
+            )
+        ],
+        "RateLimited",
+        3,
+        [30, 30],
+    ),
+    "429 for an hour": ([http(ERROR, status=429, retry_after="3600")], "RateLimited", 1, []),
+    "500": ([http(ERROR, status=500)], "Overloaded", 3, [1, 2]),
+    "502 in HTML": ([http(HTML, status=502, content_type="text/html")], "Overloaded", 3, [1, 2]),
+    "503": ([http(ERROR, status=503)], "Overloaded", 3, [1, 2]),
+    "529": ([http(ERROR, status=529)], "Overloaded", 3, [1, 2]),
+    "HTML with 200": ([http(HTML, content_type="text/html")], "BadReply", 3, [1, 2]),
+    "no body": ([http(b"")], "BadReply", 3, [1, 2]),
+    "cut JSON": ([http('{"choices": [')], "BadReply", 3, [1, 2]),
+    "cut body": (
+        [head(200, content_type="application/json", content_length="99") + b'{"id"', CLOSE],
+        "BadReply",
+        3,
+        [1, 2],
+    ),
+    "reset": ([RESET], "TimedOut", 3, [1, 2]),
+}
+
+
+def agent_of(provider: str, server: FaultServer) -> Agent:
+    world = {"clock": FakeClock(), "backoff": wait_exponential(multiplier=1, max=60)}
+    return Agent(client_for(f"{provider}:some-model", base_url=f"{server.base_url}", api_key=KEY), world=world)
+
+
+@pytest.mark.spec(
+    "0.8: failures are typed and say whether and when to ask again",
+    "4.4: every wire passes the same suite",
+)
+@pytest.mark.parametrize("provider", REPLIES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
+    steps, kind, requests, waits = FAULTS[fault]
+    with FaultServer(steps) as server:
+        agent = agent_of(provider, server)
+        with pytest.raises(CallFailed) as caught:
+            agent.call("hi")
+        assert type(caught.value.__cause__).__name__ == kind
+        assert len(server.requests) == requests
+        assert agent.world["clock"].sleeps == waits
+        seen = f"{caught.value!r} {caught.value} {caught.value.__cause__!r} {snapshot(caught.value.call)}"
+        assert KEY not in seen
+        agent.client.close()
+
+
+@pytest.mark.spec(
+    "3.10: a failure is asked again when its time has come",
+    "4.4: every wire passes the same suite",
+    "4.19: transient failures of the model are asked again",
+)
+@pytest.mark.parametrize("provider", REPLIES)
+@pytest.mark.parametrize("fault", [name for name, (_, _, requests, _) in FAULTS.items() if requests > 1])
+def test_a_server_that_fails_once(provider: str, fault: str) -> None:
+    with FaultServer(FAULTS[fault][0], [http(REPLIES[provider])]) as server:
+        agent = agent_of(provider, server)
+        assert agent.call("hi").output == "hello"
+        assert len(server.requests) == 2
+        agent.client.close()
+
+
+@pytest.mark.parametrize("provider", REPLIES)
+def test_nobody_there(provider: str) -> None:
+    with FaultServer([CLOSE]) as server:
+        agent = agent_of(provider, server)
+    with pytest.raises(CallFailed, match="no connection to"):
+        agent.call("hi")
+    assert agent.world["clock"].sleeps == [1, 2]

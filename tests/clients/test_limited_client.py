@@ -1,0 +1,206 @@
+"""Does a client behind a limit wait, and say what its requests took?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import aclosing, closing
+from typing import Any
+
+import pytest
+from support.asking import REQUEST, WAYS, ask
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.clients.fallback import FallbackClient
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients.rate_limited import RateLimitedClient, estimated_tokens
+from fsm_agent.errors import Overloaded, TimedOut
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta, TextDelta
+from fsm_agent.messages.message import FunctionResult, Image, Message, Reasoning
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.testing import Delayed, FakeClock, Script, call
+
+PATIENCE_S = 10.0
+
+
+def took(tokens: int | None, text: str = "hello") -> Reply:
+    usage = Usage() if tokens is None else Usage(input_tokens=tokens - 1, output_tokens=1)
+    return Reply(message=Message.of("assistant", text), usage=usage)
+
+
+def asking(text: str) -> Request:
+    return Request(messages=(Message.of("user", text),))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_requests_wait_for_their_minute(way: str) -> None:
+    clock = FakeClock()
+    script = Script("one", "two", "three", clock=clock)
+    client = RateLimitedClient(script, RateLimit(requests_per_minute=1, clock=clock))
+    assert [ask(client, way)[-1].message.text for _ in range(3)] == ["one", "two", "three"]
+    assert clock.sleeps == pytest.approx([60, 60])
+    assert script.requests == [REQUEST] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("reply", "wait_s"),
+    [(took(100), 60), (took(99), 0), (took(None, "x" * 396), 60), (took(None, "x" * 392), 0)],
+    ids=["full", "room for one", "unsaid and full", "unsaid and room for one"],
+)
+def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, reply: Reply, wait_s: float) -> None:
+    clock = FakeClock()
+    limit = RateLimit(tokens_per_minute=100, clock=clock)
+    client = RateLimitedClient(Script(reply, clock=clock), limit)
+    ask(client, way, request=asking("four"))
+    with limit.turn(1):
+        assert sum(clock.sleeps) == pytest.approx(wait_s)
+
+
+def test_a_long_request_waits_before_it_is_sent() -> None:
+    clock = FakeClock()
+    script = Script(took(50), took(50), clock=clock)
+    client = RateLimitedClient(script, RateLimit(tokens_per_minute=100, clock=clock))
+    client.complete(asking("x" * 40))
+    client.complete(asking("x" * 204))
+    assert clock.sleeps == pytest.approx([60])
+
+
+def test_all_that_is_text_is_estimated() -> None:
+    function = Function(name="abcd", description="efgh", parameters={"type": "object"})
+    messages = (
+        Message.of("user", "12345678", Image.of("https://example.com/a.png")),
+        Message.of("assistant", Reasoning(text="1234"), call("abcd", a=1)),
+        Message.of("tool", FunctionResult(id="1", name="abcd", text="123")),
+    )
+    chars = 8 + 4 + 4 + len('{"a": 1}') + 3 + 4 + 4 + len('{"type": "object"}')
+    assert estimated_tokens(Request(messages=messages, functions=(function,))) == -(-chars // 4)
+    assert estimated_tokens(asking("")) == 0
+    assert estimated_tokens(asking("a")) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_time_counts_from_the_beginning_of_the_wait(way: str) -> None:
+    clock = FakeClock()
+    script = Script("one", Delayed(31, "two"), clock=clock)
+    client = RateLimitedClient(script, RateLimit(requests_per_minute=1, clock=clock))
+    ask(client, way)
+    with pytest.raises(TimedOut, match="no reply within"):
+        ask(client, way, 90)
+    with pytest.raises(TimedOut, match="no turn under"):
+        ask(client, way, 20)
+    assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failure_frees_the_place(way: str) -> None:
+    limit = RateLimit(max_concurrent=1)
+    client = RateLimitedClient(Script(Overloaded("busy"), "hello"), limit)
+    with pytest.raises(Overloaded):
+        ask(client, way)
+    assert ask(client, way, 0)[-1].message.text == "hello"
+    assert limit.under_way == 0
+
+
+def test_a_stream_has_its_turn_until_it_is_closed() -> None:
+    limit = RateLimit(max_concurrent=1)
+    client = RateLimitedClient(Script("one two", "one two"), limit)
+    with closing(client.stream(REQUEST)) as items:
+        assert next(items) == TextDelta("one")
+        assert limit.under_way == 1
+    assert limit.under_way == 0
+
+    async def main() -> None:
+        async with aclosing(client.astream(REQUEST)) as items:
+            assert await anext(items) == TextDelta("one")
+            assert limit.under_way == 1
+        assert limit.under_way == 0
+
+    asyncio.run(main())
+
+
+def test_clients_share_a_limit() -> None:
+    inside = threading.Barrier(2, timeout=PATIENCE_S)
+    limit = RateLimit(max_concurrent=2)
+    most: list[int] = []
+
+    def reply(_: Request) -> str:
+        inside.wait()
+        most.append(limit.under_way)
+        return "hello"
+
+    clients = [RateLimitedClient(Script(reply, reply, name=name), limit) for name in "abcd"]
+    threads = [threading.Thread(target=client.complete, args=(REQUEST,)) for client in clients for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(most) == 8
+    assert max(most) <= 2
+
+
+def test_an_agent_waits_on_the_clock_of_its_double() -> None:
+    clock = FakeClock()
+    script = Script(call("add", a=1, b=2), "3", clock=clock)
+    agent = Agent(RateLimitedClient(script, RateLimit(requests_per_minute=1, clock=clock)), functions=[add])
+    assert agent.call("1 + 2?").output == "3"
+    assert clock.sleeps == pytest.approx([60])
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def test_no_turn_in_time_is_a_reason_to_ask_another() -> None:
+    clock = FakeClock()
+    limited = RateLimitedClient(Script("from a", name="a", clock=clock), RateLimit(requests_per_minute=1, clock=clock))
+    client = FallbackClient([limited, Script("from b", name="b", clock=clock)], try_timeout_s=5)
+    assert [client.complete(REQUEST).served_by for _ in range(2)] == ["a", "b"]
+
+
+def test_it_is_called_as_the_client_behind_it() -> None:
+    limit = RateLimit(max_concurrent=2)
+    with RateLimitedClient("groq:kimi-k2", limit) as client:
+        assert client.name == "groq:kimi-k2"
+        assert repr(client) == "<RateLimitedClient 'groq:kimi-k2' RateLimit(max_concurrent=2)>"
+        assert client.world_defaults == {}
+
+
+def test_what_is_behind_it_is_closed_with_it() -> None:
+    closed: list[str] = []
+
+    class Closing(Script):
+        def close(self) -> None:
+            closed.append("sync")
+
+        async def aclose(self) -> None:
+            closed.append("async")
+
+    async def main() -> None:
+        async with RateLimitedClient(Closing(), RateLimit(max_concurrent=1)):
+            pass
+
+    with RateLimitedClient(Closing(), RateLimit(max_concurrent=1)):
+        pass
+    asyncio.run(main())
+    assert closed == ["sync", "async"]
+
+
+def test_the_stream_behind_it_is_closed_with_it() -> None:
+    ended: list[Any] = []
+
+    class Watched(Script):
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+            try:
+                yield TextDelta("one")
+            finally:
+                ended.append(limit.under_way)
+
+    limit = RateLimit(max_concurrent=1)
+    with closing(RateLimitedClient(Watched(), limit).stream(REQUEST)) as items:
+        next(items)
+    assert ended == [1]

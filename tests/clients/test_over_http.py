@@ -1,0 +1,176 @@
+"""Does an agent call hold together over the real client, codec and sockets?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.stub_server import StubServer
+
+from fsm_agent import Agent, CallFailed, Limits, function, snapshot
+from fsm_agent.clients.client import client_for
+from fsm_agent.messages.event import Done, TextDelta
+from fsm_agent.testing import FakeClock
+
+KEY = "sk-recognisable-0123456789abcdef"
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def asks(name: str, arguments: str, id: str = "call_x1") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+
+
+SAID = [asks("add", '{"a": 17, "b": 25}'), asks("add", '{"a": 17'), "17 + 25 = 42."]
+
+
+def agent_of(server: StubServer, **options: Any) -> Agent:
+    client = client_for("openai-compatible:stub-model", base_url=server.base_url, api_key=KEY)
+    world = {"clock": FakeClock(), "new_id": lambda: "c1"}
+    return Agent(client, system="You add.", functions=[add], world=world, **options)
+
+
+def by_call(agent: Agent) -> Any:
+    return agent.call("17 + 25?")
+
+
+def by_acall(agent: Agent) -> Any:
+    return asyncio.run(agent.acall("17 + 25?"))
+
+
+def by_stream(agent: Agent) -> Any:
+    *others, done = agent.stream("17 + 25?")
+    assert any(isinstance(event, TextDelta) for event in others)
+    assert isinstance(done, Done)
+    return done.result
+
+
+def by_astream(agent: Agent) -> Any:
+    async def main() -> Any:
+        return [event async for event in agent.astream("17 + 25?")][-1].result
+
+    return asyncio.run(main())
+
+
+@pytest.mark.spec(
+    "0.2: system, user, assistant and tool have their roles on the wire",
+    "0.8: the request is sent and the parsed reply returned",
+    "0.9: the id of a call is kept",
+    "0.15: the result carries the id of its call",
+    "0.15: the message with the calls stands before the results",
+    "0.16: rounds are repeated until a reply has no calls",
+    "3.7: functions are run and each call has one result",
+    "3.7: the message with the calls comes first",
+    "3.7: the loop goes on with them",
+    "4.4: a client asks and streams",
+    "4.22: a stream comes to the same end as a call",
+)
+@pytest.mark.parametrize("called", [by_call, by_acall, by_stream, by_astream])
+def test_one_conversation_however_it_is_driven(called):
+    with StubServer(SAID) as server, agent_of(server) as agent, StubServer(SAID) as other, agent_of(other) as reference:
+        result = called(agent)
+        assert result.text == "17 + 25 = 42."
+        assert [f.succeeded for f in result.function_calls] == [True, False]
+        assert result.usage.total_tokens == 30
+        assert result.call.record == by_call(reference).call.record
+        last = server.requests[-1]["messages"]
+        assert [m["role"] for m in last] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+        assert (last[2]["tool_calls"][0]["id"], last[3]["tool_call_id"]) == ("call_x1", "call_x1")
+        assert last[3]["content"] == "42"
+
+
+@pytest.mark.parametrize("called", [by_call, by_stream])
+@pytest.mark.parametrize("id", ["call_0", "", None])
+def test_calls_are_told_apart_whatever_ids_they_came_with(called, id):
+    two = asks("add", '{"a": 1, "b": 2}', id)
+    two["tool_calls"] += asks("add", '{"a": 3, "b": 4}', id)["tool_calls"]
+    again = asks("add", '{"a": 5, "b": 6}', id)
+    with StubServer([two, again, "Done."]) as server, agent_of(server) as agent:
+        result = called(agent)
+    assert [f.result for f in result.function_calls] == ["3", "7", "11"]
+    assert len({f.id for f in result.function_calls}) == 3
+    last = server.requests[-1]["messages"]
+    asked = [call["id"] for message in last for call in message.get("tool_calls", ())]
+    answered = {message["tool_call_id"]: message["content"] for message in last if message["role"] == "tool"}
+    assert len(set(asked)) == 3
+    assert [answered[one] for one in asked] == ["3", "7", "11"]
+
+
+@pytest.mark.spec(
+    "0.4: without functions there is no key for them",
+    "3.13: behind the last round the final prompt is sent",
+    "3.13: its request offers no functions",
+)
+def test_functions_are_withdrawn_by_leaving_out_the_key():
+    with StubServer([SAID[0], "42"]) as server, agent_of(server, limits=Limits(rounds=1)) as agent:
+        agent.call("17 + 25?")
+        assert "tools" in server.requests[0]
+        assert not {"tools", "tool_choice"} & set(server.requests[1])
+        assert "limit of function calls" in server.requests[1]["messages"][-1]["content"]
+
+
+@pytest.mark.spec("4.16: an empty text goes out as braces")
+def test_an_empty_result_goes_out_as_braces_and_never_as_null():
+    def nothing() -> str:
+        """Say nothing."""
+        return ""
+
+    with StubServer([asks("nothing", ""), "ok"]) as server:
+        client = client_for("openai-compatible:stub-model", base_url=server.base_url, api_key=KEY)
+        Agent(client, functions=[nothing]).call("go")
+        assert server.requests[1]["messages"][-1]["content"] == "{}"
+
+
+class Sum(BaseModel):
+    total: int
+
+
+@pytest.mark.spec(
+    "0.3: the schema goes out with the requests of the agent",
+    "0.3: a wrong type opens the exception branch",
+    "0.14: an answer without calls is checked against the schema",
+)
+def test_a_typed_output_is_asked_for_natively_and_checked_here():
+    with StubServer(['{"total": "many"}', '{"total": 42}']) as server, agent_of(server, output=Sum) as agent:
+        assert agent.call("17 + 25?").output == Sum(total=42)
+        assert server.requests[0]["response_format"]["json_schema"]["name"] == "Sum"
+        assert "total: Input should be a valid integer" in server.requests[1]["messages"][-1]["content"]
+
+
+@pytest.mark.spec("0.8: a failed status is an error with status and message")
+def test_a_server_that_fails_for_good_is_a_named_failure():
+    with StubServer([]) as server, agent_of(server, limits=Limits(recalls=1)) as agent:
+        with pytest.raises(CallFailed, match="model failed: the stub has no more") as caught:
+            agent.call("17 + 25?")
+        assert caught.value.__cause__.status == 500
+        assert len(server.requests) == 2
+
+
+def test_the_key_is_in_nothing_that_anybody_sees():
+    with StubServer([asks("add", json.dumps({"a": 1, "b": 2})), {"role": "assistant", "content": ""}]) as server:
+        agent = agent_of(server, limits=Limits(recalls=0, parse_retries=0))
+        events: list[Any] = []
+        with pytest.raises(CallFailed) as caught:
+            events.extend(agent.stream("17 + 25?"))
+        call = caught.value.call
+        seen = [
+            repr(agent),
+            repr(agent.client),
+            repr(events),
+            snapshot(call),
+            repr(call.record),
+            str(caught.value),
+            "".join(traceback.format_exception(caught.value)),
+            repr(pickle.loads(pickle.dumps(caught.value))),
+        ]
+        assert not [text for text in seen if KEY in text]

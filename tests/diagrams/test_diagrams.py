@@ -1,0 +1,623 @@
+"""Do the diagrams show what the table does, and nothing that anybody smuggled in?
+
+After a change of `ROWS` the committed pictures are drawn anew by
+``python -c "from fsm_agent.diagrams.diagram import write_lifecycle; write_lifecycle('diagrams')"``, with `dot`
+installed.
+The Mermaid and DOT texts have to be the same to the byte.  An SVG differs from one version of `dot` to the next in
+its coordinates, so of the committed one the states, edges, labels and dashes are compared, which needs no `dot`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.paths import ROOT
+from support.walking import function_call, seeded
+
+from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.errors import ConfigError, ErrorReport, UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, ModelFailed, Replied, Returned, Slept
+from fsm_agent.lifecycle.record import FINAL, State
+from fsm_agent.lifecycle.table import ROWS, may_retry
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import Reply, Usage
+
+COMMITTED = ROOT / "diagrams"
+SVG = "{http://www.w3.org/2000/svg}"
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program dot (Graphviz) is not installed")
+
+HOSTILE = (
+    'say "JSON"]; end',
+    "a --> b -.-> c",
+    "<script>alert(1)</script>",
+    '"];',
+    "</title></svg><!--",
+    "back\\slash \\N \\G \\l \\",
+    'quoted \\" \\\\" \\\\\\"',
+    "%%{init: {'theme': 'x'}}%%",
+    "%% comment",
+    "# #quot; #35; &lt; &foo; & &#60;",
+    "line\nfeed\r\n---\ntitle: x\n---\n",
+    "style a:b#60; classDef c fill:#fff;",
+    "$$x$$ $$\\frac12$$ `code` **bold** [l](javascript:alert(1))",
+    "| || ((( }}} {{{ >>> @{ shape: x }",
+    "<b>bold</b>",
+    "ünï 漢字 😀 ﬂ°°60¶ß",
+    "\x00\x1b[31m\u202e\u2028\ud800\ufffe",
+    "\n\n  \t",
+    "",
+)
+
+
+def sources(row) -> tuple[State, ...]:
+    return row[1] if isinstance(row[1], tuple) else (row[1],)
+
+
+def edges(diagram: Diagram) -> dict[tuple[str, str], Edge]:
+    return {(edge.source, edge.target): edge for edge in diagram.edges}
+
+
+def nodes(diagram: Diagram) -> dict[str, Node]:
+    return {node.id: node for node in diagram.nodes}
+
+
+def drawn(svg: str) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, str], tuple[str, bool]], str]:
+    """Of an SVG: the nodes' texts and numbers of borders, the edges' texts and dashes, and the text above."""
+    root = ElementTree.fromstring(svg)
+    found_nodes, found_edges = {}, {}
+    for group in root.iter(f"{SVG}g"):
+        texts = " ".join(" ".join((text.text or "").split()) for text in group.findall(f"{SVG}text"))
+        name = group.findtext(f"{SVG}title") or ""
+        paths = [child for child in group if child.tag in (f"{SVG}path", f"{SVG}ellipse", f"{SVG}polygon")]
+        if group.get("class") == "node" and not name.startswith("start_"):
+            found_nodes[name] = texts, len(paths)
+        elif group.get("class") == "edge" and not name.startswith("start_"):
+            source, _, target = re.sub(r":\w+", "", name).partition("->")
+            found_edges[source, target] = texts, any(path.get("stroke-dasharray") for path in paths)
+    above = " ".join(text.text or "" for text in root.findall(f"{SVG}g/{SVG}text"))
+    return found_nodes, found_edges, above
+
+
+def wanted(diagram: Diagram) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, str], tuple[str, bool]], str]:
+    """What `drawn` should find."""
+    return (
+        {node.id: (" ".join([node.label, *node.note]), 2 if node.is_final else 1) for node in diagram.nodes},
+        {ends: (" ".join(edge.lines), edge.is_dashed) for ends, edge in edges(diagram).items()},
+        " ".join([diagram.title, *diagram.caption]),
+    )
+
+
+def stale(diagram: Diagram) -> set[str]:
+    """Which committed files do not show ``diagram``."""
+    texts = {name: (COMMITTED / f"agent_call.{name}").read_text("utf-8") for name in ("mmd", "dot", "svg")}
+    is_fresh = {
+        "mmd": texts["mmd"] == render(diagram, "mermaid"),
+        "dot": texts["dot"] == render(diagram, "dot"),
+        "svg": drawn(texts["svg"]) == wanted(diagram),
+    }
+    return {name for name, fresh in is_fresh.items() if not fresh}
+
+
+def test_the_committed_diagrams_show_the_table():
+    assert stale(lifecycle()) == set(), "see the head of this file"
+
+
+def changed_guard():
+    return [(*row[:3], None, row[4]) if row[3] is may_retry else row for row in ROWS]
+
+
+def changed_target():
+    return [(*row[:2], State.COMPLETED, *row[3:]) if row[0] == "refused" else row for row in ROWS]
+
+
+def changed_trigger():
+    return [("declined", *row[1:]) if row[0] == "refused" else row for row in ROWS]
+
+
+def fewer_sources():
+    return [(row[0], sources(row)[1:], *row[2:]) if row[0] == "expired" else row for row in ROWS]
+
+
+def one_more_stay():
+    return [*ROWS, ("poked", State.BACKOFF, None, None, ROWS[0][4])]
+
+
+@pytest.mark.parametrize(
+    "rows", [changed_guard, changed_target, changed_trigger, fewer_sources, one_more_stay], ids=lambda f: f.__name__
+)
+def test_a_change_of_a_row_makes_the_committed_diagrams_stale(rows):
+    assert stale(lifecycle(rows())) == {"mmd", "dot", "svg"}
+
+
+def test_every_row_is_on_its_edges():
+    shown = edges(lifecycle())
+    for row in ROWS:
+        trigger, _, to, guard, _ = row
+        for source in sources(row):
+            lines = shown[source, to or source].lines
+            possible = {f"{trigger} [{guard.__name__}]"} if guard else {trigger, f"{trigger} [else]"}
+            assert possible & set(lines), f"{trigger} from {source}"
+    assert sum(len(edge.lines) for edge in shown.values()) == sum(len(sources(row)) for row in ROWS)
+
+
+def test_a_row_without_a_guard_is_else_where_another_comes_first():
+    shown = edges(lifecycle())
+    assert shown["Calling", "Failed"].lines == (
+        "refused",
+        "functions_asked [after_final]",
+        "functions_asked [loop_must_stop]",
+        "functions_asked [fails_at_limit]",
+        "paused [after_final]",
+        "parse_failed [else]",
+        "model_failed [else]",
+        "expired",
+        "cancelled",
+    )
+    assert shown["ToolInterrupt", "ToolInterrupt"].lines == ("approved", "denied [else]", "returned [else]")
+
+
+@pytest.mark.parametrize("format", ["mermaid", "dot", pytest.param("svg", marks=needs_dot)])
+def test_every_state_trigger_and_guard_is_in_the_text(format):
+    words = set(re.findall(r"\w+", render(lifecycle(), format)))
+    guards = {row[3].__name__ for row in ROWS if row[3]}
+    assert words >= {str(state) for state in State} | {row[0] for row in ROWS} | guards
+
+
+def test_one_start_two_ends_and_a_branch_in_their_own_colors():
+    shown = nodes(lifecycle())
+    assert list(shown) == [str(state) for state in State]
+    assert {name for name, node in shown.items() if node.is_start} == {"Seeded"}
+    assert {name for name, node in shown.items() if node.is_final} == set(FINAL)
+    tones = Counter(node.tone for node in shown.values())
+    assert (shown["Completed"].tone, shown["Failed"].tone, shown["ParseException"].tone) == (
+        "success",
+        "failure",
+        "branch",
+    )
+    assert tones == {"plain": 4, "success": 1, "failure": 1, "branch": 1}
+
+
+def test_ends_and_start_are_marked_in_the_texts():
+    mermaid, dot = render(lifecycle(), "mermaid"), render(lifecycle(), "dot")
+    assert set(re.findall(r"^ +(\w+)\(\(\(", mermaid, re.M)) == set(FINAL)
+    assert set(re.findall(r"^\s+(\w+) \[.*peripheries=2", dot, re.M)) == set(FINAL)
+    assert re.findall(r"^ +start_\w+ --> (\w+)$", mermaid, re.M) == ["Seeded"]
+    assert re.findall(r"^\s+start_\w+ -> (\w+) ", dot, re.M) == ["Seeded"]
+    fills = dict(re.findall(r"^\s+(\w+) \[label=.*fillcolor=\"(#\w+)\"", dot, re.M))
+    assert len({fills[name] for name in ("Calling", "ParseException", "Completed", "Failed")}) == 4
+
+
+def asking_again() -> AgentCall:
+    """A call in the exception branch."""
+    call = seeded(Limits(rounds=1, parse_retries=2, recalls=1))
+    call.advance("begin", Begun(at_s=0.0))
+    say(call, function_call("unknown"))
+    say(call, "no number")
+    assert call.state is State.PARSE_EXCEPTION
+    return call
+
+
+def say(call: AgentCall, *content) -> None:
+    call.advance(call.effects[0].key, Replied(reply=Reply.of(*content)))
+
+
+def fail(call: AgentCall, *, retryable: bool) -> None:
+    call.advance(call.effects[0].key, ModelFailed(error=ErrorReport(message="busy", retryable=retryable)))
+
+
+def recall(call: AgentCall) -> None:
+    fail(call, retryable=True)
+    call.advance(call.effects[0].key, Slept())
+
+
+def give_up(call: AgentCall) -> None:
+    say(call, "nor this")
+    say(call, "nor that")
+
+
+STEPS = {
+    "answered": lambda call: say(call, "42"),
+    "stopped": lambda call: say(call, "enough"),
+    "asks once more": lambda call: say(call, "nor this"),
+    "gives up": give_up,
+    "after final": lambda call: say(call, function_call("tick")),
+    "recalled": recall,
+    "broken": lambda call: fail(call, retryable=False),
+    "expired": lambda call: call.advance("", Expired()),
+    "cancelled": lambda call: call.advance("", Cancelled()),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_dashed_is_what_never_gets_into_the_dialog(step):
+    call = asking_again()
+    before, steps = len(call.record.dialog), len(call.record.trace)
+    assert edges(lifecycle())["Calling", "ParseException"].is_dashed
+    step(call)
+    taken = [edges(lifecycle())[s.source, s.to] for s in call.record.trace[steps:]]
+    has_grown = len(call.record.dialog) > before
+    assert [edge.is_dashed for edge in taken] == [not has_grown] * len(taken)
+
+
+def test_functions_asked_for_in_the_branch_get_into_the_dialog():
+    call = seeded()
+    call.advance("begin", Begun(at_s=0.0))
+    for content, to in (
+        (function_call("tick"), State.TOOL_INTERRUPT),
+        (function_call("unknown"), State.CALLING),
+    ):
+        say(call, "no number")
+        before = len(call.record.dialog)
+        say(call, content)
+        assert (call.state, len(call.record.dialog) > before) == (to, True)
+        assert not edges(lifecycle())["ParseException", to].is_dashed
+        if to is State.TOOL_INTERRUPT:
+            call.advance(call.effects[0].key, Returned(text="now"))
+
+
+def test_only_the_branch_is_dashed():
+    dashed = {ends for ends, edge in edges(lifecycle()).items() if edge.is_dashed}
+    assert all(State.PARSE_EXCEPTION in ends for ends in dashed)
+    mermaid = set(re.findall(r"^ +(\w+) -\.+->\S.*?\S (\w+)$", render(lifecycle(), "mermaid"), re.M))
+    dot = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*style=dashed", render(lifecycle(), "dot"), re.M))
+    assert mermaid == dot == dashed
+
+
+def run() -> list[Stepped]:
+    """A recall, two rounds (two functions, then one), a parse error, an answer."""
+    steps = (
+        ("Seeded", "begun", "Calling", 100.0, "", None),
+        ("Calling", "model_failed", "Backoff", 100.5, "may_recall", None),
+        ("Backoff", "slept", "Calling", 102.5, "", None),
+        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "", Usage(input_tokens=1000, output_tokens=20)),
+        ("ToolInterrupt", "returned", "ToolInterrupt", 104.0, "", None),
+        ("ToolInterrupt", "returned", "Calling", 104.25, "is_last", None),
+        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "", Usage(input_tokens=1100, output_tokens=30)),
+        ("ToolInterrupt", "returned", "Calling", 170.25, "is_last", None),
+        ("Calling", "parse_failed", "ParseException", 171.25, "may_retry", Usage(input_tokens=1200, output_tokens=5)),
+        ("ParseException", "answered", "Completed", 171.65, "", Usage(input_tokens=1300)),
+    )
+    return [Stepped(s, t, to, "", at, guard, "", usage) for s, t, to, at, guard, usage in steps]
+
+
+def test_a_run_counts_visits_times_and_tokens():
+    diagram = trace_diagram(run())
+    assert {name: (node.visits, node.note) for name, node in nodes(diagram).items()} == {
+        "Seeded": (1, ("1 visit",)),
+        "Calling": (4, ("4 visits", "3.5 s", "3,300 + 55 tokens")),
+        "ParseException": (1, ("1 visit", "400 ms", "1,300 + 0 tokens")),
+        "Backoff": (1, ("1 visit", "2.0 s")),
+        "ToolInterrupt": (2, ("2 visits", "1 min 6 s")),
+        "Completed": (1, ("1 visit",)),
+        "Failed": (0, ()),
+    }
+    taken = {ends: (edge.times, edge.lines) for ends, edge in edges(diagram).items() if edge.times}
+    assert taken == {
+        ("Seeded", "Calling"): (1, ("begun [else]",)),
+        ("Calling", "Backoff"): (1, ("model_failed [may_recall]",)),
+        ("Backoff", "Calling"): (1, ("slept [else]",)),
+        ("Calling", "ToolInterrupt"): (2, ("×2 functions_asked [else]",)),  # noqa: RUF001
+        ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [else]",)),
+        ("ToolInterrupt", "Calling"): (2, ("×2 returned [is_last]",)),  # noqa: RUF001
+        ("Calling", "ParseException"): (1, ("parse_failed [may_retry]",)),
+        ("ParseException", "Completed"): (1, ("answered",)),
+    }
+    assert diagram.caption == ("ended in Completed after 10 steps, 1 min 12 s, 4,655 tokens",)
+
+
+def test_a_new_request_in_the_same_state_is_another_visit():
+    again = Stepped("ParseException", "parse_failed", "ParseException", "", 172.0, "may_retry")
+    diagram = trace_diagram([*run()[:-1], again])
+    assert nodes(diagram)["ParseException"].visits == 2
+    assert edges(diagram)["ParseException", "ParseException"].times == 1
+
+
+def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
+    whole, path = trace_diagram(run()), trace_diagram(run(), shows_unvisited=False)
+    assert set(nodes(whole)) == {str(state) for state in State}
+    assert set(edges(whole)) == set(edges(lifecycle()))
+    assert set(nodes(path)) == {str(state) for state in State} - {"Failed"}
+    assert set(edges(path)) == {(step.source, step.to) for step in run()}
+    assert not any(edge.lines for edge in whole.edges if not edge.times)
+    dot = render(whole, "dot")
+    gray = set(re.findall(r"^\s+(\w+) -> (\w+) \[color=\"#AFB8C1\"", dot, re.M))
+    bold = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*penwidth=2.5", dot, re.M))
+    assert gray == set(edges(whole)) - set(edges(path))
+    assert bold == set(edges(path))
+    assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["Failed"]
+    mermaid = render(whole, "mermaid")
+    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["Failed"]
+    numbers = [set(found.split(",")) for found in re.findall(r"linkStyle (\S+) .*stroke-width:3px", mermaid)]
+    arrows = re.findall(r"^ +(\w+) -\S*>\S* ?.*?(\w+)$", mermaid, re.M)
+    assert {arrows[int(number)] for number in set.union(*numbers)} == set(edges(path))
+
+
+@pytest.mark.parametrize("to", FINAL)
+def test_where_a_run_ended_has_a_thick_border(to):
+    step = Stepped("Calling", "answered" if to is State.COMPLETED else "refused", to, "", 1.0)
+    diagram = trace_diagram([step])
+    assert [node.id for node in diagram.nodes if node.is_current] == [to]
+    assert re.findall(r"^\s+(\w+) \[.*penwidth=3", render(diagram, "dot"), re.M) == [to]
+    assert re.findall(r"style (\w+) .*stroke-width:4px", render(diagram, "mermaid")) == [to]
+
+
+def test_a_failed_run_says_why():
+    step = Stepped("Calling", "parse_failed", "Failed", "model:3", 1.0, detail="word " * 200)
+    first, *why = trace_diagram([step]).caption
+    assert first == "ended in Failed after 1 step, 0 ms, 0 tokens"
+    assert why[0].startswith("parse_failed: word word")
+    assert len(" ".join(why)) <= 240
+    assert why[-1].endswith("…")
+    assert max(map(len, why)) <= 70
+    unbroken = trace_diagram([replace(step, detail="x" * 10_000_000)]).caption
+    assert 230 < len("".join(unbroken[1:])) <= 240
+
+
+def test_a_run_that_waits_says_where():
+    assert trace_diagram(run()[:5]).caption == ("waits in ToolInterrupt after 5 steps, 4.0 s, 1,020 tokens",)
+    assert trace_diagram([]).caption == ("waits in Seeded after 0 steps, 0 ms, 0 tokens",)
+    assert [node.id for node in trace_diagram([]).nodes if node.visits] == ["Seeded"]
+
+
+def test_several_runs_add_up_without_the_time_between():
+    once, twice = trace_diagram(run()), trace_diagram([*run(), *[replace(s, at_s=s.at_s + 1000) for s in run()]])
+    assert nodes(twice)["Seeded"].note == ("2 visits",)
+    assert nodes(twice)["Completed"].note == ("2 visits",)
+    assert nodes(twice)["Calling"].note == ("8 visits", "7.0 s", "6,600 + 110 tokens")
+    assert twice.caption == ("ended in Completed after 20 steps, 2 min 23 s, 9,310 tokens",)
+    assert [edge.times for edge in twice.edges] == [2 * edge.times for edge in once.edges]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0421, "42 ms"),
+        (59.94, "59.9 s"),
+        (61.6, "1 min 2 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (3 * 86400 + 1800, "72 h 30 min"),
+    ],
+)
+def test_times_are_for_people(seconds, words):
+    steps = [Stepped("Seeded", "begun", "Calling", "", 0.0), Stepped("Calling", "answered", "Completed", "", seconds)]
+    assert nodes(trace_diagram(steps))["Calling"].note == ("1 visit", words)
+
+
+@pytest.mark.parametrize("at_s", [-5.0, float("nan"), float("inf"), float("-inf")])
+def test_a_clock_that_was_set_back_costs_nothing(at_s):
+    steps = [Stepped("Seeded", "begun", "Calling", "", 0.0), Stepped("Calling", "answered", "Completed", "", at_s)]
+    assert nodes(trace_diagram(steps))["Calling"].note == ("1 visit", "0 ms")
+
+
+def test_the_trace_of_a_real_call_is_on_the_map():
+    call = asking_again()
+    recall(call)
+    give_up(call)
+    diagram = trace_diagram(call.record.trace)
+    known = edges(lifecycle())
+    assert sum(edge.times for edge in diagram.edges) == len(call.record.trace)
+    for edge in diagram.edges:
+        lines = {re.sub(r"^×\d+ ", "", line) for line in edge.lines}  # noqa: RUF001
+        assert lines <= set(known[edge.source, edge.target].lines)
+    assert nodes(diagram)["ParseException"].visits == 3
+    assert diagram.caption[1].startswith("parse_failed: 'nor that' is no number")
+
+
+def hostile(text: str) -> Diagram:
+    """A diagram with ``text`` in every place that takes one."""
+    rest = (
+        Node(id="Plain", label=text, note=(text, text), is_start=True, visits=1),
+        Node(id="End", label=text, is_final=True, is_current=True),
+    )
+    ways = (
+        Edge(source="Plain", target="End", lines=(text, text)),
+        Edge(source="Plain", target="Plain", lines=(text,), is_dashed=True, times=2),
+    )
+    return Diagram(title=text, nodes=rest, edges=ways, caption=(text, text))
+
+
+LABEL = r'"(?:<br/>|#\d+;|[\w .,\[\]]|[^\x00-\x7f])+"'
+MERMAID = re.compile(
+    r'---\ntitle: "(?:\\u[0-9a-f]{4}|[\w .,\[\]]|[^\x00-\x7f])*"\nconfig:\n(?:  [ \w]+: ?\w*\n)+---\nflowchart TB\n'
+    rf'(?:    (?:\w+(?:\({LABEL}\)|\[{LABEL}\]|\(\(\({LABEL}\)\)\)|\(\(" "\)\))'
+    rf"|\w+ (?:--+>|-\.+->)(?:\|{LABEL}\|)? \w+"
+    r"|style \w+ [\w:#,-]+|linkStyle [\d,]+ [\w:#, -]+)\n)+"
+)
+
+
+def mermaid_frame(mermaid: str) -> list[str]:
+    """Mermaid without its title and what is in labels."""
+    return [re.sub(LABEL, '""', line) for line in mermaid.splitlines()[2:]]
+
+
+def dot_frame(dot: str) -> str:
+    """DOT without what is in quotes."""
+    return re.sub(r'"(?:\\.|[^"\\])*"', '""', dot, flags=re.S)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text() | st.text(alphabet='"\\<>&#;%$`-|[](){}n\nl \t:') | st.sampled_from(HOSTILE))
+def test_no_text_breaks_out_of_its_label(text):
+    diagram, harmless = hostile(f"x{text}y"), hostile("two words")
+    mermaid = render(diagram, "mermaid")
+    assert MERMAID.fullmatch(mermaid), mermaid
+    assert "\n".join(line for line in mermaid.splitlines() if "$$" in line or "#36;#36;" in line) == ""
+    assert mermaid_frame(mermaid) == mermaid_frame(render(harmless, "mermaid"))
+    assert dot_frame(render(diagram, "dot")) == dot_frame(render(harmless, "dot"))
+    render(diagram, "dot").encode()
+
+
+@needs_dot
+def test_a_picture_shows_hostile_texts_as_they_are():
+    texts = [text for text in HOSTILE if text.strip()]
+    ids = [f"S{i}" for i in range(len(texts))]
+    diagram = Diagram(
+        title=HOSTILE[2],
+        nodes=tuple([Node(id=name, label=text) for name, text in zip(ids, texts, strict=True)]),
+        edges=tuple([Edge(source=a, target=b, lines=(text,)) for a, b, text in zip(ids, ids[1:], texts, strict=False)]),
+        caption=tuple(texts),
+    )
+    svg = render(diagram, "svg")
+    assert "<script" not in svg
+    found, ways, above = drawn(svg)
+    printable = ["".join(c if c.isprintable() else " " for c in text).split() for text in texts]
+    assert [found[name][0].split() for name in ids] == printable
+    assert len(ways) == len(ids) - 1
+    assert "<script>alert(1)</script>" in above
+    assert {child.tag.removeprefix(SVG) for child in ElementTree.fromstring(svg).iter()} <= {
+        *("svg", "g", "title", "text", "polygon", "path", "ellipse", "polyline")
+    }
+
+
+def test_a_hostile_trace_is_drawn_all_the_same():
+    evil = 'Calling"]; --> x'
+    steps = [
+        Stepped(evil, evil, evil, evil, 1.0, evil, evil, Usage(input_tokens=1)),
+        Stepped("Calling", "answered", "Calling", "", 2.0),
+        Stepped(evil, "answered", "Failed", "", 3.0, detail=evil),
+    ]
+    diagram = trace_diagram(steps, title=evil)
+    assert nodes(diagram)[evil].visits == 3
+    assert edges(diagram)[evil, evil].lines == (f"{evil} [{evil}]",)
+    assert MERMAID.fullmatch(render(diagram, "mermaid"))
+    assert evil not in dot_frame(render(diagram, "dot"))
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\x00"])
+def test_an_empty_text_is_a_blank_label(text):
+    diagram = Diagram(
+        title=text, nodes=(Node(id="A", label=text),), edges=(Edge(source="A", target="A", lines=(text,)),)
+    )
+    mermaid = render(diagram, "mermaid")
+    assert MERMAID.fullmatch(mermaid)
+    assert 'A(" ")' in mermaid
+    assert 'A -->|" "| A' in mermaid
+
+
+def test_texts_are_cut_to_a_bounded_length():
+    text = "word " * 400_000
+    assert len(render(hostile(text), "mermaid")) < 5_000
+    assert len(render(hostile(text), "dot")) < 5_000
+    assert "…" in render(hostile(text), "dot")
+
+
+@pytest.mark.parametrize("name", ["end", "graph", "Node", "subgraph", "a:b", "1", "", "x" * 100, 'q"q', "Größe"])
+def test_any_string_may_be_the_id_of_a_node(name):
+    loop = Edge(source=name, target=name)
+    diagram = Diagram(title="t", nodes=(Node(id="Other", label="o"), Node(id=name, label="l")), edges=(loop,))
+    assert MERMAID.fullmatch(render(diagram, "mermaid"))
+    said = re.search(r"^\s+(\S+) -> (\S+) ", render(diagram, "dot"), re.M)
+    assert said[1].strip('"') == said[2].strip('"').partition(":")[0] != ""
+    assert re.search(r"^ +(end|graph|subgraph)\b", render(diagram, "mermaid"), re.M) is None
+
+
+def test_a_diagram_of_nothing_or_twice_the_same_is_refused():
+    node = Node(id="A", label="a")
+    with pytest.raises(UsageError, match=r"several nodes .* \['A'\]"):
+        Diagram(title="", nodes=(node, node), edges=())
+    with pytest.raises(UsageError, match=r"lead to \['B'\]: ids of its nodes, \['A'\]"):
+        Diagram(title="", nodes=(node,), edges=(Edge(source="A", target="B"),))
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="'gif': one of mermaid, dot, svg, png"):
+        render(lifecycle(), "gif")
+
+
+@pytest.mark.parametrize("suffix", [".mmd", ".mermaid", ".dot", ".gv", ".MMD"])
+def test_a_file_is_written_by_its_suffix(tmp_path, suffix):
+    path = write(lifecycle(), tmp_path / f"d{suffix}")
+    format = "dot" if suffix in (".dot", ".gv") else "mermaid"
+    assert path.read_bytes() == render(lifecycle(), format).encode()
+    assert [found.name for found in tmp_path.iterdir()] == [f"d{suffix}"]
+
+
+def test_markdown_gets_a_fence(tmp_path):
+    text = write(lifecycle(), tmp_path / "d.md").read_text("utf-8")
+    assert text == f"```mermaid\n{render(lifecycle(), 'mermaid')}```\n"
+
+
+def test_a_format_may_be_given(tmp_path):
+    assert write(lifecycle(), tmp_path / "d.txt", "dot").read_text("utf-8") == render(lifecycle(), "dot")
+    assert write(lifecycle(), str(tmp_path / "d.md"), "dot").read_text("utf-8") == render(lifecycle(), "dot")
+
+
+@pytest.mark.parametrize("name", ["d.pdf", "d", ".mmd"])
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
+    with pytest.raises(UsageError, match=r"\.mmd, \.mermaid, \.md, \.dot, \.gv, \.svg, \.png") as refusal:
+        write(lifecycle(), tmp_path / name)
+    assert repr(str(tmp_path / name)) in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"'.*nowhere' is no directory"):
+        write(lifecycle(), tmp_path / "nowhere" / "d.mmd")
+
+
+def test_a_file_is_replaced_at_once_and_not_rewritten(tmp_path):
+    path = tmp_path / "d.mmd"
+    path.write_text("old")
+    with path.open() as reader:
+        write(lifecycle(), path)
+        assert reader.read() == "old", "who reads the old one reads all of it"
+    assert path.read_text("utf-8") == render(lifecycle(), "mermaid")
+
+
+@needs_dot
+def test_pictures_are_drawn(tmp_path):
+    paths = write_lifecycle(tmp_path)
+    assert [path.name for path in paths] == ["agent_call.mmd", "agent_call.dot", "agent_call.svg"]
+    assert drawn(paths[2].read_text("utf-8")) == wanted(lifecycle())
+    assert write(trace_diagram(run()), tmp_path / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert drawn(render(trace_diagram(run()), "svg")) == wanted(trace_diagram(run()))
+
+
+@pytest.mark.parametrize("format", ["svg", "png"])
+def test_without_dot_it_says_how_to_get_it(tmp_path, monkeypatch, format):
+    old = tmp_path / f"d.{format}"
+    old.write_text("old")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"'dot'.*not in PATH.*apt-get install graphviz.*brew install graphviz"):
+        write(lifecycle(), old)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(f"d.{format}", "old")]
+
+
+def test_texts_need_no_dot(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="apt-get install graphviz"):
+        write_lifecycle(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"agent_call.mmd", "agent_call.dot"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the program dot")
+def test_a_broken_dot_is_told_in_its_own_words(tmp_path, monkeypatch):
+    dot = tmp_path / "dot"
+    dot.write_text("#!/bin/sh\nread line\necho 'Format: not recognized' >&2\nexit 1\n")
+    dot.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="could not draw 'png': Format: not recognized"):
+        render(lifecycle(), "png")
+
+
+def test_a_moment_that_nobody_knows_takes_no_time():
+    trace = [
+        Stepped("Seeded", "begun", "Calling", "begin", 1_700_000_000.0),
+        Stepped("Calling", "functions_asked", "ToolInterrupt", "model:0", 1_700_000_002.0),
+        Stepped("ToolInterrupt", "approved", "ToolInterrupt", "ask:1.0", 0.0),
+        Stepped("ToolInterrupt", "returned", "Calling", "run:1.0", 1_700_000_005.0),
+    ]
+    notes = {node.id: node.note for node in trace_diagram(trace).nodes}
+    assert "2.0 s" in notes["Calling"]
+    assert "3.0 s" in notes["ToolInterrupt"]

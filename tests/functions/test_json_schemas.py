@@ -1,0 +1,349 @@
+"""Are arguments checked against a JSON Schema as far as it is read?"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.growing import growth
+from support.paths import SHARED
+
+from fsm_agent.functions.function import Function
+
+CASES = SHARED / "cases" / "bfcl.jsonl"
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+DEFINITIONS = {
+    "$defs": {
+        "Point": {"type": "object", "properties": {"x": INTEGER}, "required": ["x"]},
+        "Tree": {"type": "object", "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}},
+    },
+    "definitions": {"a/b~c": INTEGER},
+}
+ANY_SCHEMA = st.recursive(
+    st.sampled_from([STRING, INTEGER, {}, True, None, 5, "x", [], {"$ref": "#/$defs/A"}, {"$ref": "#"}, {"enum": [1]}]),
+    lambda inner: (
+        st.dictionaries(
+            st.sampled_from(["anyOf", "allOf", "oneOf", "type", "enum", "required", "pattern", "minLength", "const"]),
+            st.lists(inner, max_size=3) | inner,
+            max_size=3,
+        )
+        | st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from("abc"), inner)}
+        )
+        | st.fixed_dictionaries({"type": st.just("object"), "additionalProperties": inner})
+        | st.fixed_dictionaries({"type": st.just("array"), "items": inner})
+    ),
+    max_leaves=8,
+)
+
+
+class TestSchemaOnly:
+    @pytest.mark.spec("4.29: a schema of one's own is checked too")
+    @pytest.mark.parametrize(
+        ("schema", "right", "wrong"),
+        [
+            (STRING, ["", "a"], [1, None, ["a"], {}]),
+            (INTEGER, [1, -1, 10**30, 2.0, "5"], [1.5, "a", [1]]),
+            ({"type": "number"}, [1, 1.5], ["a", {}]),
+            ({"type": "boolean"}, [True, "false"], ["perhaps", 5, []]),
+            ({"type": "null"}, [None], [0, ""]),
+            ({"type": ["string", "null"]}, ["a", None], [1]),
+            ({"enum": ["a", 1, None]}, ["a", 1, None], ["b", 2]),
+            ({"type": "string", "enum": ["a"]}, ["a"], ["A", 1]),
+            ({"type": "array", "items": INTEGER}, [[], [1, 2]], [1, "1", ["a"], {}]),
+            ({"type": "array"}, [[], [1, "a"]], [1, {}]),
+            ({"anyOf": [STRING, {"type": "array", "items": STRING}]}, ["a", ["b"]], [1, [1]]),
+            ({"oneOf": [INTEGER, {"type": "null"}]}, [1, None], ["a"]),
+            ({"type": "object"}, [{}, {"a": 1}], [1, []]),
+            ({"type": "object", "properties": {"b": INTEGER}}, [{}, {"b": 1}, {"b": None}, {"c": 1}], [{"b": "x"}]),
+            ({"type": "object", "properties": {"b": INTEGER}, "required": ["b", "c"]}, [{"b": 1, "c": 2}], [{"b": 1}]),
+            ({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
+            ({"type": "integer", "default": "any"}, [1, "any"], ["some"]),
+            ({}, [1, None, {}], []),
+            (True, [1, None, {}], []),
+            ({"$ref": "#/$defs/Unread"}, [1, None, {}], []),
+            ({"type": "file"}, [1], []),
+            ({"const": "a"}, ["a"], ["b", 1, None]),
+            ({"enum": [{"a": 1}, [2], 1.5]}, [{"a": 1}, [2], 1.5], [{"a": 2}, [], 1]),
+            ({"type": "string", "nullable": True}, ["a", None], [1]),
+            ({"type": ["integer", "null"], "minimum": 2}, [2, None], [1, "a"]),
+            ({"type": "integer", "minimum": 2, "exclusiveMaximum": 5}, [2, 4], [1, 5]),
+            ({"type": "number", "exclusiveMinimum": 0, "maximum": 1.5}, [1.5, 1], [0, 2, 1.6]),
+            ({"type": "integer", "minimum": 1.5, "maximum": 2.5}, [2], [1, 3]),
+            ({"type": "integer", "exclusiveMinimum": 1.5, "exclusiveMaximum": 3.5}, [2, 3], [1, 4]),
+            ({"type": "number", "minimum": float("inf")}, [1], ["a"]),
+            ({"type": "number"}, [0], [float("nan"), float("inf"), "Infinity"]),
+            ({"type": "string", "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc"]),
+            ({"type": "string", "pattern": "^a+$"}, ["a", "aa"], ["b", "ab"]),
+            ({"type": "string", "pattern": "(?=a)b"}, ["a", "c"], [1]),
+            ({"type": "string", "maxLength": -1}, ["abc"], [1]),
+            ({"type": "integer", "minimum": "x"}, [1], ["y"]),
+            ({"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
+            ({"type": "array", "minItems": -1, "maxItems": "x"}, [[]], [5]),
+            ({"type": "object", "additionalProperties": INTEGER}, [{}, {"a": 1}], [{"a": "x"}, 5]),
+            ({"allOf": [STRING, {"type": "string", "maxLength": 1}]}, ["a"], ["ab", 1]),
+            ({"anyOf": [{"type": "null"}]}, [None], [1]),
+            ({"$ref": "#/$defs/Point"}, [{"x": 1}], [{"x": "a"}, {}, 5]),
+            ({"$ref": "#/definitions/a~1b~0c"}, [1], ["x"]),
+            ({"type": "array", "items": {"$ref": "#/$defs/Point"}}, [[{"x": 1}]], [[{}], [1]]),
+            ({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, [None, {"x": 1}], [{}, 5]),
+            ({"$ref": "#/$defs/Tree"}, [{"next": [{"next": []}]}, {}], [{"next": [{"next": 5}]}, {"next": [1]}]),
+            ({"$ref": "#"}, [{"a": {"a": 1}}], [5]),
+            ({"$ref": "https://elsewhere/schema"}, [1, None], []),
+            ({"$ref": "#/$defs/Nowhere/at/all"}, [1, None], []),
+        ],
+    )
+    def test_what_the_schema_says_is_checked(self, schema, right, wrong):
+        parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"], **DEFINITIONS}
+        made = Function(name="f", parameters=parameters)
+        for value in right:
+            assert made.refusal(json.dumps({"a": value})) is None
+        for value in wrong:
+            assert made.refusal(json.dumps({"a": value})).startswith("a")
+        assert made.refusal("{}") == "a: Field required (given: {})"
+        assert made.parameters is parameters
+
+    @pytest.mark.spec(
+        "4.29: wrong, missing, extra and nested arguments are named",
+        "4.29: a schema of one's own is checked too",
+    )
+    def test_what_is_not_required_may_be_null(self):
+        made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
+        assert made.refusal('{"a": null}') is None
+        assert made.refusal("{}") is None
+        assert made.refusal('{"a": "x", "b": 1}') == (
+            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')\n"
+            "b: Extra inputs are not permitted (given: 1)"
+        )
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"enum": []},
+            {"enum": [{"a": 1}]},
+            {"enum": [1.5]},
+            {"anyOf": []},
+            {"anyOf": 5},
+            {"type": []},
+            {"type": 5},
+            {"type": "object", "properties": 5, "required": 5},
+            {"type": "object", "required": [5]},
+            {"type": "array", "items": 5},
+        ],
+    )
+    def test_a_schema_that_makes_no_sense_checks_for_an_object(self, schema):
+        made = Function(name="f", parameters={"type": "object", "properties": {"a": schema}})
+        assert made.refusal("{}") is None
+        assert made.refusal("[]").startswith("input: ")
+
+    @pytest.mark.parametrize(
+        ("wrap", "nest"),
+        [
+            (lambda schema: {"type": "array", "items": schema}, lambda value: [value]),
+            (lambda schema: {"type": ["array"], "items": schema}, lambda value: [value]),
+            (lambda schema: {"anyOf": [schema]}, lambda value: value),
+            (lambda schema: {"type": "object", "properties": {"b": schema}}, lambda value: {"b": value}),
+        ],
+        ids=["array", "list of types", "anyOf", "object"],
+    )
+    def test_schemas_are_read_to_some_depth(self, wrap, nest):
+        schema, wrong = INTEGER, "x"
+        for depth in range(5000):
+            schema = wrap(schema)
+            if depth < 3:
+                wrong = nest(wrong)
+                made = Function(name="f", parameters={"properties": {"a": schema}})
+                assert "Input should be a valid integer" in made.refusal(json.dumps({"a": wrong}))
+        made = Function(name="f", parameters={"properties": {"a": schema}})
+        wrong = "x"
+        for _ in range(40):
+            wrong = nest(wrong)
+        assert made.refusal(json.dumps({"a": wrong})) is None
+
+
+def many(definition: Any) -> dict[str, Any]:
+    """A schema that refers to one definition again and again."""
+    return {"properties": {f"p{n}": {"$ref": "#/$defs/A"} for n in range(4_000)}, "$defs": {"A": definition}}
+
+
+def patterned(n: int, pattern: str) -> dict[str, Any]:
+    return patterned_with(*[pattern % (i + 1) for i in range(n)])
+
+
+def patterned_with(*patterns: str) -> dict[str, Any]:
+    return {"properties": {f"p{n}": {"type": "string", "pattern": pattern} for n, pattern in enumerate(patterns)}}
+
+
+def named(n: int) -> list[str]:
+    return [f"p{i}" for i in range(n)]
+
+
+# What may grow in a schema that means harm.
+SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "required": lambda n: {"required": named(n)},
+    "required and properties": lambda n: {"required": named(n), "properties": dict.fromkeys(named(n), INTEGER)},
+    "required of a definition": lambda n: many({"type": "object", "required": named(n)}),
+    "required that are no names": lambda n: many({"type": "object", "required": [5] * n}),
+    "properties of a definition": lambda n: many({"type": "object", "properties": {key: {} for key in named(n)}}),
+    "enum": lambda n: many({"enum": named(n)}),
+    "anyOf": lambda n: many({"anyOf": [INTEGER] * n}),
+    "allOf": lambda n: many({"allOf": [INTEGER] * n}),
+    "types": lambda n: many({"type": ["string"] * n}),
+    "types of what says much": lambda n: many({"type": ["object", "string"], **dict.fromkeys(named(n), 1)}),
+    "a long reference": lambda n: many({"$ref": "#/$defs" + "/x" * n}),
+    "definitions that double": lambda n: {
+        "properties": {"a": {"$ref": "#/$defs/A0"}},
+        "$defs": {f"A{i}": {"anyOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(n)},
+    },
+    "patterns": lambda n: patterned(n, r"\w{190}x{%d}"),
+    "patterns in patterns": lambda n: patterned(n, r"(((\w{9}){9}){9}){9}x{%d}"),
+    "patterns of patterns": lambda n: patterned(n, r"\w{9}{9}{9}{9}x{%d}"),
+    "a long pattern": lambda n: patterned(1, r"\w" * n + "{%d}"),
+    "small patterns": lambda n: patterned(n, "^[a-z]{%d}$"),
+}
+
+
+class TestHostileSchemas:
+    """A schema may come from a stranger: an MCP server, a file."""
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_one_is_read_in_bounded_time(self, shape):
+        """Never in more than a second or two, and not in longer for four times the size."""
+
+        def seconds(n: int) -> float:
+            parameters = json.loads(json.dumps(SHAPES[shape](n)))  # no part is another
+            started_s = time.thread_time()
+            Function(name="f", parameters=parameters).refusal("{}")
+            return time.thread_time() - started_s
+
+        assert seconds(10_000) < 2
+        assert seconds(40_000) < 2
+
+    def test_patterns_are_checked_as_long_as_they_cost_little(self):
+        checked = [
+            r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+            r"^\d{4}-\d{2}-\d{2}$",
+            "^(a{9}){9}$",
+        ]
+        costly = [r"^\w{300}$", r"^(\w{10}){20}$", r"^\w{10}{20}$"]
+        made = Function(name="f", parameters=patterned_with(*checked, *costly, "^a$"))
+        refusals = [made.refusal(json.dumps({f"p{n}": "-"})) for n in range(7)]
+        assert [n for n, refusal in enumerate(refusals) if refusal is None] == [3, 4, 5]
+        assert refusals[6] == "p6: String should match pattern '^a$' (given: '-')"
+
+    def test_what_is_not_read_may_be_anything(self):
+        parameters = {"required": named(3), "properties": dict.fromkeys(named(20_000), INTEGER)}
+        made = Function(name="f", parameters={**parameters, "additionalProperties": False})
+        assert made.refusal('{"p0": 1, "p1": 1}') == "p2: Field required (given: {'p0': 1, 'p1': 1})"
+        assert made.refusal('{"p0": 1, "p1": 1, "p2": 1, "p19999": "x", "y": 1}') is None
+        made = Function(name="f", parameters={"properties": {"a": {"enum": named(6_000)}, "b": INTEGER}})
+        assert made.refusal('{"a": "p5999"}') is None
+        made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 6_000}}})
+        assert made.refusal('{"a": "x"}') is None
+
+    def test_a_second_type_of_what_used_it_up_may_be_anything_too(self):
+        wide = {"type": ["object", "array", "object"], "properties": {f"p{n}": INTEGER for n in range(6_000)}}
+        made = Function(name="f", parameters={"properties": {"a": wide, "b": INTEGER}, "required": ["b"]})
+        assert made.refusal('{"b": "x"}').startswith("b: ")
+        assert made.refusal('{"b": 1, "a": {"p5999": "x"}}') is None
+
+    def test_alternatives_without_end_are_not_even_counted_out(self):
+        made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 2_000_000}}})
+        started_s = time.thread_time()
+        assert made.refusal('{"a": "x"}') is None
+        assert time.thread_time() - started_s < 0.2
+
+    def test_it_is_read_when_arguments_are_checked(self):
+        assert Function(name="f", parameters={})._validate.__self__._validator is None
+
+    @settings(max_examples=150, deadline=None)
+    @given(ANY_SCHEMA, ANY_SCHEMA, st.sampled_from(['{"a": 1}', '{"a": {"a": "x"}}', '{"a": [[]]}', "{}", "[1]"]))
+    def test_any_schema_makes_a_function(self, schema, other, arguments):
+        parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"A": other}}
+        refusal = Function(name="f", parameters=parameters).refusal(arguments)
+        assert refusal is None or refusal
+
+    @pytest.mark.parametrize(
+        "definition",
+        [
+            {"$ref": "#/$defs/A"},
+            {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
+            {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
+            {"type": "object", "additionalProperties": {"$ref": "#/$defs/A"}},
+            {"type": "object", "properties": {key: {"$ref": "#/$defs/A"} for key in "abcdefghij"}},
+            {"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "title": t} for t in "abc"]},
+        ],
+        ids=["itself", "either", "both", "others", "wide", "branching"],
+    )
+    def test_what_refers_to_itself_is_read_once_more_and_checked_in_linear_time(self, definition):
+        made = Function(name="f", parameters={"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": definition}})
+
+        def deep(size: int) -> str:
+            flat = ",".join(['{"a":{"a":{"a":1}}}'] * (size // 20))
+            return '{"a":' * 60 + f"[{flat}]" + "}" * 60
+
+        assert growth(deep, made.refusal, 5_000) < 3
+
+    def test_definitions_that_double_each_other_are_read_to_some_size(self):
+        definitions = {f"A{n}": {"anyOf": [{"$ref": f"#/$defs/A{n + 1}"}] * 2} for n in range(50)}
+        made = Function(name="f", parameters={"properties": {"a": {"$ref": "#/$defs/A0"}}, "$defs": definitions})
+        assert made.refusal('{"a": 1}') is None
+
+    @pytest.mark.parametrize("schema", [{"enum": ["\ud800"]}, {"type": "object", "properties": {"\ud800": {}}}])
+    def test_what_cannot_be_encoded_leaves_just_the_object_to_check(self, schema):
+        made = Function(name="f", parameters={"properties": {"a": schema, "b": INTEGER}})
+        assert made.refusal('{"a": 1, "b": "x"}') is None
+        assert made.refusal("[]").startswith("input: ")
+
+    def test_many_properties_are_read_to_some_number(self):
+        made = Function(name="f", parameters={"properties": {f"p{n}": INTEGER for n in range(20_000)}})
+        assert made.refusal('{"p0": "x"}').startswith("p0: ")
+        assert made.refusal('{"p19999": "x"}') is None
+
+
+def cases() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
+
+
+def accepted(values: list[Any]) -> Any:
+    """The first of the accepted values; those in an object are lists of accepted values in turn."""
+    value = values[0] if values else None
+    if isinstance(value, dict):
+        return {key: accepted(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [accepted([inner]) if isinstance(inner, dict) else inner for inner in value]
+    return value
+
+
+class TestRecordedCases:
+    """Function definitions of the Berkeley Function Calling Leaderboard, and calls that are right."""
+
+    def test_they_are_there(self):
+        if not CASES.exists():
+            pytest.skip(f"no recorded cases at {CASES}")
+        assert len(cases()) == 60
+
+    @pytest.mark.parametrize("case", cases(), ids=lambda case: case["id"])
+    def test_right_calls_are_taken_and_others_refused(self, case):
+        made = {given["name"]: Function(**given) for given in case["functions"]}
+        for expected in case["expected_calls"]:
+            function = made[expected["name"]]
+            for is_whole in (False, True):
+                arguments = {
+                    name: accepted(given["accept"])
+                    for name, given in expected["arguments"].items()
+                    if is_whole or not given["optional"]
+                }
+                assert function.refusal(json.dumps(arguments)) is None
+            assert function.refusal(json.dumps([arguments])) is not None
+            for name in function.parameters.get("required", []):
+                without = {key: value for key, value in arguments.items() if key != name}
+                assert function.refusal(json.dumps(without)).startswith(f"{name}: Field required")
+                if function.parameters["properties"][name]["type"] not in ("object", "any"):
+                    wrong = json.dumps({**arguments, name: {"no": "such thing"}})
+                    assert function.refusal(wrong).startswith(name)

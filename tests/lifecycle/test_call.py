@@ -1,0 +1,1043 @@
+"""What happens in one agent call, outcome by outcome?"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Annotated
+
+import pytest
+from pydantic import AfterValidator, BaseModel
+from support.stepping import begun, fail, keys, request, returned, say, texts
+from support.walking import PROMPT, assert_sendable, function_call, parse, seeded
+
+from fsm_agent.errors import (
+    CallFailed,
+    CallSuspended,
+    IllegalTrigger,
+    OutcomeError,
+    ParseError,
+    PromptError,
+    ProviderError,
+    UsageError,
+)
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import WATCHERS, AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.effects import Settings, Sleep
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    Injected,
+    Modified,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.table import start
+from fsm_agent.machine.rows import machine_of
+from fsm_agent.messages.hosted_tool import WebSearch
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.prompt import INTERRUPT, Prompt
+
+
+@pytest.mark.spec(
+    "0.12: the last message is the result",
+    "1.26: how it ended",
+    "1.27: complete",
+    "3.2: the result unpacks to message, dialog and function calls",
+    "3.11: the first valid answer without calls ends it",
+    "3.11: parsed output and dialog are returned",
+    "4.2: it ends when it is done",
+)
+def test_text_is_an_answer():
+    call = say(begun(), "42")
+    result = call.result()
+    assert (result.output, result.state, result.text) == (42, State.COMPLETED, "42")
+    assert result.ending.reason is Reason.ANSWERED
+    assert texts(result.new_messages) == ["42"]
+    message, dialog, calls = result
+    assert (message.text, len(dialog), calls) == ("42", 3, ())
+
+
+@pytest.mark.spec(
+    "0.10: the loop ends when no function is called",
+    "1.26: the number of iterations",
+    "3.7: functions are run and each call has one result",
+    "3.7: the loop goes on with them",
+    "3.17: name, arguments and result of every call",
+    "4.6: results in order",
+)
+def test_a_round_of_functions_then_an_answer():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
+    assert keys(call) == ["run:2.0", "run:2.1"]
+    call.advance("run:2.1", Returned(text="7"))
+    assert keys(call) == ["run:2.0"]
+    call.advance("run:2.0", Returned(text="3"))
+    assert texts(request(call).messages)[-2:] == ["3", "7"], "in the order asked"
+    result = say(call, "10").result()
+    assert [(f.name, f.result) for f in result.function_calls] == [("add", "3"), ("add", "7")]
+    assert result.iterations == 2
+
+
+@pytest.mark.spec(
+    "1.30: one step at a time",
+    "3.7: the message with the calls comes first",
+    "3.12: function results stay in the dialog",
+    "4.3: what each step appends, in order",
+    "4.15: the exact messages after each step",
+    "4.18: steps, processors and functions are tested alone",
+)
+def test_each_step_adds_what_it_stands_for():
+    def roles() -> str:
+        return " ".join(message.role for message in call.record.dialog)
+
+    call = begun()
+    assert roles() == "system user"
+    say(call, function_call("tick"), function_call("add", a=1, b=2))
+    assert roles() == "system user assistant"
+    call.advance("run:2.1", Returned(text="3"))
+    assert roles() == "system user assistant"
+    call.advance("run:2.0", Returned(text="now"))
+    assert roles() == "system user assistant tool tool"
+    say(call, "42")
+    assert roles() == "system user assistant tool tool assistant"
+    assert call.effects == ()
+
+
+@pytest.mark.spec(
+    "0.9: calls are detected by their presence, whatever the finish reason",
+    "0.14: beside calls the content is not checked",
+    "1.39: calls count whatever the reason says",
+    "3.9: only answers without calls are parsed",
+)
+def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
+    call = say(begun(), "nonsense", function_call("tick"), finish="stop")
+    assert call.state is State.TOOL_INTERRUPT
+    call.advance("run:2.0", Returned(text="now"))
+    assert call.record.dialog[2].text == "nonsense", "the model's real words are kept"
+
+
+@pytest.mark.spec(
+    "3.8: the error goes back in the exception prompt",
+    "3.8: failures add up in the branch",
+    "3.8: success prunes the branch",
+    "3.8: what was pruned is kept beside the dialog",
+    "3.12: exception branches do not",
+)
+def test_a_parse_error_opens_a_branch_and_success_prunes_it():
+    call = say(say(begun(), "forty"), "forty-two")
+    assert call.state is State.PARSE_EXCEPTION
+    assert texts(request(call).messages)[2::2] == ["forty", "forty-two"]
+    assert "'forty-two' is no number" in texts(request(call).messages)[-1]
+    result = say(call, "42").result()
+    assert texts(result.new_messages) == ["42"]
+    assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["forty", "forty-two"]
+
+
+@pytest.mark.spec(
+    "2.32: so many retries, the first attempt not counted",
+    "3.8: retries are bounded for the whole call",
+    "3.8: used up, the call fails and the dialog is as it was",
+    "4.20: the error says state, round and attempts",
+)
+def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
+    call = begun(Limits(parse_retries=3))
+    before = call.record.dialog
+    for text in ("one", "two", "three", "forty"):
+        say(call, text)
+    with pytest.raises(CallFailed, match=r"unparseable: 'forty' is no number \(in ParseException, round 0, after 4"):
+        call.result()
+    assert call.record.dialog == before
+    assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["one", "two", "three", "forty"]
+
+
+def test_a_function_asked_for_in_the_branch_prunes_it():
+    call = say(say(begun(), "forty"), function_call("tick"))
+    assert call.record.branch == ()
+    call.advance("run:2.0", Returned(text="now"))
+    assert call.state is State.CALLING
+
+
+def test_the_branch_is_governed_by_the_exception_handler():
+    prompt = PROMPT.extend(on_exception=Prompt("No: {{ error_message }}", functions=(), parser=parse))
+    call = say(begun(prompt=prompt), "forty")
+    assert request(call).functions == ()
+    assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
+
+
+@pytest.mark.spec(
+    "1.27: recalls used up",
+    "2.32: transient failures are tried again",
+    "3.10: a failure is asked again when its time has come",
+    "3.10: recalls are bounded",
+    "3.30: the steps tell what failed",
+    "4.19: transient failures of the model are asked again",
+)
+def test_transport_failures_back_off_and_are_bounded():
+    call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
+    assert call.effects == (Sleep("sleep:1", 204.0),)
+    assert call.step.detail == "busy"
+    call.advance("sleep:1", Slept())
+    assert call.effects[0].attempt == 2
+    fail(call)
+    call.advance("sleep:2", Slept())
+    fail(call)
+    with pytest.raises(CallFailed, match="model failed: busy") as caught:
+        call.result()
+    assert isinstance(caught.value.__cause__, ProviderError)
+    assert caught.value.__cause__.status == 529
+    assert caught.value.reason is Reason.MODEL_FAILED
+    assert len(caught.value.trace) == 6
+
+
+def test_the_next_request_begins_at_its_first_attempt():
+    call = fail(begun())
+    call.advance("sleep:1", Slept())
+    assert call.effects[0].attempt == 2
+    returned(say(call, function_call("add", a=1, b=2)))
+    assert call.effects[0].attempt == 1
+    fail(call)
+    call.advance("sleep:3", Slept())
+    assert call.effects[0].attempt == 2
+    say(call, "forty")
+    assert (call.state, call.effects[0].attempt) == (State.PARSE_EXCEPTION, 1)
+
+
+@pytest.mark.spec("2.32: other failures are not tried again", "3.10: without recalls it fails at once")
+@pytest.mark.parametrize(
+    ("failure", "limits"),
+    [
+        ({"retryable": False}, Limits()),
+        ({"delay_s": 60.1}, Limits()),
+        ({"delay_s": 6.0}, Limits(deadline_s=5.0)),
+        ({"delay_s": 5.0}, Limits(deadline_s=5.0)),
+        ({}, Limits(recalls=0)),
+    ],
+    ids=["of no use", "longer than we wait", "past the deadline", "at the deadline", "no budget"],
+)
+def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
+    assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "limits"),
+    [(60.0, Limits()), (4.9, Limits(deadline_s=5.0)), (9e9, Limits(wait_s=None))],
+    ids=["as long as we wait", "before the deadline", "however long"],
+)
+def test_a_failure_that_waiting_may_cure_is_waited_out(delay_s, limits):
+    assert fail(begun(limits), delay_s=delay_s).effects == (Sleep("sleep:1", 100.0 + delay_s),)
+
+
+def test_a_failure_in_the_branch_goes_back_to_the_branch():
+    call = fail(say(begun(), "forty"))
+    call.advance("sleep:2", Slept())
+    assert call.state is State.PARSE_EXCEPTION
+    assert len(request(call).messages) == 4
+
+
+@pytest.mark.spec(
+    "3.17: repetition is recorded",
+    "3.18: equal name and arguments are not run again",
+    "3.18: the order of keys does not matter",
+    "3.18: a repetition is recorded and the model told",
+)
+def test_a_repeated_call_is_answered_without_running_it():
+    call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
+    call.advance("run:2.0", Returned(text="3"))
+    say(call, FunctionCall(name="add", arguments_json='{"b":2,"a":1}'))
+    assert call.state is State.CALLING
+    first, repeated = call.record.function_calls
+    assert repeated.is_repeated
+    assert repeated.fingerprint == first.fingerprint
+    assert not repeated.succeeded
+    assert "already called" in request(call).messages[-1].text
+
+
+@pytest.mark.spec("3.18: only calls that succeeded block", "3.18: a function may be repeatable")
+def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
+    call.advance("run:2.0", Returned(text="disk full", is_error=True))
+    call.advance("run:2.1", Returned(text="now"))
+    say(call, function_call("add", a=1, b=2), function_call("tick"))
+    assert keys(call) == ["run:5.0", "run:5.1"]
+
+
+@pytest.mark.spec("3.18: two equal calls of one reply run once")
+def test_two_equal_calls_of_one_reply_run_once():
+    call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))
+    assert keys(call) == ["run:2.0"]
+    call.advance("run:2.0", Returned(text="3"))
+    assert [m.role for m in call.record.dialog][-3:] == ["assistant", "tool", "tool"]
+
+
+@pytest.mark.spec("3.18: values that only Python calls equal differ")
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true"), ('"1"', "1"), ("0", "false")])
+def test_values_that_python_calls_equal_are_other_arguments(one, other):
+    def note(value: object) -> None:
+        """Note a value."""
+
+    prompt = Prompt("x", functions=(note,))
+    call = say(begun(prompt=prompt), FunctionCall(name="note", arguments_json=f'{{"value": {one}}}'))
+    call.advance("run:2.0", Returned(text="ok"))
+    say(call, FunctionCall(name="note", arguments_json=f'{{"value": {other}}}'))
+    assert call.state is State.TOOL_INTERRUPT
+
+
+@pytest.mark.spec(
+    "1.28: an unknown function is an error result",
+    "1.28: invalid arguments are an error result",
+    "1.28: the call goes on",
+    "4.29: before the function is run",
+    "4.36: broken arguments are an error result and are not run",
+)
+@pytest.mark.parametrize(
+    ("asked_for", "told"),
+    [
+        (function_call("multiply", a=1), "There is no function 'multiply'. There are: add, erase, tick, login, fetch."),
+        (FunctionCall(name="add", arguments_json='{"a": 1'), "Invalid JSON"),
+        (FunctionCall(name="add", arguments_json="[1, 2]"), "should be an object"),
+        (function_call("add", a="x", b=1, c=2), "a: Input should be a valid integer"),
+    ],
+    ids=["unknown", "malformed", "no object", "invalid"],
+)
+def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
+    call = say(begun(), asked_for)
+    assert call.state is State.CALLING
+    result = request(call).messages[-1].parts[0]
+    assert told in result.text
+    assert result.is_error
+    assert_sendable(request(call).messages)
+
+
+@pytest.mark.spec("1.39: cut arguments are an error result that says so", "4.36: cut arguments say so")
+def test_arguments_cut_at_the_token_limit_are_told_as_such():
+    call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1'), finish="length")
+    assert "cut off at the token limit" in request(call).messages[-1].text
+
+
+CUT = "the answer was cut off at the token limit: give a shorter one"
+
+
+class Review(BaseModel):
+    title: str
+    stars: int
+
+
+@pytest.mark.spec(
+    "1.39: a cut typed answer is told as cut and asked for again",
+    "1.39: a cut answer in words is noticed",
+    "1.39: a cut text goes to the parser",
+)
+@pytest.mark.parametrize(
+    ("prompt", "text", "told"),
+    [
+        (Prompt("x"), "The answer is fort", CUT),
+        (Prompt("x"), "", CUT),
+        (Prompt("x", output=Review), '{"title": "Good", "stars": 1', CUT),
+        (Prompt("x", parser=parse), "4 and", "'4 and' is no number (The answer was cut off at the token limit.)"),
+        (
+            Prompt("x", parser=lambda text: text[9]),
+            "4",
+            "IndexError: string index out of range (The answer was cut off at the token limit.)",
+        ),
+    ],
+    ids=["text", "nothing", "a type", "a parser", "a parser that fails"],
+)
+def test_an_answer_that_was_cut_off_is_asked_for_again_and_never_mended(prompt, text, told):
+    call = say(begun(Limits(parse_retries=1), prompt), text, finish="length")
+    assert call.state is State.PARSE_EXCEPTION
+    assert f"could not be used: {told}\n" in texts(request(call).messages)[-1]
+    say(call, text, finish="length")
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    assert call.record.ending.detail == f"{told}; settings.max_tokens sets another limit"
+    assert f"unparseable: {told}; settings.max_tokens sets another limit (in" in str(caught.value)
+
+
+@pytest.mark.spec("1.39: a cut text goes to the parser")
+def test_an_answer_that_was_whole_before_the_cut_is_one():
+    call = say(begun(prompt=Prompt("x", output=Review)), '{"title": "a", "stars": 10} I took ten bec', finish="length")
+    assert call.result().output == Review(title="a", stars=10)
+    assert say(begun(), "42", finish="length").result().output == 42, "a parser decides itself"
+
+
+def test_plain_words_that_were_cut_off_may_be_wanted():
+    limits = Limits(on_cut="accept")
+    call = say(begun(limits, Prompt("x")), "The answer is fort", finish="length")
+    assert call.result().output == "The answer is fort"
+    assert restore(snapshot(call), Prompt("x")).output == "The answer is fort"
+    typed = say(begun(limits, Prompt("x", output=Review)), '{"title": "Good", "stars": 1', finish="length")
+    assert typed.state is State.PARSE_EXCEPTION, "no number is known to be whole"
+
+
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: at the limit: a final prompt",
+    "3.13: behind the last round the final prompt is sent",
+    "3.13: its request offers no functions",
+)
+def test_at_the_round_limit_functions_are_withdrawn_and_the_model_is_told():
+    call = begun(Limits(rounds=2))
+    for n in range(2):
+        assert request(call).functions
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert request(call).functions == ()
+    assert "limit of function calls" in request(call).messages[-1].text
+    assert request(call).messages[-1].role == "user"
+    say(call, "42")
+    assert call.result().output == 42
+
+
+def test_tools_of_the_provider_are_withdrawn_with_the_functions():
+    call = begun(Limits(rounds=1), settings=Settings(temperature=0, hosted_tools=(WebSearch(),)))
+    assert request(call).settings.hosted_tools == (WebSearch(),)
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert request(call).settings == Settings(temperature=0)
+
+
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: the last real reply is kept",
+    "3.13: calls in spite of it are not run",
+    "3.13: text beside such calls is not lost",
+    "4.2: the round limit is an ending of its own",
+)
+def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
+    call = begun(Limits(rounds=1))
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    say(call, "just once more", function_call("tick"))
+    assert call.effects == ()
+    with pytest.raises(CallFailed, match="round limit: the model asked for tick") as caught:
+        call.result()
+    assert caught.value.call.record.reply.message.text == "just once more", "nothing is lost"
+    assert_sendable(call.record.dialog)
+
+
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: the last real reply is kept",
+    "1.2: iterations count the replies",
+    "1.2: at the limit: stop",
+    "1.2: at the limit: fail",
+    "4.2: the round limit is an ending of its own",
+)
+@pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
+def test_at_the_round_limit_the_call_may_end(on_limit, state):
+    call = begun(Limits(rounds=2, on_limit=on_limit))
+    for n in range(2):
+        say(call, "so far", function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text=str(n)))
+    assert (call.effects, call.state, call.record.ending.reason) == ((), state, Reason.ROUND_LIMIT)
+    assert (call.outcome.iterations, call.outcome.text) == (2, "so far")
+    assert_sendable(call.record.dialog)
+
+
+@pytest.mark.spec("3.13: none is without limit")
+def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
+    call = begun(Limits(rounds=None))
+    for n in range(12):
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert request(call).functions
+    assert request(begun(Limits(rounds=0))).functions == ()
+
+
+@pytest.mark.spec(
+    "1.4: all are asked before any function runs",
+    "1.4: a denied call is not run",
+    "1.4: the result of a denied call gives the reason",
+    "1.4: results stay in call order",
+)
+def test_approvals_come_before_any_function_runs():
+    calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
+    call = say(begun(), *calls)
+    assert keys(call) == ["ask:2.1", "ask:2.2"]
+    with pytest.raises(OutcomeError, match=r"waited for: 'ask:2\.1', 'ask:2\.2'"):
+        call.advance("run:2.0", Returned(text="3"))
+    call.advance("ask:2.1", Denied(reason="never that"))
+    call.advance("ask:2.2", Approved())
+    assert keys(call) == ["run:2.0", "run:2.2"]
+    call.advance("run:2.2", Returned(text="erased x"))
+    call.advance("run:2.0", Returned(text="3"))
+    assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
+
+
+@pytest.mark.spec("1.4: a denied call is not run")
+def test_a_denial_of_the_only_call_closes_the_round():
+    call = say(begun(), function_call("erase", path="/"))
+    call.advance("ask:2.0", Denied())
+    assert call.state is State.CALLING
+    assert_sendable(request(call).messages)
+
+
+@pytest.mark.spec(
+    "1.4: changed arguments are the ones that are run",
+    "1.4: changed arguments are checked against the schema",
+)
+def test_an_approver_may_give_other_arguments_and_they_are_checked():
+    call = say(begun(), function_call("erase", path="/"), function_call("erase", path="x"))
+    call.advance("ask:2.0", Modified('{"path": "tmp"}'))
+    call.advance("ask:2.1", Modified('{"file": "tmp"}'))
+    (wanted,) = call.effects
+    assert (wanted.key, wanted.call.arguments) == ("run:2.0", {"path": "tmp"})
+    call.advance("run:2.0", Returned(text="erased tmp"))
+    erased, refused = texts(call.record.dialog)[-2:]
+    assert erased == "erased tmp"
+    assert "path: Field required" in refused
+
+
+@pytest.mark.spec("4.30: every pending call still gets its result")
+@pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
+def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
+    call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
+    call.advance("run:2.1", Returned(text="now"))
+    call.advance("", outcome)
+    assert call.state is State.FAILED
+    assert_sendable(call.record.dialog)
+    assert texts(call.record.dialog)[-1] == "now"
+    assert texts(call.record.dialog)[-2].startswith("Not run: ")
+
+
+@pytest.mark.spec("1.39: a refusal fails and is not retried")
+def test_a_refusal_ends_the_call_and_is_not_retried():
+    call = say(begun(), "", refusal="I will not.")
+    with pytest.raises(CallFailed, match="refused: I will not"):
+        call.result()
+    assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
+
+
+@pytest.mark.spec(
+    "1.5: it is asked after every reply, the last one included",
+    "1.5: it comes before functions and parser",
+    "1.5: the reply at hand is the last and its functions are not run",
+    "1.5: the reason is kept",
+    "1.6: the iteration, from 1",
+    "1.6: usage up to and with this reply",
+    "1.6: the number of function calls of earlier rounds",
+    "1.6: the results of the last round, none at first",
+    "1.27: stopped, with the reason",
+)
+def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
+    seen = []
+
+    def stop(context):
+        seen.append((context.iteration, context.function_calls, len(context.last_results), context.usage.input_tokens))
+        return "final" if any(f.name == "tick" for f in context.reply.message.function_calls) else None
+
+    call = begun(stop_when=stop)
+    say(call, function_call("add", a=1, b=2), usage=Usage(input_tokens=5))
+    call.advance("run:2.0", Returned(text="3"))
+    say(call, "bad", function_call("tick"), usage=Usage(input_tokens=7))
+    assert seen == [(1, 0, 0, 5), (2, 1, 1, 12)]
+    result = call.result()
+    assert (result.ending.reason, result.ending.detail, result.output) == (Reason.STOPPED, "final", None)
+    assert [f.name for f in result.message.function_calls] == ["tick"]
+    assert_sendable(result.dialog)
+
+
+@pytest.mark.spec("1.10: name and count are kept")
+def test_the_same_round_again_and_again_ends_the_call_before_it_runs():
+    call = begun(Limits(identical_rounds=3, on_loop="stop"))
+    for n in range(2):
+        say(call, function_call("tick"))
+        call.advance(call.effects[0].key, Returned(text=str(n)))
+    say(call, function_call("tick"))
+    with pytest.raises(CallFailed, match=r"looped: the model asked for the same \(tick\) 3 times in a row"):
+        call.result()
+
+
+@pytest.mark.spec("1.8: only rounds in a row count")
+def test_another_round_between_resets_the_count():
+    call = begun(Limits(identical_rounds=2, on_loop="stop"))
+    for name in ("tick", "add", "tick"):
+        say(call, function_call(name, **({"a": 1, "b": 2} if name == "add" else {})))
+        call.advance(call.effects[0].key, Returned(text="x"))
+    assert call.state is State.CALLING
+
+
+@pytest.mark.spec(
+    "1.11: the message names function and count",
+    "1.11: at every multiple of the threshold",
+    "1.11: behind the results of the round",
+)
+def test_a_model_in_a_loop_is_told_behind_every_third_round():
+    call = begun(Limits(rounds=None))
+    for n in range(7):
+        say(call, function_call("tick"))
+        call.advance(call.effects[0].key, Returned(text=f"{n}"))
+    said = texts(call.record.dialog)[2:]
+    warnings = [place for place, text in enumerate(said) if "identical arguments" in text]
+    assert [said[place - 1] for place in warnings] == ["2", "5"], "behind the results of rounds 3 and 6"
+    assert [said[place].partition(".")[0] for place in warnings] == [
+        f"You have called tick with identical arguments {n} times" for n in (3, 6)
+    ]
+
+
+@pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: none is without limit")
+@pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False), (0, 0, True)])
+def test_nesting_is_bounded(depth, limit, ends):
+    call = seeded(Limits(depth=limit), depth=depth)
+    call.advance("begin", Begun(at_s=0.0))
+    assert (call.state is State.FAILED) == ends
+
+
+@pytest.mark.spec("0.13: none: functions are never offered", "0.13: required: only the first request demands a call")
+def test_a_forced_choice_is_for_the_first_request_only():
+    call = begun(settings=Settings(tool_choice="required"))
+    assert request(call).tool_choice == "required"
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert request(call).tool_choice == "auto"
+    assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
+
+
+@pytest.mark.spec("1.26: the usage of all requests, pruned ones included")
+def test_usage_counts_pruned_replies_too():
+    call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
+    say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
+    assert call.result().usage == Usage(input_tokens=30, output_tokens=3, cached_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "says"),
+    [
+        (
+            "model:7",
+            Replied(reply=Reply.of("42")),
+            "nothing was asked under 'model:7' in Calling; waited for: 'model:0",
+        ),
+        ("model:0", Slept(), "Slept answers no 'model:0': Replied or ModelFailed would"),
+        ("run:2.0", Returned(text="3"), "waited for: 'model:0'"),
+        ("nonsense", Slept(), "the key of an effect would"),
+    ],
+)
+def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says):
+    call = begun()
+    before = call.record
+    with pytest.raises(OutcomeError, match=says):
+        call.advance(key, outcome)
+    assert call.record is before
+    assert call.state is State.CALLING
+
+
+@pytest.mark.spec("1.30: behind the end nothing changes")
+def test_a_call_that_has_ended_takes_nothing_more():
+    call = say(begun(), "42")
+    for key, outcome in [("", Cancelled()), ("model:1", Replied(reply=Reply.of("43")))]:
+        with pytest.raises((IllegalTrigger, OutcomeError), match="it has ended"):
+            call.advance(key, outcome)
+    assert call.result().output == 42
+
+
+@pytest.mark.spec("1.30: injected messages are in the next request", "1.30: they stand behind the results")
+def test_what_is_injected_between_two_steps_stands_behind_the_results():
+    call = say(begun(), function_call("tick"))
+    with pytest.raises(IllegalTrigger, match="'injected' is not possible in ToolInterrupt"):
+        call.advance("", Injected((Message.of("user", "Hurry."),)))
+    call.advance("run:2.0", Returned(text="now"))
+    call.advance("", Injected((Message.of("user", "Hurry."),)))
+    assert texts(request(call).messages)[-2:] == ["now", "Hurry."]
+    assert say(call, "42").result().output == 42
+
+
+class Odd(Exception):
+    """Of the user's own, and not even able to say what is wrong."""
+
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def raiser(error: BaseException | type[BaseException]):
+    def parser(text: str) -> None:
+        raise error
+
+    return parser
+
+
+def endless(text: str) -> str:
+    return endless(text)
+
+
+def halved(value: int) -> float:
+    return value / 0
+
+
+class Halved(BaseModel):
+    n: Annotated[int, AfterValidator(halved)]
+
+
+@pytest.mark.spec("3.9: any other exception of a parser opens it too", "3.9: the text of the error reaches the model")
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (Prompt("x", parser=lambda text: 1 / int(text)), "ZeroDivisionError: division by zero"),
+        (Prompt("x", output=Halved), "ZeroDivisionError: division by zero"),
+        (Prompt("x", parser=raiser(AssertionError)), "AssertionError"),
+        (Prompt("x", parser=raiser(AssertionError("too short"))), "AssertionError: too short"),
+        (Prompt("x", parser=raiser(OSError("disk full"))), "OSError: disk full"),
+        (Prompt("x", parser=raiser(StopIteration(5))), "StopIteration: 5"),
+        (Prompt("x", parser=endless), "RecursionError: maximum recursion depth exceeded"),
+        (Prompt("x", parser=raiser(PromptError("no template"))), "no template"),
+        (Prompt("x", parser=raiser(Odd())), "Odd"),
+        (Prompt("x", parser=raiser(KeyError("answer"))), "KeyError: 'answer'"),
+        (Prompt("x", parser=raiser(ValueError("too short"))), "too short"),
+        (Prompt("x", parser=raiser(ValueError())), "ValueError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whatever_a_parser_raises_is_told_to_the_model(prompt, told):
+    call = say(begun(prompt=prompt), '{"n": 0}' if prompt.output is Halved else "0")
+    assert call.state is State.PARSE_EXCEPTION
+    assert texts(request(call).messages)[-1].startswith(f"Your answer could not be used: {told}")
+    assert call.step.detail.startswith(told)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
+    call = begun(prompt=Prompt("x", parser=raiser(error)))
+    before = call.record
+    with pytest.raises(error):
+        say(call, "42")
+    assert (call.record, call.state) == (before, State.CALLING)
+    assert call.record is before
+    assert keys(call) == ["model:0"]
+
+
+@pytest.mark.spec("3.9: the original exception is kept as the cause")
+def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_type_and_text():
+    error = OSError("disk full")
+    prompt = Prompt("x", path="p", parser=raiser(error))
+    call = say(begun(Limits(parse_retries=0), prompt), "42")
+    with pytest.raises(CallFailed, match="unparseable: OSError: disk full") as caught:
+        call.result()
+    assert caught.value.__cause__ is error
+    report = call.record.ending.error
+    assert (report.kind, report.message) == ("OSError", "disk full")
+    elsewhere = restore(snapshot(call), prompt)
+    assert elsewhere.record == call.record
+    with pytest.raises(CallFailed) as caught:
+        elsewhere.result()
+    assert repr(caught.value.__cause__) == repr(ParseError("OSError: disk full"))
+
+
+def test_a_problem_is_the_latest_replys():
+    call = begun()
+    assert call.problem is None
+    say(call, "forty")
+    assert isinstance(call.problem, ParseError)
+    fail(call)
+    assert isinstance(call.problem, ParseError), "no answer came since"
+    call.advance("sleep:2", Slept())
+    say(call, function_call("tick"))
+    assert call.problem is None
+
+
+def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
+    def broken(**values: object) -> str:
+        raise ZeroDivisionError
+
+    call = begun(prompt=PROMPT.extend(on_exception=broken))
+    before = call.record
+    with pytest.raises(ZeroDivisionError):
+        say(call, "bad")
+    assert (call.record, call.state) == (before, State.CALLING)
+
+
+@pytest.mark.spec("3.7: the interrupt handler writes the results", "3.14: a handler of one's own knows the attempt")
+def test_handlers_are_told_the_attempt_and_the_results():
+    @function
+    def half(n: int) -> int:
+        """Half of it."""
+        return n // 2
+
+    prompt = Prompt(
+        "x",
+        functions=(half,),
+        parser=parse,
+        on_exception=lambda error_message, attempt: f"{attempt}: {error_message}",
+        on_interrupt="{{ name }}({{ arguments }}) = {{ call_results }}",
+        on_final="after {{ rounds }} round(s), an answer",
+    )
+    call = say(begun(Limits(rounds=1), prompt), function_call("half", n=8))
+    call.advance("run:2.0", Returned(text="4"))
+    assert texts(request(call).messages)[-2:] == ['half({"n": 8}) = 4', "after 1 round(s), an answer"]
+    say(say(call, "a"), "b")
+    assert texts(request(call).messages)[-1] == "2: 'b' is no number"
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize(("on_interrupt", "told"), [(INTERRUPT, ""), ("<{{ call_results }}>", "<>")])
+def test_an_empty_result_is_told_as_an_empty_one(on_interrupt, told, is_error):
+    call = say(begun(prompt=PROMPT.extend(on_interrupt=on_interrupt)), function_call("tick"))
+    returned(call, "", is_error=is_error)
+    assert texts(request(call).messages)[-1] == told
+
+
+def test_a_step_says_what_was_adapted_beside_what_was_wrong():
+    call = say(begun(), "forty", adapted=("temperature: left out", "seed: left out"))
+    assert call.step.detail == "'forty' is no number; temperature: left out; seed: left out"
+    assert say(call, "42", adapted=("seed: left out",)).step.detail == "seed: left out"
+
+
+def test_a_round_that_is_released_stays_so():
+    call = say(begun(), function_call("tick"), function_call("add", a=1, b=2))
+    returned(call, releases=(1,))
+    returned(call, releases=(2, 3))
+    assert call.record.released == (1, 2, 3)
+
+
+def test_a_call_that_waits_is_no_result():
+    call = say(begun(), function_call("erase", path="x"))
+    with pytest.raises(CallSuspended, match=r"waits in ToolInterrupt for 'ask:2\.0'") as caught:
+        call.result()
+    assert caught.value.call is call
+
+
+@pytest.mark.spec("4.1: a state is never changed")
+def test_the_record_refuses_fields_that_it_does_not_have():
+    with pytest.raises(TypeError, match="a CallRecord has no turns"):
+        begun().record.changed(turns=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        begun().record.turn = 3
+
+
+def test_cost_of_a_round_does_not_grow_with_the_rounds_before():
+    """Looked at by what is looked at: the fingerprints of each call are added to the set once."""
+    call = begun(Limits(rounds=None))
+    for n in range(50):
+        say(call, function_call("add", a=n, b=0))
+        call.advance(call.effects[0].key, Returned(text="0"))
+    assert call._folded == 49
+    assert call.record.dialog._items is request(call).messages._items
+
+
+def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch):
+    def never(r, answer, prompt):
+        return False
+
+    call = AgentCall(begun().record.changed(state=State.SEEDED), PROMPT)
+    unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)], State)
+    monkeypatch.setattr("fsm_agent.lifecycle.call.MACHINE", unguarded)
+    with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
+        call.advance("begin", Begun(at_s=0.0))
+    assert call.state is State.SEEDED
+
+
+def test_what_is_not_there_yet_is_none():
+    call = begun()
+    assert call.output is None
+    assert CallResult(call).message.text == ""
+    assert CallResult(call).ending is None
+    assert "CallResult(Calling, None" in repr(CallResult(call))
+
+
+def test_an_observer_that_fails_changes_nothing():
+    def broken(step: object) -> None:
+        raise ZeroDivisionError
+
+    call = begun()
+    before = call.record
+    WATCHERS.append(broken)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            say(call, "no number")
+    finally:
+        WATCHERS.remove(broken)
+    assert (call.record, call.state, call.problem) == (before, State.CALLING, None)
+    assert say(call, "42").result().output == 42
+
+
+def test_a_model_that_pauses_is_sent_what_it_said_and_goes_on():
+    call = say(begun(Limits(rounds=2)), "let me search", finish="pause")
+    assert call.state is State.CALLING
+    assert request(call).messages[-1] == Message.of("assistant", "let me search")
+    say(call, "42")
+    assert [m.text for m in call.result().new_messages] == ["let me search", "42"]
+
+
+def test_pauses_are_rounds_and_bounded():
+    call = begun(Limits(rounds=2))
+    for _ in range(3):
+        say(call, "…", finish="pause")
+    with pytest.raises(CallFailed, match=r"round limit: the model paused again after limits\.rounds=2"):
+        call.result()
+
+
+def test_a_reply_that_broke_off_is_asked_for_again():
+    call = say(begun(), "print(", finish="error", finish_raw="MALFORMED_FUNCTION_CALL")
+    assert call.state is State.BACKOFF
+    assert "MALFORMED_FUNCTION_CALL" in call.record.trace[-1].detail
+    call.advance("sleep:1", Slept())
+    assert say(call, "42").result().output == 42
+
+
+@pytest.mark.spec("1.7: anything else is refused")
+def test_a_stop_when_that_says_something_else_is_a_mistake():
+    async def stop(context: object) -> bool:
+        return False
+
+    coroutine = stop(None)
+    with pytest.raises(UsageError, match="stop_when returned <coroutine"):
+        say(begun(stop_when=lambda context: coroutine), "42")
+    coroutine.close()
+
+
+def test_a_result_from_outside_has_to_be_text():
+    call = say(begun(), function_call("tick"))
+    with pytest.raises(OutcomeError, match=r"Returned.text is \{'a': 1\}: a string would be right"):
+        call.advance("run:2.0", Returned(text={"a": 1}))
+
+
+def test_a_parser_that_makes_nothing_of_it_runs_once():
+    ran = []
+    call = say(begun(prompt=Prompt("x", parser=ran.append)), "42")
+    assert (call.output, call.output, call.result().output) == (None, None, None)
+    assert ran == ["42"]
+
+
+def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
+    class Interrupted(AgentCall):
+        __slots__ = ()
+
+        def _commit(self, *rest: object) -> None:
+            super()._commit(*rest)
+            raise KeyboardInterrupt
+
+    call = Interrupted(begun().record, PROMPT)
+    with pytest.raises(KeyboardInterrupt):
+        fail(call)
+    assert call.state is call.record.state is State.BACKOFF
+    assert keys(call) == ["sleep:1"]
+
+
+@pytest.mark.parametrize("back", [0, 1, 2])
+def test_a_row_may_return_a_record_that_was_the_calls_before(back):
+    """No action does so today; those of a rollback would."""
+
+    class Undone(AgentCall):
+        __slots__ = ()
+
+        def _commit(self, *rest: object) -> None:
+            self.after = records[-1 - back]
+            super()._commit(*rest)
+
+    first = begun()
+    records = [first.record, fail(first).record]
+    first.advance("sleep:1", Slept())
+    records.append(first.record)
+    kept = [(r.state, r.turn, len(r.trace), r.reply) for r in records]
+    call = say(Undone(first.record, PROMPT), "42")
+    assert [(r.state, r.turn, len(r.trace), r.reply) for r in records] == kept
+    assert (call.record.state, len(call.record.trace)) == (State.COMPLETED, len(records[-1].trace) + 1)
+
+
+def test_the_last_request_is_governed_by_the_final_handler():
+    prompt = PROMPT.extend(on_final=Prompt("Only the number, after {{ rounds }}.", output=float))
+    call = begun(Limits(rounds=1), prompt)
+    assert request(call).output.type is str
+    say(call, function_call("tick"))
+    call.advance("run:2.0", Returned(text="now"))
+    assert (request(call).functions, request(call).output.type) == ((), float)
+    assert say(AgentCall(call.record, prompt), "4.5").result().output == 4.5
+    assert texts(request(call).messages)[-1] == "Only the number, after 1."
+    say(call, "none")
+    assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
+    assert request(call).output.type is float, "in the branch, too"
+    assert say(call, "4.5").result().output == 4.5
+    assert restore(snapshot(call), prompt).output == 4.5
+
+
+MEND = "{{ error_message }}"
+
+
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
+@pytest.mark.parametrize(
+    ("task", "handler", "kind", "answer", "output"),
+    [
+        ({"output": int}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"parser": parse}, Prompt(MEND, output=float), float, "4.5", 4.5),
+        ({"output": int}, Prompt(MEND, parser=str.upper), int, "a", "A"),
+        ({"output": int}, Prompt(MEND, output=float, parser=str.upper), float, "a", "A"),
+        ({"output": int}, Prompt(MEND), int, "4", 4),
+        ({"parser": parse}, Prompt(MEND), str, "4", 4),
+        ({"output": int}, MEND, int, "4", 4),
+        ({"output": int}, lambda **values: "again", int, "4", 4),
+    ],
+    ids=["type", "type for parser", "parser", "both", "neither", "the task's parser", "template", "function"],
+)
+def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind, answer, output):
+    prompt = Prompt("x", on_exception=handler, **task)
+    call = say(begun(prompt=prompt), "none")
+    assert request(call).output.type is kind
+    assert say(call, answer).result().output == output
+    assert restore(snapshot(call), prompt).output == output
+
+
+@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
+@pytest.mark.parametrize(
+    ("on_exception", "kind", "answer", "output"),
+    [
+        (MEND, list[int], "[7]", [7]),
+        (Prompt(MEND, output=float), float, "4.5", 4.5),
+        (Prompt(MEND, parser=str.upper), str, "a", "A"),
+    ],
+    ids=["inherited", "its own", "its own parser"],
+)
+def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exception, kind, answer, output):
+    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=list[int]), on_exception=on_exception)
+    call = say(begun(Limits(rounds=0), prompt), "none")
+    assert (call.state, request(call).output.type) == (State.PARSE_EXCEPTION, kind)
+    assert say(call, answer).result().output == output
+
+
+@pytest.mark.spec(
+    "0.17: no output format while functions are offered",
+    "0.17: the last request has the format and no functions",
+    "0.17: it holds the raw result and the instruction",
+)
+def test_in_two_stages_functions_come_without_the_form_and_the_form_without_functions():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = begun(prompt=prompt)
+    assert (request(call).output.type, len(request(call).functions)) == (str, len(prompt.offers))
+    say(call, function_call("add", a=17, b=25))
+    call.advance("run:2.0", Returned(text="42"))
+    assert request(call).output.type is str
+    say(call, "It is forty-two.")
+    assert (request(call).output.type, request(call).functions) == (int, ())
+    assert texts(request(call).messages)[-2:] == [
+        "It is forty-two.",
+        "Now give your final answer in the form that is asked for.",
+    ]
+    say(call, "forty-two")
+    assert (call.state, request(call).output.type, request(call).functions) == (State.PARSE_EXCEPTION, int, ())
+    say(call, "42")
+    assert call.result().output == 42
+    assert texts(call.record.dialog)[-1] == "42"
+
+
+@pytest.mark.spec("0.17: the last request has the format and no functions")
+def test_one_stage_is_enough_when_no_functions_are_left():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = begun(Limits(rounds=0), prompt=prompt)
+    assert (request(call).output.type, request(call).functions) == (int, ())
+    assert say(call, "42").result().output == 42
+    bare = say(begun(prompt=Prompt("{{ task }}", path="t", output=int, two_stage=True)), "42")
+    assert bare.result().output == 42
+
+
+@pytest.mark.spec("0.17: functions asked for in the second stage are not run")
+def test_functions_asked_for_in_the_second_stage_end_the_call():
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    call = say(say(begun(prompt=prompt), "It is forty-two."), function_call("tick"))
+    assert call.record.ending.reason is Reason.ROUND_LIMIT

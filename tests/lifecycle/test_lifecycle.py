@@ -1,0 +1,131 @@
+"""Does all that can happen within small limits happen as it is documented, and is every row of the table taken?"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+from support.model_checker import Explored, Model, explore
+from support.walking import PROMPT, STAGED, fetch, login
+
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.testing.pytest_plugin import _named, _rows
+
+WORDS = ("answer", "wrong", "enough", "refusal", "filtered")
+ONE = {"rounds": 1, "parse_retries": 0, "recalls": 0}
+ONCE = Prompt("x", path="once", functions=(login,), parser=PROMPT.parser)
+NAMED = Prompt("x", path="named", functions=(login, fetch), parser=PROMPT.parser)
+
+MODELS = {
+    "rounds, retries and recalls": Model(
+        Limits(rounds=2, parse_retries=1, recalls=1),
+        (*WORDS, "add, erase", "unknown", "broken off", "pause"),
+        delays_s=(1.0,),
+    ),
+    "no rounds": Model(
+        Limits(rounds=0, parse_retries=2, recalls=1), ("answer", "wrong", "tick", "pause"), delays_s=(1.0,)
+    ),
+    "without limits": Model(
+        Limits(rounds=None, parse_retries=None, recalls=None, wait_s=None, depth=None, identical_rounds=None),
+        ("answer", "wrong", "tick", "unknown", "broken off", "pause"),
+        depth=9,
+        delays_s=(1.0, 999.0),
+    ),
+    "stop at the limit": Model(
+        Limits(rounds=2, on_limit="stop", parse_retries=1, recalls=0),
+        ("answer", "wrong", "unknown", "erase", "erase, tick", "pause"),
+    ),
+    "fail at the limit": Model(
+        Limits(rounds=2, on_limit="fail", parse_retries=1, recalls=0),
+        ("answer", "wrong", "unknown", "erase", "erase, tick", "pause"),
+    ),
+    "a loop ends it": Model(
+        Limits(rounds=3, identical_rounds=2, on_loop="stop", parse_retries=1, recalls=0),
+        ("answer", "wrong", "tick", "add", "invalid", "pause"),
+    ),
+    "a loop ends it before the limit does": Model(
+        Limits(rounds=2, identical_rounds=2, on_loop="stop", on_limit="stop", parse_retries=1), ("wrong", "tick", "add")
+    ),
+    "a loop is seen": Model(
+        Limits(**{**ONE, "rounds": 4}, identical_rounds=2, on_loop="warn"), ("answer", "tick", "add")
+    ),
+    "a loop is told": Model(Limits(**{**ONE, "rounds": 4}, identical_rounds=2), ("answer", "tick", "add", "unknown")),
+    "a loop is told by the system": Model(
+        Limits(**{**ONE, "rounds": None}, identical_rounds=3, loop_role="system"), ("answer", "tick", "add", "twice")
+    ),
+    "two stages": Model(
+        Limits(rounds=2, parse_retries=1, recalls=1),
+        ("answer", "wrong", "tick", "pause", "enough"),
+        prompt=STAGED,
+        delays_s=(1.0,),
+    ),
+    "one after another": Model(
+        Limits(**ONE, parallel=1), ("answer", "add, erase", "erase, tick", "fetch, login", "twice")
+    ),
+    "all at once": Model(Limits(**ONE), ("answer", "fetch, login", "erase, tick", "twice")),
+    "two at once": Model(Limits(**ONE, parallel=2), ("answer", "fetch, login", "add, erase")),
+    "functions that wait for others": Model(
+        Limits(rounds=4, parse_retries=0, recalls=0), ("answer", "fetch, login", "login"), prompt=NAMED
+    ),
+    "functions that are used up": Model(
+        Limits(rounds=None, parse_retries=1), ("wrong", "answer", "login"), prompt=ONCE
+    ),
+    "functions that fail too often": Model(
+        Limits(rounds=3, parse_retries=0, failures_per_function=1), ("answer", "fetch, login", "login"), prompt=NAMED
+    ),
+    "functions that fail twice": Model(
+        Limits(rounds=None, parse_retries=0, failures_per_function=2), ("answer", "login", "tick")
+    ),
+    "injected": Model(
+        Limits(rounds=1, parse_retries=1, recalls=1), ("answer", "wrong", "tick"), delays_s=(1.0,), is_injected=True
+    ),
+    "not too deep": Model(Limits(**ONE, depth=2), depth=1),
+    "too deep": Model(Limits(**ONE, depth=2), depth=2),
+    "patience": Model(Limits(recalls=3, rounds=0, wait_s=2.0), delays_s=(0.0, 2.0, 2.01)),
+    "deadline": Model(Limits(recalls=2, rounds=0, deadline_s=2.0), ("answer", "wrong"), delays_s=(1.99, 2.0, 2.01)),
+    "words that are cut": Model(Limits(rounds=0, parse_retries=1), ("answer", "cut"), prompt=Prompt("x")),
+    "words that may be cut": Model(
+        Limits(rounds=0, parse_retries=1, on_cut="accept"), ("answer", "cut"), prompt=Prompt("x")
+    ),
+    "a parser that is given what is cut": Model(Limits(rounds=0, parse_retries=1, on_cut="retry"), ("wrong", "cut")),
+}
+
+
+@cache
+def explored(name: str) -> Explored:
+    return explore(MODELS[name])
+
+
+@pytest.mark.spec("3.1: every call ends completed or failed")
+@pytest.mark.parametrize("name", MODELS)
+def test_every_step_from_every_configuration_is_as_documented(name):
+    assert explored(name).steps > 0
+
+
+def test_the_models_differ_in_every_limit():
+    hints = get_type_hints(Limits)
+    for item in fields(Limits):
+        values = {getattr(model.limits, item.name) for model in MODELS.values()}
+        if get_origin(hints[item.name]) is not None and isinstance(item.default, str):
+            assert values == set(get_args(hints[item.name])), item.name
+        else:
+            assert len(values) > 1, item.name
+            assert None in values, item.name
+    assert {0, 1, 2, None} <= {model.limits.rounds for model in MODELS.values()}
+
+
+@pytest.mark.spec("1.27: every reason is reached")
+def test_every_row_is_taken_from_each_of_its_sources(capsys):
+    found = [explored(name) for name in MODELS]
+    taken = {_named(*row) for one in found for row in one.rows}
+    rows = list(_rows())
+    assert [row for row in rows if row not in taken] == []
+    assert {reason for one in found for reason in one.reasons} == set(Reason)
+    configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
+    with capsys.disabled():
+        print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
+    assert len(taken) == len(rows) == 56

@@ -1,0 +1,105 @@
+"""Do all walks through the machine keep its promises?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from support.walking import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
+
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
+from fsm_agent.lifecycle.record import FINAL, LIVE
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.testing.pytest_plugin import _named, _rows
+
+WALKS = 6000
+ENOUGH = 80  # steps; only unlimited rounds come near
+
+taken: Counter[str] = Counter()
+
+
+def reborn(call: AgentCall) -> AgentCall:
+    return restore(snapshot(call), call.prompt, stop_when=stop_when)
+
+
+def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
+    """To an end, checked in every state; if ``stored``, the call is a snapshot between any two steps."""
+    journal: list[tuple[str, Outcome]] = []
+    while call.effects and len(journal) < ENOUGH:
+        if stored:
+            restored = reborn(call)
+            assert restored.record == call.record
+            assert restored.record.trace == call.record.trace
+            assert [e.key for e in restored.effects] == [e.key for e in call.effects]
+            call = restored
+        assert call.state in LIVE
+        assert_policies_hold(call)
+        keys = [effect.key for effect in call.effects]
+        assert len(set(keys)) == len(keys)
+        assert not {key for key, _ in journal} & set(keys), "a key is asked for once in the life of a call"
+        for effect in call.effects:
+            if isinstance(effect, CallModel):
+                assert_sendable(effect.request.messages)
+        key, became = outcome(rng, rng.choice(call.effects), call.state)
+        journal.append((key, became))
+        call.advance(key, became)
+    return call, journal
+
+
+@pytest.mark.spec(
+    "3.1: every call ends completed or failed",
+    "3.1: it ends in an output or raises",
+    "3.8: retries are bounded for the whole call",
+    "3.30: JSON and back",
+    "4.23: every step as JSON and back",
+)
+@pytest.mark.parametrize("seed", range(WALKS // 100))
+def test_every_walk_keeps_the_promises(seed):
+    for number in range(100):
+        rng = Random(seed * 100 + number)
+        budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
+        call, journal = walk(
+            rng, seeded(budget, depth=depth, prompt=rng.choice([PROMPT, PROMPT, STAGED])), stored=number % 10 == 0
+        )
+        r = call.record
+        taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
+        assert len(r.trace) == len(journal)
+        if call.effects:
+            assert budget.rounds is None, "with bounded budgets every call ends"
+            continue
+        assert r.state in FINAL
+        assert sum(step.to in FINAL for step in r.trace) == 1
+        assert r.ending is not None
+        assert (r.branch, r.round) == ((), ())
+        assert_sendable(r.dialog)
+        assert (call.output is not None) == (r.ending.reason == "answered")
+        if budget.rounds is not None:
+            requests = sum(key.startswith("model:") for key, _ in journal)
+            stages = 1 + call.prompt.two_stage
+            assert requests <= stages + budget.rounds + budget.parse_retries + budget.recalls
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
+    replayed = 0
+    for number in range(50):
+        rng = Random(seed * 1000 + number)
+        budget = limits(rng)
+        call, journal = walk(rng, seeded(budget), stored=False)
+        if call.effects or any(key == "" or isinstance(said, FunctionFailed) for key, said in journal):
+            continue
+        again, rest = seeded(budget), dict(journal)
+        while again.effects:
+            effect = rng.choice(again.effects)
+            again.advance(effect.key, rest.pop(effect.key))
+        assert again.record == call.record
+        assert not rest
+        replayed += 1
+    assert replayed > 10
+
+
+def test_the_walks_took_every_row():
+    assert [name for name in _rows() if not taken[name]] == []

@@ -1,0 +1,132 @@
+"""Is a configuration of MCP servers read as its users meant it?"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from support.paths import SUPPORT
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.mcp.config import mcp_servers
+from fsm_agent.mcp.transports import Http, Stdio
+
+SECRET = "recognisable-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", SECRET)
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("MISSING", raising=False)
+
+
+def transport(entry: dict[str, object]) -> Stdio | Http:
+    return mcp_servers({"mcpServers": {"a": entry}})["a"]._transport
+
+
+def test_a_file_as_claude_and_cursor_write_it(tmp_path):
+    file = tmp_path / "mcp.json"
+    files = {"command": "npx", "args": ["-y", "server-filesystem", "/data"], "env": {"KEY": "${TOKEN}", "DEPTH": 3}}
+    far = {"type": "http", "url": "https://h.invalid/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+    off = {"command": "x", "disabled": True}
+    file.write_text(json.dumps({"globalShortcut": "", "mcpServers": {"files": files, "far": far, "off": off}}))
+    servers = mcp_servers(file)
+    assert list(servers) == ["files", "far"]
+    assert servers["files"]._transport == Stdio(
+        command="npx", args=("-y", "server-filesystem", "/data"), env={"KEY": SECRET, "DEPTH": "3"}
+    )
+    assert servers["far"]._transport == Http(url="https://h.invalid/mcp", headers={"Authorization": f"Bearer {SECRET}"})
+    assert [(server.name, server._prefix) for server in servers.values()] == [("files", "files"), ("far", "far")]
+    assert SECRET not in repr(servers)
+
+
+def test_as_vs_code_writes_it():
+    config = {"inputs": [], "servers": {"old": {"type": "sse", "url": "http://localhost/sse"}}}
+    assert mcp_servers(config)["old"]._transport == Http(url="http://localhost/sse", sse=True)
+
+
+@pytest.mark.parametrize("type_", ["http", "streamable-http", "streamableHttp", None])
+def test_all_names_of_streamable_http(type_):
+    entry = {"url": "https://h.invalid"} | ({"type": type_} if type_ else {})
+    assert transport(entry) == Http(url="https://h.invalid")
+
+
+def test_options_hold_for_all_and_over_the_prefix():
+    (server,) = mcp_servers({"servers": {"a": {"command": "x"}}}, prefix="", timeout_s=3).values()
+    assert (server.name, server._prefix, server._timeout_s) == ("a", "", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "filled_in"),
+    [
+        ("${TOKEN}", SECRET),
+        ("${env:TOKEN}", SECRET),
+        ("a${TOKEN}b${TOKEN}", f"a{SECRET}b{SECRET}"),
+        ("${MISSING:-else:-where}", "else:-where"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-else}", "else"),
+        ("${EMPTY}", ""),
+        ("${TOKEN:-else}", SECRET),
+        ("$TOKEN $ {} ${", "$TOKEN $ {} ${"),
+    ],
+)
+def test_variables(text, filled_in):
+    assert transport({"command": "x", "args": [text]}) == Stdio(command="x", args=(filled_in,))
+
+
+def test_what_a_variable_holds_is_not_filled_in_again(monkeypatch):
+    monkeypatch.setenv("NESTED", "${TOKEN}")
+    assert transport({"command": "x", "cwd": "${NESTED}"}) == Stdio(command="x", cwd="${TOKEN}")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"command": "x", "env": {"K": "${MISSING}"}}, r"variable 'MISSING' for 'K' in 'env' of MCP server 'a' is not"),
+        ({"command": "${input:key}"}, r"\$\{input:key\} for 'command' of MCP server 'a' cannot be filled in"),
+        ({"comand": "x"}, "MCP server 'a': 'comand' is unknown: did you mean 'command'"),
+        ({"command": "x", "url": "https://h"}, "type 'http', which has no 'command': it has url, headers"),
+        ({"type": "stdio", "url": "https://h"}, "has no 'command': one of type 'stdio' needs it"),
+        ({"type": "htp", "url": "https://h"}, "'type' is 'htp': did you mean 'http'"),
+        ({"command": "x", "args": "${TOKEN}"}, "'args' of MCP server 'a' is not a list of strings"),
+        ({"url": "https://h", "headers": {"A": ["${TOKEN}"]}}, "'headers' of MCP server 'a' is not an object of str"),
+        ({"command": "x", "disabled": "maybe"}, "'disabled' of MCP server 'a' is not true or false"),
+        ({}, "has no 'command'"),
+        ([], "MCP server 'a' is no JSON object"),
+    ],
+)
+def test_a_mistake_is_named_and_no_value_is_shown(entry, told):
+    with pytest.raises(ConfigError, match=told) as caught:
+        mcp_servers({"mcpServers": {"a": entry}})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is no JSON object"),
+        ('{"mcpserver": {}}', "in 'mcpServers' or 'servers': did you mean 'mcpServers'"),
+        ('{"servers": 3}', "'servers' is no JSON object"),
+        (" " * 1024 * 1024 + "{}", "is longer than"),
+    ],
+    ids=["no JSON", "a list", "a misspelt part", "no servers", "too long"],
+)
+def test_a_file_that_is_none(tmp_path, content, told):
+    file = tmp_path / "mcp.json"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=told):
+        mcp_servers(file)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        mcp_servers(tmp_path / "another.json")
+
+
+def test_a_server_of_a_file_is_used(tmp_path):
+    file = tmp_path / "mcp.json"
+    here = str(SUPPORT)
+    entry = {"command": sys.executable, "args": ["mcp_old_server.py"], "cwd": here}
+    file.write_text(json.dumps({"mcpServers": {"old": entry}}))
+    with mcp_servers(file)["old"] as server:
+        assert server.functions[0].name == "old_find"

@@ -1,0 +1,151 @@
+"""Is what an MCP server lists bounded and plain, whatever it says, and read again when it changed meanwhile?"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.mcp_http_stub import HttpStub
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.mcp.client import MCPServer, MCPServerError, _optional
+from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_PAGES, MAX_TOOLS
+from fsm_agent.testing import Script, call
+
+pytest.importorskip("mcp")
+
+OPEN = {"type": "object"}
+
+
+@pytest.fixture
+def stub() -> Iterator[HttpStub]:
+    with HttpStub() as stub:
+        yield stub
+
+
+def tool(name: str, **facts: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": OPEN, **facts}
+
+
+class TestBounds:
+    def test_as_many_tools_as_may_be(self, stub: HttpStub) -> None:
+        stub.pages = [[tool(f"t{n}") for n in range(MAX_TOOLS - 1)], [tool("last")]]
+        with MCPServer.http(stub.url) as server:
+            assert len(server.functions) == MAX_TOOLS
+
+    @pytest.mark.parametrize(
+        ("pages", "told"),
+        [
+            ([[tool(f"t{n}") for n in range(MAX_TOOLS + 1)]], f"lists more than {MAX_TOOLS} tools"),
+            ([[tool(f"t{n}") for n in range(MAX_TOOLS)], [tool("last")]], f"lists more than {MAX_TOOLS} tools"),
+            ([[tool(f"t{n}")] for n in range(MAX_PAGES + 1)], f"lists its tools in more than {MAX_PAGES} pages"),
+            ([[]] * (MAX_PAGES + 1), f"lists its tools in more than {MAX_PAGES} pages"),
+            ([[tool("x" * (MAX_NAME_CHARS + 1))]], "has a tool whose name is longer than 1000 characters: 'xxx"),
+            (
+                [[tool(f"t{n}", description="x" * MAX_DESCRIPTION_CHARS) for n in range(201)]],
+                f"says more than {MAX_CHARS} characters of its tools, up to 't1[0-9]+'",
+            ),
+            (
+                [[tool("wide", inputSchema={**OPEN, "enum": ["x" * MAX_CHARS]})]],
+                f"says more than {MAX_CHARS} characters of its tools, up to 'wide'",
+            ),
+        ],
+        ids=["a page", "two pages", "pages", "empty pages", "a name", "descriptions", "a schema"],
+    )
+    def test_more_is_refused(self, stub: HttpStub, pages: list[Any], told: str) -> None:
+        stub.pages = pages
+        with pytest.raises(MCPServerError, match=told) as caught:
+            _ = MCPServer.http(stub.url).functions
+        assert len(str(caught.value)) < 300
+
+    def test_long_texts_are_cut(self, stub: HttpStub) -> None:
+        long = "x" * 5_000_000
+        schema = {**OPEN, "properties": {"a": {"anyOf": [{"type": "string", "description": long}], "title": long}}}
+        stub.pages = [[tool("one", description=long, inputSchema=schema), tool("two", title=long)]]
+        with MCPServer.http(stub.url) as server:
+            one, two = server.functions
+        cut = "x" * (MAX_DESCRIPTION_CHARS - 1) + "…"
+        assert (one.description, two.description) == (cut, cut)
+        assert one.parameters["properties"]["a"] == {"anyOf": [{"type": "string", "description": cut}], "title": cut}
+
+
+HIDDEN = "\x1b[31m\u202e\u2066\x07\x00\x9b\U000e0041"
+
+
+def test_what_a_model_reads_of_it_is_plain(stub: HttpStub) -> None:
+    names = {"de\u202escription": {"type": "string", "enum": ["a\u202e"]}, "description": {"type": "string"}}
+    schema = {**OPEN, "description": f"so{HIDDEN}", "properties": names, "default": {"a": 1}}
+    stub.pages = [[tool(f"do{HIDDEN}", description=f"a{HIDDEN}\nb\tcé", inputSchema=schema), tool("x", title=HIDDEN)]]
+    script = Script("Done.")
+    with MCPServer.http(stub.url) as server:
+        Agent(script, functions=[server]).call("Do it.")
+    done, untold = script.requests[0].functions
+    assert done.name.isascii()
+    assert done.name.isprintable()
+    assert (done.description, untold.description) == ("a[31m\nb\tcé", "[31m")
+    assert done.parameters == {**schema, "description": "so[31m"}  # what arguments have to fit stays
+
+
+def test_a_schema_that_means_harm_holds_up_neither_the_start_nor_a_call(stub: HttpStub) -> None:
+    properties = {f"p{n}": {"type": "string", "pattern": rf"^\w{{190}}x{{{n + 1}}}$"} for n in range(300)}
+    schema = {**OPEN, "required": [f"p{n}" for n in range(4_000)], "properties": properties}
+    stub.pages = [[tool("wide", inputSchema=schema)]]
+    with MCPServer.http(stub.url) as server:
+        started_s = time.monotonic()
+        result = Agent(Script(call("wide"), "Sorry."), functions=[server]).call("Do it.")
+        assert time.monotonic() - started_s < 5
+    assert "p0: Field required" in (result.function_calls[0].error or "")
+
+
+def test_what_may_be_left_out_is_found_in_linear_time() -> None:
+    names = [f"p{n}" for n in range(100_000)]
+    started_s = time.thread_time()
+    assert _optional({"properties": {key: {"type": "string"} for key in names}, "required": names[1:]}) == {"p0"}
+    assert time.thread_time() - started_s < 1
+
+
+CHANGING = """
+import json, sys
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+lists, changes = 0, int(sys.argv[1])
+for line in sys.stdin:
+    message = json.loads(line)
+    id, params = message.get("id"), message.get("params") or {}
+    match message.get("method"):
+        case "initialize":
+            capabilities, info = {"tools": {"listChanged": True}}, {"name": "changing", "version": "1"}
+            send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info})
+        case "tools/list" if "cursor" not in params:
+            lists += 1
+            tool = {"name": f"first{lists}", "inputSchema": {"type": "object"}}
+            if lists <= changes:
+                send(method="notifications/tools/list_changed")
+            send(id=id, result={"tools": [tool], "nextCursor": "1"})
+        case "tools/list":
+            send(id=id, result={"tools": [{"name": "second", "inputSchema": {"type": "object"}}]})
+        case str() if id is not None:
+            send(id=id, error={"code": -32601, "message": "unknown"})
+"""
+
+
+class TestChanges:
+    """The server says that its tools changed while it lists them, so many times in a row."""
+
+    @pytest.mark.parametrize("changes", [0, 1, 2])
+    def test_a_list_that_changed_while_it_was_read_is_read_again(self, changes: int) -> None:
+        with MCPServer.stdio(sys.executable, "-c", textwrap.dedent(CHANGING), str(changes)) as server:
+            assert [function.name for function in server.functions] == [f"first{changes + 1}", "second"]
+            assert server._link.tools_now is not None
+
+    def test_one_that_changes_all_the_time_is_used_and_not_kept(self) -> None:
+        with MCPServer.stdio(sys.executable, "-c", textwrap.dedent(CHANGING), "1000") as server:
+            assert server._link.tools_now is None
+            assert [function.name for function in server.functions] == ["first6", "second"]
+            assert [function.name for function in server.functions] == ["first9", "second"]

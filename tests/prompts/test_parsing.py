@@ -1,0 +1,581 @@
+"""Does a model's text become just what it says, in bounded time, or an error that says what is wrong?"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any, Literal, Union
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from support.growing import growth
+from support.paths import SHARED
+from typing_extensions import TypedDict
+
+from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.prompts.parser import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
+
+CASES = SHARED / "cases" / "json_repair.jsonl"
+WHAT_MODELS_DO = {
+    *("truncated", "code_fence", "trailing_comma", "single_quotes"),
+    *("unquoted_key", "python_or_js_literal", "comment", "leading_text"),
+}
+NOT_AS_THERE = {  # cases whose result is another, and why
+    "jr-56cfa3b8": ({"key": "value"}, "the first object is sound JSON, and is taken as it is"),
+}
+
+
+class Color(enum.Enum):
+    RED = "red"
+    DARK_BLUE = "dark blue"
+    ONE = 1
+
+
+class Review(BaseModel):
+    title: str
+    stars: int = Field(ge=1, le=5)
+    tags: list[str] = []
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    n: int
+    day: datetime.date
+
+
+class Node(BaseModel):
+    value: int
+    children: list[Node] = []
+
+
+class Valued(BaseModel):
+    value: int
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Typed(TypedDict):
+    a: int
+
+
+REVIEW = Output(Review)
+
+
+class TestSchema:
+    @pytest.mark.spec("2.31: a text output has none")
+    def test_text_has_none(self):
+        assert Output().schema is None
+        assert Output(str).name == "str"
+        assert not Output(str).is_wrapped
+
+    @pytest.mark.spec(
+        "0.1: each part is made alone and compared with an exact value",
+        "0.3: a schema is made of fields with types",
+        "2.31: without them names and types",
+    )
+    def test_an_object_goes_as_it_is(self):
+        assert Output(Review).schema == TypeAdapter(Review).json_schema()
+        assert not Output(Review).is_wrapped
+        for kind in (Point, Typed, dict[str, int]):
+            assert not Output(kind).is_wrapped
+
+    @pytest.mark.spec("2.31: descriptions of fields are in the schema")
+    def test_descriptions_are_part_of_it(self):
+        class Place(BaseModel):
+            """Somewhere."""
+
+            city: str = Field(description="Its name.")
+
+        schema = Output(Place).schema
+        assert (schema["description"], schema["properties"]["city"]["description"]) == ("Somewhere.", "Its name.")
+
+    @pytest.mark.parametrize("kind", [int, list[int], int | str, Literal["a"], Color, Node, Any, None, Review | None])
+    def test_anything_else_is_wrapped(self, kind):
+        output = Output(kind)
+        assert output.is_wrapped
+        assert output.schema["type"] == "object"
+        assert output.schema["required"] == ["value"]
+        bare = {key: value for key, value in TypeAdapter(kind).json_schema().items() if key != "$defs"}
+        assert output.schema["properties"] == {"value": bare}
+
+    def test_definitions_stay_at_the_root(self):
+        schema = Output(list[Review]).schema
+        assert schema["$defs"].keys() == {"Review"}
+        assert schema["properties"]["value"] == {"type": "array", "items": {"$ref": "#/$defs/Review"}}
+
+    @pytest.mark.parametrize(
+        ("kind", "name"),
+        [
+            (Review, "Review"),
+            (list[int], "list"),
+            (int | str, "answer"),
+            (type("R\u00e9sum\u00e9 2", (BaseModel,), {}), "R_sum_2"),
+            (type("A" * 80, (BaseModel,), {}), "A" * 64),
+        ],
+    )
+    def test_the_name_is_one_that_providers_take(self, kind, name):
+        assert Output(kind).name == name
+
+    @pytest.mark.parametrize("kind", [object(), Callable[[], int], type("Unknown", (), {}), "no_such_name", 5])
+    def test_what_has_no_schema_is_told(self, kind):
+        with pytest.raises(PromptError, match=r"the output type .* has no JSON schema"):
+            Output(kind)
+
+
+class TestText:
+    @pytest.mark.parametrize("text", ["hello", '{"a": 1}', " padded\n", "```\ncode\n```", "{{ x }}", "\ud800"])
+    def test_it_is_taken_as_it_is(self, text):
+        assert Output(str).parse(text) == text
+
+    @pytest.mark.spec("1.39: a cut answer in words is noticed")
+    @pytest.mark.parametrize("text", ["hello", '{"a": 1}', ""])
+    def test_half_of_it_is_an_error(self, text):
+        with pytest.raises(ParseError, match="the answer was cut off at the token limit: give a shorter one"):
+            Output(str).parse(text, is_cut=True)
+
+    @pytest.mark.parametrize("text", ["", " \n\t"])
+    def test_none_is_an_error(self, text):
+        with pytest.raises(ParseError, match="the answer is empty"):
+            Output(str).parse(text)
+
+
+SAID = '{"title": "A } in ] a \\"string\\" {", "stars": 5}'
+MEANT = Review(title='A } in ] a "string" {', stars=5)
+
+
+class TestWhereJsonStands:
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown")
+    @pytest.mark.parametrize(
+        "text",
+        [
+            SAID,
+            f"\ufeff  {SAID}\n",
+            f"Here it is: {SAID} I hope it helps.",
+            f"```json\n{SAID}\n```",
+            f"Sure!\n```\n{SAID}\n```\nAnything else?",
+            f"   ```JSON5 title=x\n   {SAID}\n   ```",
+            f"```json\n{SAID}",
+            f"```json {SAID} ```",
+            f"```python\nx = {{1: 2}}\n```\nand\n```json\n{SAID}\n```",
+            f"<answer>{SAID}</answer>",
+            f"<think>maybe {{...}} or [ ] or {{}}</think>{SAID}",
+            f'a 5" pipe: {SAID}',
+            f"see [1]: {SAID}",
+            f"see [1, p. 5]: {SAID}",
+            f"oops }} ]] {SAID}",
+            f"a set {{x | x > 0}}, then {SAID}",
+            f"an { {1, 2}!r} and {SAID}",
+            f"open {{ and [ in prose, {SAID}",
+            f'{{"title": "no stars"}} or rather {SAID}',
+            f"it's \"quoted {SAID}",
+        ],
+    )
+    def test_it_is_found(self, text):
+        assert REVIEW.parse(text) == MEANT
+        assert REVIEW.parse(text, is_cut=True) == MEANT
+
+    @pytest.mark.spec(
+        "2.1: JSON between prose and in Markdown",
+        "2.1: arrays",
+        "2.1: braces and escaped quotes in strings",
+        "2.1: a quote or a closing brace before it does no harm",
+    )
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        ).filter(lambda value: isinstance(value, dict | list)),
+        st.text(alphabet="ab \"'\n.:,}]"),
+        st.text(alphabet="ab \"'\n.:,{}[]"),
+    )
+    @settings(max_examples=100, deadline=None)
+    def test_any_document_is_found_in_prose_and_never_altered(self, value, before, after):
+        document = json.dumps(value, ensure_ascii=False)
+        text = f"So {before}{document}{after}"
+        assert extract_json(text) == value
+        assert Output(type(value)).parse(text) == value
+
+    @pytest.mark.spec("2.1: JSON between prose and in Markdown", "2.1: arrays")
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("5", 5),
+            ('"a"', "a"),
+            ("null", None),
+            (" [1, 2] ", [1, 2]),
+            ("```json\n{}\n```", {}),
+            ("an [empty] one: {} or [5]", {}),
+            ('{"a": {"b": 1}} {"c": 2}', {"a": {"b": 1}}),
+        ],
+    )
+    def test_extract_json(self, text, value):
+        assert extract_json(text) == value
+
+    @pytest.mark.spec(
+        "2.1: a quote or a closing brace before it does no harm",
+        "2.1: a bracket before it does no harm",
+        "2.1: an expected type chooses among candidates",
+    )
+    @pytest.mark.parametrize(
+        ("text", "expect", "value"),
+        [
+            ('see [1]: {"k":1}', dict, {"k": 1}),
+            ('see {"k":1}: [1]', list, [1]),
+            ('a 5" pipe: {"k":1}', dict, {"k": 1}),
+            ('oops } {"k":1}', dict, {"k": 1}),
+            ('[{"k": 1}] is not {"k": 2}', dict, {"k": 2}),
+            ('["a"] or [1, 2]', list[int], [1, 2]),
+            (f"[1] {{}} {SAID}", Review, MEANT),
+            ('"a"', str, "a"),
+            ("[1]", Any, [1]),
+        ],
+    )
+    def test_what_is_expected_is_found_behind_other_json(self, text, expect, value):
+        assert extract_json(text, expect=expect) == value
+
+    def test_what_is_found_instead_is_listed(self):
+        with pytest.raises(ParseError) as caught:
+            extract_json('See [1] and {"title": "t"}', expect=Review)
+        assert str(caught.value).splitlines() == [
+            "there is no Review among the JSON in the answer:",
+            "input: Input should be an object (given: [1])",
+            "stars: Field required (given: {'title': 't'})",
+        ]
+        with pytest.raises(ParseError) as caught:
+            extract_json("[1] " * 9, expect=dict)
+        assert len(str(caught.value).splitlines()) == 7
+        assert str(caught.value).endswith("\nand 4 more")
+
+    @pytest.mark.parametrize("wrong", [5, object()])
+    def test_what_nothing_can_be_is_no_expectation(self, wrong):
+        with pytest.raises(UsageError, match=r"extract_json\(expect=.*\): dict, list or a type for pydantic is right"):
+            extract_json("{}", expect=wrong)
+
+    @pytest.mark.parametrize("text", ["", "no", "{a: 1}", '{"a": {"b": 1}', "\ud800", "[" * 1000])
+    def test_extract_json_mends_nothing(self, text):
+        with pytest.raises(ParseError, match="there is no JSON in the answer"):
+            extract_json(text)
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("kind", "text", "value"),
+        [
+            (int, "42", 42),
+            (int, "So:\n```\n42\n```", 42),
+            (int, '{"value": 42}', 42),
+            (list[int], "[1, 2]", [1, 2]),
+            (list[int], '{"value": [1, 2]}', [1, 2]),
+            (list[int], 'So: {"value": [1, 2]}.', [1, 2]),
+            (int | str, '{"value": "a"}', "a"),
+            (Union[Point, Review], '{"title": "t", "stars": 1}', Review(title="t", stars=1)),  # noqa: UP007
+            (Review | None, '{"value": null}', None),
+            (Any, '{"value": {"a": 1}}', {"a": 1}),
+            (Any, '{"a": 1}', {"a": 1}),
+            (dict[str, int] | list[int], '{"value": [1]}', [1]),
+            (dict[str, int] | list[int], '{"value": 1}', {"value": 1}),
+            (dict[str, int], '{"value": 1}', {"value": 1}),
+            (Valued, '{"value": 1}', Valued(value=1)),
+            (Valued | None, '{"value": 1}', Valued(value=1)),
+            (Valued | None, '{"value": {"value": 1}}', Valued(value=1)),
+            (Node, '{"value": 1, "children": [{"value": 2}]}', Node(value=1, children=[Node(value=2)])),
+            (Node, '{"value": 1}', Node(value=1)),
+            (Node, '{"value": {"value": 1}}', Node(value=1)),
+            (Point, '{"x": "3"}', Point(3)),
+            (Typed, '{"a": 1}', {"a": 1}),
+            (Strict, '{"n": 1, "day": "2026-01-02"}', Strict(n=1, day=datetime.date(2026, 1, 2))),
+            (datetime.datetime, '"2026-01-02T03:04:05Z"', datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
+            (Decimal, '{"value": "0.10000000000000000000001"}', Decimal("0.10000000000000000000001")),
+            (None, "null", None),
+            (bool, "true", True),
+        ],
+    )
+    def test_a_value_of_the_type(self, kind, text, value):
+        parsed = Output(kind).parse(text)
+        assert parsed == value
+        assert type(parsed) is type(value)
+
+    @pytest.mark.parametrize(
+        ("text", "color"),
+        [
+            ('"red"', Color.RED),
+            ('{"value": "dark blue"}', Color.DARK_BLUE),
+            ("red", Color.RED),
+            ("Red.", Color.RED),
+            ("**Dark Blue**", Color.DARK_BLUE),
+            ('"DARK_BLUE"', Color.DARK_BLUE),
+            ("`red`\n", Color.RED),
+            ("1", Color.ONE),
+            ("one", Color.ONE),
+            ('```json\n{"value": 1}\n```', Color.ONE),
+        ],
+    )
+    def test_a_word_of_an_enum(self, text, color):
+        assert Output(Color).parse(text) is color
+        assert Output(Color).parse(text, is_cut=True) is color
+
+    def test_an_exact_word_goes_over_a_similar_one(self):
+        class Case(enum.Enum):
+            LOWER = "a"
+            UPPER = "A"
+            B = "c"
+            C = "b"
+            STOP = "!"
+
+        read = Output(Case).parse
+        assert [read(text) for text in ("A", "a", '"A"', "'A'")] == [Case.UPPER, Case.LOWER, Case.UPPER, Case.UPPER]
+        assert [read(text) for text in ("b", "c", "B", "!")] == [Case.C, Case.B, Case.B, Case.STOP]
+
+    @pytest.mark.parametrize(
+        ("text", "value"), [("yes", "yes"), ("Yes!", "yes"), ('{"value": "no"}', "no"), ("none", None), ("1", 1)]
+    )
+    def test_a_word_of_a_literal(self, text, value):
+        assert Output(Literal["yes", "no", 1, None]).parse(text) == value
+
+    @pytest.mark.parametrize("text", ["maybe", "red or blue", "", "reddish"])
+    def test_another_word_is_told_the_right_ones(self, text):
+        with pytest.raises(
+            ParseError, match="there is no Color in JSON in the answer: it is one of 'red', 'dark blue', 1"
+        ):
+            Output(Color).parse(text)
+
+
+class TestMending:
+    @pytest.mark.spec("2.5: JSON that is nearly right is mended")
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"title": "t", "stars": 5,}',
+            "{'title': 't', 'stars': 5}",
+            '{title: "t", stars: 5}',
+            '{"title": "t", "stars": 5',
+            '{"title": "t", // short\n "stars": 5}',
+            '{"title": "t" "stars": 5}',
+            'Here: {"title": "t", "stars": 5,} as asked.',
+            "see [1]: {'title': 't', 'stars': 5}",
+            "{'title': 't', 'stars': 5} and {more: 2}",
+            '{"title": "t", "more": "said "hi} there", "stars": 5}',
+            "```json\n{'title': 't', 'stars': 5,}\n```\nSo {that} is it.",
+            '```json\n{"title": "t", "stars": 5,\n',
+            "```python\nprint('{}')\n```\nThe answer: {'title': 't', 'stars': 5}",
+            "{\u201ctitle\u201d: \u201ct\u201d, \u201cstars\u201d: 5}",
+        ],
+    )
+    def test_nearly_json_is_understood(self, text):
+        assert REVIEW.parse(text) == Review(title="t", stars=5)
+
+    def test_python_literals(self):
+        read = Output(dict[str, Any]).parse
+        assert read("{'a': True, 'b': None, 'c': (1, 2)}") == {"a": True, "b": None, "c": [1, 2]}
+
+    def test_a_part_is_not_taken_for_the_whole(self):
+        assert Output(dict).parse('{"a": 1, "b": {"c": 2}') == {"a": 1, "b": {"c": 2}}
+        assert Output(list).parse('[[1], [2], {"a": [3]') == [[1], [2], {"a": [3]}]
+        for text in ('{"a": 1, "b": {"c": 2}', '[{"a": 1}, {"b": 2}', "{'a': {\"b\": 1}"):
+            with pytest.raises(ParseError, match="cut off"):
+                Output(dict).parse(text, is_cut=True)
+
+    def test_what_cannot_be_mended_is_no_part_either(self):
+        for text in ('{"a": {"b": 1}, ' + '"x": 1, ' * MAX_REPAIRED, '["a", [1], ' + '{"x": 1}, ' * MAX_REPAIRED):
+            with pytest.raises(ParseError, match="in JSON in the answer"):
+                Output(dict | list).parse(text)
+
+    @pytest.mark.parametrize("text", ["I like {this} a lot", "as in {a, b}", "{ to open", "{{ name }}", "f(x) {"])
+    def test_prose_is_not_mended_into_json(self, text):
+        with pytest.raises(ParseError, match="there is no dict in JSON"):
+            Output(dict).parse(text)
+
+    def test_a_cut_answer_is_not_mended(self):
+        with pytest.raises(ParseError, match="the answer was cut off at the token limit: give a shorter one"):
+            REVIEW.parse('{"title": "t", "stars": 5', is_cut=True)
+        with pytest.raises(ParseError, match="cut off"):
+            REVIEW.parse("{'title': 't', 'stars': 5}", is_cut=True)
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        )
+    )
+    @settings(max_examples=50, deadline=None)
+    def test_sound_json_of_the_wrong_type_is_not_mended_into_the_right_one(self, value):
+        with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
+            Output(Sealed).parse(json.dumps(value))
+
+    @pytest.mark.spec("2.5: valid JSON is never altered")
+    @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
+    def test_sound_json_is_never_altered(self, text):
+        class Short(BaseModel):
+            a: str = Field(max_length=1)
+
+        with pytest.raises(ParseError, match="a: String should have at most 1 character"):
+            Output(Short).parse(text)
+
+    def test_the_error_speaks_of_the_mended_fields(self):
+        with pytest.raises(ParseError, match=r"is no valid Review:\nstars: Input should be less than or equal to 5"):
+            REVIEW.parse("{'title': 't', 'stars': 6,}")
+
+
+class Sealed(BaseModel):
+    """Nothing that a random document could be."""
+
+    a_name_that_nobody_guesses: int
+
+
+class TestErrors:
+    @pytest.mark.spec("3.9: the text of the error reaches the model")
+    def test_each_field_is_told(self):
+        with pytest.raises(ParseError) as caught:
+            REVIEW.parse('{"stars": 9, "tags": ["a", 5]}')
+        first, *fields = str(caught.value).splitlines()
+        assert first == "the answer is no valid Review:"
+        assert [re.sub(r": .+ \(", ": … (", field) for field in fields] == [
+            "title: … (given: {'stars': 9, 'tags': ['a', 5]})",
+            "stars: … (given: 9)",
+            "tags.1: … (given: 5)",
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ('{"value": ["x"]}', "value.0: Input should be a valid integer"),
+            ('["x"]', "0: Input should be a valid integer"),
+            ('{"values": [1]}', "input: Input should be a valid"),
+            ('{"value": [1], "note": 2}', "input: Input should be a valid"),
+        ],
+    )
+    def test_a_wrapped_value_is_told_where_it_stands(self, text, problem):
+        with pytest.raises(ParseError, match=problem):
+            Output(list[int]).parse(text)
+
+    @pytest.mark.parametrize("text", ["", "no", "}{", "5" * 5000])
+    def test_no_json_at_all(self, text):
+        with pytest.raises(ParseError, match="there is no Review in JSON in the answer"):
+            REVIEW.parse(text)
+
+    def test_it_is_bounded(self):
+        with pytest.raises(ParseError) as caught:
+            REVIEW.parse(json.dumps({"title": ["x" * 10**6], "stars": 5, "tags": [0] * 10_000}))
+        assert len(str(caught.value)) < 5000
+
+
+HOSTILE = {
+    "braces": "{",
+    "closers": "}",
+    "brackets": "[",
+    "quotes": '"',
+    "open quotes": '{"',
+    "keys": '{"a":',
+    "fences": "```json\n",
+    "lines of fences": "\n```\n",
+    "objects": "{}",
+    "broken objects": "{a}",
+    "single quotes": "{'a':",
+    "mixed": "{\u00e9[\u201d.,",
+    "misplaced quotes": '*"',
+    "backslashes": "\\",
+    "comments": "{//",
+    "parentheses": "(",
+    "strings": '{"a":"',
+    "half a pair": "\ud800",
+}
+
+
+class TestHostileText:
+    @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+    def test_it_takes_linear_time(self, unit):
+        def read(text: str) -> None:
+            with suppress(ParseError):
+                Output(dict).parse(text)
+
+        assert growth(lambda size: unit * (size // len(unit)), read, 1500) < 3
+
+    @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
+    @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+    def test_a_megabyte_is_refused(self, unit):
+        with pytest.raises(ParseError) as caught:
+            REVIEW.parse(unit * (10**6 // len(unit)))
+        assert len(str(caught.value)) < 5000
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{]{\u201c*'" * 500,
+            '["' + "{]11 " * 600,
+            "[-}{11}" * 500,
+            '{"```json\\{"a":"```json',
+            '{\'```json{"a":```json\u201d',
+            '{"a": [' + "9" * 5000,
+        ],
+        ids=["quadratic", "quadratic too", "cubic", "assertion", "assertion too", "huge number"],
+    )
+    def test_what_sends_the_repairer_astray(self, text):
+        with pytest.raises(ParseError):
+            REVIEW.parse(text)
+
+    @given(st.text(alphabet="{}[]\"'\\,:a1 \n/*#()`\u201c\u201d\ud800-."))
+    @settings(max_examples=300, deadline=None)
+    def test_it_is_parsed_or_refused(self, text):
+        for kind in (dict, list, Review, Color, list[int], Any):
+            with suppress(ParseError):
+                Output(kind).parse(text)
+
+    def test_a_text_is_looked_at_so_often_and_no_more(self):
+        looks = [100]
+        text = _Metered.of("x" * 160, looks)
+        assert looks == [89]
+        assert text[0] == "x"
+        assert looks == [88]
+        assert text[:32][0] == "x"
+        assert looks == [84]
+        assert len(text[:16] + "y") == 17
+        assert looks == [80]
+        assert text.find("x") == 0
+        assert looks == [79]
+        assert text.find("y") == -1
+        assert looks == [68]
+        with pytest.raises(_OutOfLooks):
+            list(text)
+
+    def test_the_repairer_gets_no_more_looks_than_there_are(self):
+        assert json.loads(_repaired("{'a': 1}", [1000])) == {"a": 1}
+        assert _repaired("{'a': 1}", [5]) == ""
+
+    def test_deep_json(self):
+        for depth in (150, 100_000):
+            with pytest.raises(ParseError):
+                REVIEW.parse("[" * depth + "]" * depth)
+
+
+def cases(mode: str) -> list[dict[str, Any]]:
+    lines = CASES.read_text().splitlines() if CASES.exists() else []
+    return [case for case in map(json.loads, lines) if case["mode"] == mode]
+
+
+class TestRecordedCases:
+    """Malformed documents of json_repair's own tests."""
+
+    def test_they_are_there(self):
+        if not CASES.exists():
+            pytest.skip(f"no recorded cases at {CASES}")
+        usual = [case for case in cases("repair") if WHAT_MODELS_DO & set(case["tags"])]
+        assert len(usual) == 26
+        assert not NOT_AS_THERE.keys() & {case["id"] for case in usual}
+
+    @pytest.mark.parametrize("case", cases("repair"), ids=lambda case: f"{case['id']}-{case['tags'][0]}")
+    def test_each_is_understood(self, case):
+        expected, _ = NOT_AS_THERE.get(case["id"], (case["expected"], ""))
+        kind = type(expected) if isinstance(expected, dict | list) else Any
+        assert Output(kind).parse(case["input"]) == expected

@@ -1,0 +1,452 @@
+"""Does the codec of Anthropic's messages say what a request means, and know where an answer ends?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, create_model
+from support.messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
+
+from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.anthropic.messages import AnthropicProfile
+from fsm_agent.providers.codec import Profile
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def wait(seconds: float = 1.0) -> None:
+    """Wait."""
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class Loose(BaseModel):
+    name: str = ""
+
+
+class Tree(BaseModel):
+    children: list[Tree]
+
+
+Wide = create_model("Wide", **{f"a{i}": (int, 0) for i in range(25)})  # type: ignore[call-overload]
+
+ADD, WAIT = Function.of(add), Function.of(wait)
+USER = Message.of("user", "hi")
+
+
+def encoded(*messages: Message, profile: Profile | None = None, stream: bool = False, **request: Any) -> dict[str, Any]:
+    asked = Request(messages=messages or (USER,), **request)
+    return CODEC.encode(asked, model="m1", profile=profile or AnthropicProfile(), stream=stream)
+
+
+def set_to(profile: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    """What settings add to a request."""
+    body = encoded(settings=Settings(**settings), profile=AnthropicProfile(**profile or {}))
+    return {key: value for key, value in body.items() if key not in ("model", "messages")}
+
+
+@pytest.mark.spec("3.6: each API has its own request")
+def test_shortest_request() -> None:
+    assert encoded() == {"model": "m1", "max_tokens": 16_000, "messages": [{"role": "user", "content": "hi"}]}
+    assert CODEC.path("m1", stream=True) == "/messages"
+    assert CODEC.headers("k1") == {"x-api-key": "k1", "anthropic-version": "2023-06-01"}
+    assert CODEC.headers(None) == {"anthropic-version": "2023-06-01"}
+
+
+def test_any_profile_will_do() -> None:
+    assert encoded(profile=Profile()) == encoded()
+    assert "output_config" not in encoded(output=Output(City), profile=Profile(native_schema=False))
+
+
+def test_system_prompt_and_container_have_their_keys() -> None:
+    container = Opaque(wire="anthropic", data={"adds_to": "request", "container": "c1"})
+    body = encoded(Message.of("system", "Be terse."), USER, Message.of("assistant", "hi", container))
+    assert (body["system"], body["container"]) == ("Be terse.", "c1")
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant"]
+
+
+def test_functions_are_strict_only_where_they_can_be() -> None:
+    first, second = encoded(functions=(ADD, WAIT))["tools"]
+    assert first == {
+        "name": "add",
+        "description": "Add two numbers.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
+            "required": ["a", "b"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    }
+    assert second == {"name": "wait", "description": "Wait.", "input_schema": WAIT.parameters}
+    (loose,) = encoded(functions=(ADD,), profile=AnthropicProfile(strict_functions=False))["tools"]
+    assert loose == {"name": "add", "description": "Add two numbers.", "input_schema": ADD.parameters}
+    (bare,) = encoded(functions=(Function(name="now"),))["tools"]
+    assert "description" not in bare
+
+
+def test_no_more_functions_are_strict_than_the_service_takes() -> None:
+    many = tuple([Function.of(add, name=f"add_{i}") for i in range(25)])
+    strict = [tool.get("strict", False) for tool in encoded(functions=many)["tools"]]
+    assert strict == [True] * 20 + [False] * 5
+
+
+@pytest.mark.spec("1.38: one function is demanded on the wire")
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("auto", {"type": "auto"}),
+        ("required", {"type": "any"}),
+        ("none", {"type": "none"}),
+        ("wait", {"type": "tool", "name": "wait"}),
+    ],
+)
+def test_choice_of_functions(choice: str, said: dict[str, Any]) -> None:
+    body = encoded(functions=(ADD, WAIT), tool_choice=choice)
+    assert body["tool_choice"] == said
+    assert len(body["tools"]) == 2
+    for parallel in (True, False):
+        one = encoded(functions=(ADD, WAIT), tool_choice=choice, settings=Settings(parallel_function_calls=parallel))[
+            "tool_choice"
+        ]
+        assert one == (said if parallel or choice == "none" else {**said, "disable_parallel_tool_use": True})
+
+
+def test_function_that_cannot_be_named_is_offered_alone() -> None:
+    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
+    assert body["tool_choice"] == {"type": "any"}
+    assert [tool["name"] for tool in body["tools"]] == ["wait"]
+
+
+@pytest.mark.parametrize("choice", ["required", "add"])
+def test_model_that_cannot_be_made_to_call_is_not(choice: str) -> None:
+    profile = AnthropicProfile(required_tool_choice=False, named_tool_choice=False)
+    assert encoded(functions=(ADD,), tool_choice=choice, profile=profile)["tool_choice"] == {"type": "auto"}
+    assert encoded(functions=(ADD,), tool_choice="none", profile=profile)["tool_choice"] == {"type": "none"}
+
+
+@pytest.mark.parametrize(("reasoning", "effort"), [("adaptive", "low"), ("budget", "none"), ("budget", None)])
+def test_model_can_be_made_to_call_where_it_does_not_think_first(reasoning: Any, effort: str | None) -> None:
+    settings = Settings(reasoning_effort=effort)
+    profile = AnthropicProfile(reasoning=reasoning)
+    body = encoded(functions=(ADD,), tool_choice="required", settings=settings, profile=profile)
+    assert body["tool_choice"] == {"type": "any"}
+
+
+def test_functions_that_were_withdrawn_are_still_declared() -> None:
+    call = FunctionCall(id="1.0", name="add", arguments_json="{}")
+    dialog = [USER, Message.of("assistant", call), Message.of("tool", FunctionResult(id="1.0", name="add", text="2"))]
+    body = encoded(*dialog)
+    assert body["tools"] == [{"name": "add", "input_schema": {"type": "object"}}]
+    assert body["tool_choice"] == {"type": "none"}
+    assert [tool["name"] for tool in encoded(*dialog, functions=(WAIT,))["tools"]] == ["wait"]
+    assert not encoded().keys() & {"tools", "tool_choice"}
+
+
+def test_schema_goes_out_natively() -> None:
+    closed = {**City.model_json_schema(), "additionalProperties": False}
+    form = {"type": "json_schema", "schema": closed}
+    assert encoded(output=Output(City))["output_config"] == {"format": form}
+    both = encoded(output=Output(City), functions=(ADD,), settings=Settings(reasoning_effort="low"))
+    assert both["output_config"] == {"format": form, "effort": "low"}
+    assert "required" not in encoded(output=Output(Loose))["output_config"]["format"]["schema"]
+    assert not encoded(output=Output(City)).keys() & {"system", "output_format"}
+
+
+@pytest.mark.parametrize(
+    ("output", "profile", "functions"),
+    [
+        (City, AnthropicProfile(native_schema=False), ()),
+        (City, AnthropicProfile(schema_with_functions=False), (ADD,)),
+        (Tree, AnthropicProfile(), ()),
+        (dict[str, int], AnthropicProfile(), ()),
+        (Wide, AnthropicProfile(), ()),
+    ],
+)
+def test_schema_is_told_in_words_where_it_cannot_be_enforced(
+    output: Any, profile: AnthropicProfile, functions: tuple[Function, ...]
+) -> None:
+    system = Message.of("system", "Be terse.")
+    body = encoded(system, USER, output=Output(output), profile=profile, functions=functions)
+    assert "output_config" not in body
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    opening, _, schema = body["system"].partition(":\n")
+    when = "When you need no function any more, answer" if functions else "Answer"
+    assert opening.startswith(f"Be terse.\n\n{when} only with JSON")
+    assert json.loads(schema) == Output(output).schema
+    assert "output_config" in encoded(output=Output(City), profile=AnthropicProfile(schema_with_functions=False))
+
+
+@pytest.mark.parametrize(
+    ("effort", "max_tokens", "budget"),
+    [
+        ("minimal", 16_000, 1_024),
+        ("low", 16_000, 3_200),
+        ("medium", 16_000, 6_400),
+        ("high", 16_000, 9_600),
+        ("xhigh", 16_000, 12_800),
+        ("max", 16_000, 12_800),
+        ("low", 1_025, 1_024),
+    ],
+)
+def test_effort_is_a_budget_for_models_that_want_one(effort: str, max_tokens: int, budget: int) -> None:
+    said = set_to({"reasoning": "budget"}, reasoning_effort=effort, max_tokens=max_tokens, temperature=0.5, top_p=0.5)
+    assert said == {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+@pytest.mark.parametrize(("effort", "level"), [("minimal", "low"), ("low", "low"), ("high", "high"), ("max", "max")])
+def test_effort_is_a_level_for_models_that_adapt(effort: str, level: str) -> None:
+    said = set_to(reasoning_effort=effort, temperature=0.5)
+    assert said == {"max_tokens": 16_000, "thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
+
+
+def test_model_is_told_not_to_reason() -> None:
+    assert set_to(reasoning_effort="none", temperature=0.5) == {
+        "max_tokens": 16_000,
+        "thinking": {"type": "disabled"},
+        "temperature": 0.5,
+    }
+    assert set_to({"reasoning_off": "between_tools"}, reasoning_effort="none")["thinking"] == {"type": "between_tools"}
+    assert "thinking" not in set_to({"reasoning": None}, reasoning_effort="none")
+
+
+@pytest.mark.parametrize(
+    ("profile", "settings", "problem"),
+    [
+        ({"reasoning": None}, {"reasoning_effort": "low"}, "'m1' does not reason, and reasoning_effort is 'low'"),
+        ({"reasoning_off": None}, {"reasoning_effort": "none"}, "'m1' always reasons: .* 'low' would be right"),
+        ({"reasoning": "budget"}, {"reasoning_effort": "huge"}, "reasoning_effort is 'huge': one of 'minimal', 'low'"),
+        (
+            {"reasoning": "budget"},
+            {"reasoning_effort": "low", "max_tokens": 1_024},
+            "'m1' cannot reason within max_tokens=1024: more than 1024",
+        ),
+        ({}, {"top_logprobs": 0}, "no logprobs, and top_logprobs is 0"),
+        ({"stop": False}, {"stop": ("x",)}, r"no stop sequences, and stop is \('x',\)"),
+    ],
+)
+def test_what_the_model_cannot_do_is_refused_before_it_is_sent(
+    profile: dict[str, Any], settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        set_to(profile, **settings)
+
+
+def test_choice_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tool_choice is 'subtract': .* one of 'add', 'wait' would be right"):
+        encoded(functions=(ADD, WAIT), tool_choice="subtract")
+    settings = Settings(reasoning_effort="low")
+    with pytest.raises(UsageError, match="while it reasons: tool_choice is 'required' and reasoning_effort 'low'"):
+        encoded(
+            functions=(ADD,),
+            tool_choice="required",
+            settings=settings,
+            profile=AnthropicProfile(reasoning="budget"),
+        )
+    with pytest.raises(UsageError, match="'m1' takes no images"):
+        encoded(Message.of("user", Image.of(PNG)), profile=AnthropicProfile(images=False))
+
+
+def test_settings_have_their_names() -> None:
+    said = set_to(temperature=0.0, top_p=0.5, max_tokens=7, stop=("x", "y"), seed=1)
+    assert said == {"max_tokens": 7, "temperature": 0.0, "stop_sequences": ["x", "y"]}
+    assert set_to(top_p=0.5) == {"max_tokens": 16_000, "top_p": 0.5}
+    assert set_to({"default_max_tokens": 5}) == {"max_tokens": 5}
+    both = set_to({"temperature_with_top_p": True}, temperature=0.0, top_p=0.5)
+    assert (both["temperature"], both["top_p"]) == (0.0, 0.5)
+    assert set_to({"temperature": False}, temperature=0.0, top_p=0.5) == {"max_tokens": 16_000}
+
+
+def test_extra_body_is_last_and_verbatim() -> None:
+    profile = AnthropicProfile(extra_body={"cache_control": {"type": "ephemeral"}, "temperature": 1})
+    body = encoded(settings=Settings(temperature=0.5, extra_body={"temperature": 2, "x": None}), profile=profile)
+    assert (body["temperature"], body["cache_control"], body["x"]) == (2, {"type": "ephemeral"}, None)
+
+
+def test_stream_is_asked_for() -> None:
+    assert encoded(stream=True) == {**encoded(), "stream": True}
+
+
+class Unit(Enum):
+    METRE = "m"
+
+
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+BESIDE = Opaque(wire="anthropic", data={"adds_to": "thinking", "signature": "s"})
+ANSWER = [
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "redacted_thinking", "data": "x"},
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+    {"type": "text", "text": "Well."},
+    {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1, "b": 2}},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reasoning", ["adaptive", "budget"])
+@pytest.mark.parametrize("output", [str, City, Loose, list[int], Unit])
+def test_requests_are_what_the_official_sdk_takes(output: Any, reasoning: Any, stream: bool) -> None:
+    params = pytest.importorskip("anthropic.types.message_create_params", reason="the SDK is not installed")
+    kind = params.MessageCreateParamsStreaming if stream else params.MessageCreateParamsNonStreaming
+    body = encoded(
+        Message.of("system", "Be terse."),
+        Message.of("user", "look", *SHOWN, Image(url="https://x/y.png"), "again"),
+        whole(message(*ANSWER)).message,
+        Message.of("tool", FunctionResult(id="", name="add", text="", provider_id="t1", is_error=True)),
+        Message.of("tool", FunctionResult(id="", name="add", text="2", provider_id="t1", attachments=SHOWN)),
+        Message.of("user", Opaque(wire="anthropic", data={"type": "document", "source": {"type": "url", "url": "u"}})),
+        functions=(ADD, WAIT),
+        output=Output(output),
+        settings=Settings(
+            max_tokens=4_000, stop=("x",), reasoning_effort="medium", parallel_function_calls=False, cache="1h"
+        ),
+        stream=stream,
+        profile=AnthropicProfile(reasoning=reasoning),
+    )
+    assert json.dumps(body)
+    assert known(consumed(TypeAdapter(kind).validate_python(body))) == known(body)
+    assert body["messages"][1]["content"] == ANSWER
+
+
+def consumed(value: Any) -> Any:
+    """Iterables of a TypedDict are validated when they are read; some of its blocks become objects."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, dict):
+        return {key: consumed(inner) for key, inner in value.items()}
+    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value
+
+
+def known(body: dict[str, Any]) -> dict[str, Any]:
+    """A request but for its functions' schemas, of which the SDK names three keys only."""
+    return {**body, "tools": [{**tool, "input_schema": tool["input_schema"]["type"]} for tool in body["tools"]]}
+
+
+HI = text("hi")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        stream(*HI),
+        stream(*HI)[:-1],
+        stream(*HI)[:-2],
+        stream(*HI) + b"data: [DONE]\n\n",
+        b": ping\n\n" + stream(*HI),
+        stream(*HI).replace(b"\n", b"\r\n"),
+        stream(*HI) + b'data: {"type": "error"}\n\n',
+        stream(*HI) + b"event: x\ndata: {",
+        b"data:\n\n" + stream(*HI),
+        b"".join([line + b"\n" for line in stream(*HI).splitlines() if not line.startswith(b"event:")]),
+        message({"type": "text", "text": "hi"}),
+        b"\xef\xbb\xbf  " + message({"type": "text", "text": "hi"}),
+    ],
+)
+def test_stream_is_complete(body: bytes) -> None:
+    assert streamed(body)[0].message.text == "hi"
+    assert streamed(body, 1)[0] == streamed(body)[0]
+
+
+def test_stream_that_nobody_asked_for_is_read() -> None:
+    assert whole(stream(*HI)).message.text == "hi"
+    assert whole(b"\n: x\n\n" + stream(*HI)).message.text == "hi"
+
+
+CUT = sse(START, *HI)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (CUT, "cut off"),
+        (CUT[:-20], "cut off"),
+        (sse(START, *HI, end()), "cut off"),
+        (sse(START, *HI, end()) + b"data: [DONE]\n\n", "cut off"),
+        (stream(*HI)[:-4], "cut off"),
+        (b"", "cut off"),
+        (b": ping\n\n", "cut off"),
+        (b"Internal Server Error", "cut off"),
+        (sse(STOP), "no answer"),
+        (CUT + b"data: what\n\n", "a chunk of the stream is no JSON: 'what'"),
+        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
+        (b"<html><title>502 Bad Gateway</title></html>", "no JSON: '502 Bad Gateway'"),
+        (b'{"content": ', "no JSON"),
+    ],
+)
+def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
+    for piece in (0, 1):
+        with pytest.raises(BadReply, match=problem) as caught:
+            streamed(body, piece)
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the reply is no JSON"),
+        (b"hello", "the reply is no JSON: 'hello'"),
+        (b"<html><head><title>Sign in</title></head></html>", "no JSON: 'Sign in'"),
+        (b'{"content": [', "no JSON"),
+    ],
+)
+def test_body_that_is_no_message_is_no_reply(body: bytes, problem: str) -> None:
+    with pytest.raises(BadReply, match=problem):
+        whole(body)
+
+
+ERROR = {"type": "overloaded_error", "message": "no"}
+SAID = {"type": "error", "error": ERROR, "request_id": "q1"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CUT + sse(SAID),
+        CUT + sse(SAID)[:-2],
+        CUT + b"data: " + json.dumps(SAID).encode() + b"\n\n",
+        CUT + b"event: error\ndata: " + json.dumps({"code": 529, **ERROR}).encode() + b"\n\n",
+        CUT + b"data: " + json.dumps({"code": 529, **ERROR}).encode() + b"\n\n",
+        CUT + b"data: " + json.dumps({"error": ERROR}).encode() + b"\n\n",
+        CUT + b"event: error\ndata: no\n\n",
+        CUT + b'data: {"detail": "no"}\n\n',
+        json.dumps(SAID).encode(),
+    ],
+)
+def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
+    for piece in (0, 1):
+        with pytest.raises(Overloaded, match=r"^no ") as caught:
+            streamed(body, piece)
+        assert (caught.value.status, caught.value.retryable) == (200, True)
+
+
+@pytest.mark.parametrize("body", [SAID, {"error": ERROR}, {"message": "no"}, {"detail": "no"}])
+def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
+    with pytest.raises(ProviderError, match=r"^no ") as caught:
+        whole(json.dumps(body).encode())
+    assert caught.value.status == 200
+
+
+def test_error_status_is_raised() -> None:
+    with pytest.raises(Overloaded, match=r"^no ") as caught:
+        CODEC.decode(529, {"retry-after": "7", "request-id": "q2"}, json.dumps(SAID).encode())
+    assert (caught.value.status, caught.value.retry_after_s, caught.value.request_id) == (529, 7.0, "q2")
+    with pytest.raises(ProviderError, match="HTTP 302"):
+        CODEC.decode(302, {}, b"")

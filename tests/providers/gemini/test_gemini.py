@@ -1,0 +1,415 @@
+"""Does the codec of Gemini say what a request means, and to the right address?"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
+from test_gemini_contents import CALLS, OPAQUE, contents
+
+from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, ProviderError, RateLimited, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Text
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.gemini.generate_content import BUDGETS, GeminiProfile
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def wait(seconds: float = 1.0) -> None:
+    """Wait."""
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+ADD, WAIT = Function.of(add), Function.of(wait)
+USER = Message.of("user", "hi")
+SYSTEM = Message.of("system", "Be ", "terse.")
+
+
+def encoded(*messages: Message, profile: Profile | None = None, **request: Any) -> dict[str, Any]:
+    asked = Request(messages=messages or (USER,), **request)
+    return CODEC.encode(asked, model="m1", profile=profile or GeminiProfile(), stream=False)
+
+
+def config(profile: Profile | None = None, **settings: Any) -> Any:
+    return encoded(settings=Settings(**settings), profile=profile).get("generationConfig")
+
+
+def test_shortest_request() -> None:
+    shortest = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    assert encoded() == shortest
+    assert CODEC.encode(Request(messages=[USER]), model="m1", profile=Profile(), stream=True) == shortest
+
+
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        ("gemini-2.5-flash", "/models/gemini-2.5-flash"),
+        ("models/gemini-2.5-flash", "/models/gemini-2.5-flash"),
+        ("tunedModels/mine-7", "/tunedModels/mine-7"),
+        ("publishers/google/models/gemini-2.5-pro", "/publishers/google/models/gemini-2.5-pro"),
+        ("projects/p/locations/l/endpoints/7", "/projects/p/locations/l/endpoints/7"),
+        ("claude@2026", "/models/claude@2026"),
+        ("a/b?c#d e:f%", "/models/a%2Fb%3Fc%23d%20e%3Af%25"),
+        ("models/a?key=b:c%2F", "/models/a%3Fkey%3Db%3Ac%252F"),
+        ("größe", "/models/gr%C3%B6%C3%9Fe"),
+    ],
+)
+def test_model_is_a_place(model: str, place: str) -> None:
+    assert CODEC.path(model, stream=False) == f"{place}:generateContent"
+    assert CODEC.path(model, stream=True) == f"{place}:streamGenerateContent?alt=sse"
+
+
+@pytest.mark.parametrize("model", ["", "..", "models/", "models/../files", "publishers//models/x", "tunedModels/."])
+def test_model_is_not_another_place(model: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of a model"):
+        CODEC.path(model, stream=False)
+
+
+def test_key_is_a_header() -> None:
+    assert CODEC.headers("AIzaKey") == {"x-goog-api-key": "AIzaKey"}
+    assert CODEC.headers("ya29.token") == {"authorization": "Bearer ya29.token"}
+    assert CODEC.headers(None) == {}
+
+
+def test_system_messages_are_the_instruction() -> None:
+    body = encoded(SYSTEM, USER, Message.of("system", ""), Message.of("system", "In English."))
+    assert body["systemInstruction"] == {"parts": [{"text": "Be terse."}, {"text": "In English."}]}
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+def test_system_message_is_the_users_where_there_is_no_other_way() -> None:
+    first = {"role": "user", "parts": [{"text": "Be terse."}]}
+    assert encoded(SYSTEM) == {"contents": [first]}
+    body = encoded(USER, SYSTEM, profile=Profile(system_role="user"))
+    assert body == {"contents": [first, {"role": "user", "parts": [{"text": "hi"}]}]}
+
+
+def test_without_functions_there_is_no_key_for_them() -> None:
+    assert not encoded(tool_choice="required").keys() & {"tools", "toolConfig"}
+
+
+def test_functions_are_declared() -> None:
+    body = encoded(functions=(ADD, WAIT, Function(name="now")))
+    assert body["tools"] == [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "add",
+                    "description": "Add two numbers.",
+                    "parametersJsonSchema": {
+                        "type": "object",
+                        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+                        "required": ["a", "b"],
+                        "additionalProperties": False,
+                    },
+                },
+                {
+                    "name": "wait",
+                    "description": "Wait.",
+                    "parametersJsonSchema": {
+                        "type": "object",
+                        "properties": {"seconds": {"type": "number", "description": "(default: 1.0)"}},
+                        "additionalProperties": False,
+                    },
+                },
+                {"name": "now", "parametersJsonSchema": {"type": "object", "properties": {}}},
+            ]
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "strict", "calling"),
+    [
+        ("auto", True, {"mode": "VALIDATED"}),
+        ("auto", False, {"mode": "AUTO"}),
+        ("required", True, {"mode": "ANY"}),
+        ("none", True, {"mode": "NONE"}),
+        ("wait", True, {"mode": "ANY", "allowedFunctionNames": ["wait"]}),
+    ],
+)
+def test_choice_of_functions(choice: str, strict: bool, calling: dict[str, Any]) -> None:
+    profile = GeminiProfile(strict_functions=strict)
+    body = encoded(functions=(ADD, WAIT), tool_choice=choice, profile=profile)
+    assert body["toolConfig"] == {"functionCallingConfig": calling}
+    assert len(body["tools"][0]["functionDeclarations"]) == 2
+
+
+def test_function_that_cannot_be_named_is_offered_alone() -> None:
+    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
+    assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
+    assert [entry["name"] for entry in body["tools"][0]["functionDeclarations"]] == ["wait"]
+
+
+def test_schema_goes_out_natively() -> None:
+    assert encoded(output=Output(City))["generationConfig"] == {
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "country": {"type": "string"}},
+            "required": ["name", "country"],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("functions", "profile", "begins"),
+    [
+        ((), Profile(native_schema=False), "Be terse.\n\nAnswer only with JSON"),
+        ((ADD,), Profile(schema_with_functions=False), "Be terse.\n\nWhen you need no function any more, answer only"),
+    ],
+)
+def test_schema_is_told_in_words_where_it_must_be(
+    functions: tuple[Function, ...], profile: Profile, begins: str
+) -> None:
+    body = encoded(SYSTEM, USER, output=Output(City), functions=functions, profile=profile)
+    assert "generationConfig" not in body
+    (part,) = body["systemInstruction"]["parts"]
+    assert part["text"].startswith(begins)
+    assert json.loads(part["text"].partition(":\n")[2]) == City.model_json_schema()
+
+
+def test_schema_and_functions_go_together_where_they_can() -> None:
+    profile = GeminiProfile(schema_with_functions=False)
+    assert "responseJsonSchema" in encoded(output=Output(City), functions=(ADD,))["generationConfig"]
+    assert "responseJsonSchema" in encoded(output=Output(City), profile=profile)["generationConfig"]
+
+
+def test_settings_have_their_names() -> None:
+    settings = {"temperature": 0.0, "top_p": 0.5, "max_tokens": 7, "stop": ("x",), "seed": 0, "top_logprobs": 2}
+    said = {
+        "temperature": 0.0,
+        "topP": 0.5,
+        "maxOutputTokens": 7,
+        "stopSequences": ["x"],
+        "seed": 0,
+        "responseLogprobs": True,
+        "logprobs": 2,
+    }
+    assert config(**settings) == said
+    without = config(GeminiProfile(temperature=False), **settings)
+    assert without == {key: value for key, value in said.items() if key not in ("temperature", "topP")}
+    assert config(top_logprobs=0) == {"responseLogprobs": True}
+    assert config(parallel_function_calls=True) is None
+
+
+LEVELS, TOKENS = GeminiProfile(), GeminiProfile(reasoning="budget", reasoning_off=True)
+
+
+@pytest.mark.parametrize(
+    ("profile", "effort", "thinking"),
+    [
+        (LEVELS, "low", {"thinkingLevel": "LOW", "includeThoughts": True}),
+        (Profile(), "minimal", {"thinkingLevel": "MINIMAL", "includeThoughts": True}),
+        (TOKENS, "medium", {"thinkingBudget": BUDGETS["medium"], "includeThoughts": True}),
+        (TOKENS, "none", {"thinkingBudget": 0}),
+    ],
+)
+def test_effort_is_a_level_or_a_budget(profile: Profile, effort: str, thinking: dict[str, Any]) -> None:
+    assert config(profile, reasoning_effort=effort) == {"thinkingConfig": thinking}
+
+
+def test_model_that_does_not_reason_need_not_be_told_so() -> None:
+    assert config(GeminiProfile(reasoning=None), reasoning_effort="none") is None
+
+
+@pytest.mark.parametrize("name", ["1password__get", "-add", "9"])
+def test_a_function_whose_name_gemini_refuses_is_refused_here(name: str) -> None:
+    with pytest.raises(UsageError, match=f"Gemini takes no function called {name!r}: one like {'_' + name!r}, which"):
+        encoded(functions=(ADD, Function(name=name)))
+    assert encoded(functions=(Function(name="_9-a"),))
+
+
+def test_extra_body_is_merged() -> None:
+    profile = GeminiProfile(extra_body={"safetySettings": [{"a": 1}], "generationConfig": {"topK": 1, "seed": 1}})
+    settings = Settings(
+        temperature=0.5,
+        extra_body={
+            "generationConfig": {"seed": 2, "temperature": None},
+            "tools": [{"googleSearch": {}}],
+            "toolConfig": {"includeServerSideToolInvocations": True},
+            "cachedContent": "c",
+        },
+    )
+    body = encoded(functions=(ADD,), settings=settings, profile=profile)
+    assert body["generationConfig"] == {"temperature": None, "topK": 1, "seed": 2}
+    assert body["tools"] == [{"googleSearch": {}}]
+    assert body["toolConfig"].keys() == {"functionCallingConfig", "includeServerSideToolInvocations"}
+    assert (body["cachedContent"], body["safetySettings"]) == ("c", [{"a": 1}])
+    assert encoded(settings=Settings(extra_body={"tools": [{"googleSearch": {}}]}))["tools"] == [{"googleSearch": {}}]
+    assert profile.extra_body["generationConfig"] == {"topK": 1, "seed": 1}
+
+
+IMAGE = Message.of("user", Image.of(PNG))
+
+
+@pytest.mark.parametrize(
+    ("messages", "request_", "profile", "problem"),
+    [
+        ((IMAGE,), {}, Profile(images=False), "'m1' takes no images"),
+        ((Message.of("system", Image.of(PNG)), USER), {}, Profile(), "a system message cannot hold an image"),
+        ((USER,), {"settings": Settings(top_logprobs=3)}, Profile(logprobs=False), "no logprobs, and .* is 3"),
+        ((USER,), {"settings": Settings(stop=("x",))}, Profile(stop=False), r"no stop sequences, and stop is \('x',\)"),
+        ((USER,), {"functions": (ADD,), "tool_choice": "sub"}, Profile(), "tool_choice is 'sub': .* one of 'add'"),
+        (
+            (USER,),
+            {"functions": (ADD,), "settings": Settings(parallel_function_calls=False)},
+            Profile(),
+            "parallel_function_calls is False",
+        ),
+        ((USER,), {"settings": Settings(reasoning_effort="none")}, LEVELS, "'m1' always reasons"),
+        ((USER,), {"settings": Settings(reasoning_effort="max")}, TOKENS, "is 'max': one of 'minimal', 'low'"),
+        ((USER,), {"settings": Settings(reasoning_effort="low")}, GeminiProfile(reasoning=None), "'m1' does not"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_before_it_is_sent(
+    messages: tuple[Message, ...], request_: dict[str, Any], profile: Profile, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        encoded(*messages, profile=profile, **request_)
+
+
+def test_what_was_answered_can_be_sent_back() -> None:
+    parts = [
+        text("hm", thought=True),
+        text("", thought=True, thoughtSignature="MQ=="),
+        text("Well.", thoughtSignature="Mg=="),
+        call("add", {"a": 1}, "Mw==", id="x"),
+        call("add", {"a": 2}),
+        OPAQUE,
+        text("", thoughtSignature="NA=="),
+    ]
+    for reply in (whole(*parts), streamed(sse(*[chunk(part) for part in parts], response()))[0]):
+        assert contents(reply.message) == [{"role": "model", "parts": parts[1:]}]
+
+
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+
+
+class Unit(Enum):
+    METRE = "m"
+
+
+@pytest.mark.parametrize("output", [str, City, list[int], Unit])
+def test_requests_are_what_the_official_sdk_takes(output: Any) -> None:
+    types = pytest.importorskip("google.genai.types", reason="the SDK is not installed")
+    settings = Settings(
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=7,
+        stop=("x",),
+        seed=1,
+        top_logprobs=2,
+        reasoning_effort="low",
+        extra_body={"generationConfig": {"topK": 3}},
+    )
+    body = encoded(
+        SYSTEM,
+        Message.of("user", "look", *SHOWN, Image(url="https://x/y.png"), "again"),
+        Message.of("assistant", Text("Well.", "c2ln"), *CALLS, Opaque(wire="gemini", data=OPAQUE)),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="", attachments=SHOWN) for call in CALLS]),
+        functions=(ADD, WAIT),
+        tool_choice="add",
+        output=Output(output),
+        settings=settings,
+    )
+    kinds = {
+        "contents": types.Content,
+        "systemInstruction": types.Content,
+        "tools": types.Tool,
+        "toolConfig": types.ToolConfig,
+        "generationConfig": types.GenerationConfig,
+    }
+    assert body.keys() == kinds.keys()
+    for key, value in body.items():
+        for said in value if isinstance(value, list) else [value]:
+            read = kinds[key].model_validate(said)  # which forbids what it does not know
+            assert json.loads(read.model_dump_json(by_alias=True, exclude_none=True)) == said
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(response(text("hi"))).encode(),
+        b"\xef\xbb\xbf  " + json.dumps(response(text("hi"))).encode(),
+        sse(chunk(text("h")), response(text("i"))),
+        b"\r\n: x\r\n" + sse(response(text("hi"))),
+        json.dumps([chunk(text("h")), response(text("i"))]).encode(),
+    ],
+)
+def test_body_is_read_whole_even_if_it_was_streamed(body: bytes) -> None:
+    assert CODEC.decode(200, {}, body).message == Message.of("assistant", "hi")
+    assert streamed(body)[0].message == Message.of("assistant", "hi")
+    assert streamed(body, 1)[0] == streamed(body)[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the reply is no JSON"),
+        (b"<html><head><title>Sign in</title></head></html>", "no JSON: 'Sign in'"),
+        (b'{"candidates": [', "no JSON"),
+        (b"7", "no JSON object"),
+        (b"[]", "cut off"),
+        (b"[7]", "no JSON object"),
+        (b"{}", "no answer"),
+        (b'{"candidates": []}', "no answer"),
+        (b'{"candidates": [7], "promptFeedback": {}}', "no answer"),
+        (json.dumps([chunk(text("h"))]).encode(), "cut off"),
+    ],
+)
+def test_body_that_is_no_response_is_no_reply(body: bytes, problem: str) -> None:
+    with pytest.raises(BadReply, match=problem) as caught:
+        CODEC.decode(200, {}, body)
+    assert caught.value.retryable
+
+
+QUOTA = {
+    "code": 429,
+    "message": "You exceeded your current quota.",
+    "status": "RESOURCE_EXHAUSTED",
+    "details": [
+        {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
+        {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.4s"},
+    ],
+}
+NO_KEY = {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}
+
+
+@pytest.mark.parametrize("wrapped", [{"error": QUOTA}, [{"error": QUOTA}]])
+def test_errors_have_their_kind(wrapped: Any) -> None:
+    body = json.dumps(wrapped).encode()
+    with pytest.raises(RateLimited, match=r"^You exceeded") as caught:
+        CODEC.decode(429, {}, body)
+    assert (caught.value.status, caught.value.code, caught.value.retry_after_s) == (429, "RESOURCE_EXHAUSTED", 34.4)
+    with pytest.raises(RateLimited, match=r"^You exceeded") as caught:
+        streamed(body)
+    assert (caught.value.status, caught.value.retry_after_s) == (200, 34.4)
+
+
+def test_other_errors() -> None:
+    with pytest.raises(AuthFailed, match="API key not valid"):
+        CODEC.decode(400, {}, json.dumps({"error": NO_KEY}).encode())
+    with pytest.raises(Overloaded, match="overloaded"):
+        CODEC.decode(
+            503, {}, b'{"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}'
+        )
+    with pytest.raises(ProviderError, match="HTTP 302"):
+        CODEC.decode(302, {}, b"")

@@ -1,0 +1,425 @@
+"""Is an answer of Gemini read as it was meant, whole and in pieces?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
+from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
+
+from fsm_agent.errors import BadReply, Overloaded
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import TokenLogprob, Usage
+from fsm_agent.providers.gemini.reply import FINISHES
+
+
+def called(name: str, arguments: str, id: str | None = None, signature: str | None = None) -> FunctionCall:
+    return FunctionCall(name=name, arguments_json=arguments, provider_id=id, signature=signature)
+
+
+def kept(part: Any) -> Opaque:
+    return Opaque(wire="gemini", data=part)
+
+
+CODE = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "eA=="}
+SEARCHED = {"toolCall": {"id": "x", "toolType": "FILE_SEARCH"}}
+IMAGE = {"inlineData": {"mimeType": "image/png", "data": "eA=="}}
+SIGNED_THOUGHT = {"text": "hm", "thought": True, "thoughtSignature": "c2ln"}
+
+PARTS: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
+    "text": ([text("hi")], (Text("hi"),)),
+    "nothing": ([], ()),
+    "an empty text": ([text("")], ()),
+    "a signature on a text": ([text("hi", thoughtSignature="c2ln")], (Text("hi", "c2ln"),)),
+    "a signature on an empty text": (
+        [text("hi"), text("", thoughtSignature="c2ln")],
+        (Text("hi"), Text("", "c2ln")),
+    ),
+    "a signature on nothing": ([{"thoughtSignature": "c2ln"}], (Text("", "c2ln"),)),
+    "a thought": ([text("hm", thought=True), text("hi")], (Reasoning(text="hm"), Text("hi"))),
+    "no thought": ([text("hi", thought=False)], (Text("hi"),)),
+    "an empty thought": ([text("", thought=True), text("hi")], (Text("hi"),)),
+    "a signed thought": ([SIGNED_THOUGHT, text("hi")], (Reasoning(text="hm"), kept(SIGNED_THOUGHT), Text("hi"))),
+    "a signature on an empty thought": (
+        [{"thought": True, "thoughtSignature": "c2ln"}],
+        (kept({"thought": True, "thoughtSignature": "c2ln"}),),
+    ),
+    "a call": ([call("f", {"a": "é"}, id="x")], (called("f", '{"a":"é"}', "x"),)),
+    "a call without id and arguments": ([call("f")], (called("f", "{}"),)),
+    "a call with an empty id": ([call("f", {}, id="")], (called("f", "{}"),)),
+    "parallel calls": (
+        [call("f", {"a": 1}, "c2ln"), call("f", {"a": 2})],
+        (called("f", '{"a":1}', signature="c2ln"), called("f", '{"a":2}')),
+    ),
+    "arguments that are no object": ([call("f", [1])], (called("f", "[1]"),)),
+    "a text and a call": ([text("hi"), call("f", {})], (Text("hi"), called("f", "{}"))),
+    "parts of tools of the server": ([CODE, SEARCHED, text("hi")], (kept(CODE), kept(SEARCHED), Text("hi"))),
+    "an image": ([text("hi"), IMAGE], (Text("hi"), kept(IMAGE))),
+    "an unknown part": ([{"hologram": {"a": [1]}}], (kept({"hologram": {"a": [1]}}),)),
+    "parts that are none": ([None, "x", 7, {}, text("hi"), {"text": 7}, {"functionCall": {}}], (Text("hi"),)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_are_read_whole_and_one_by_one(name: str) -> None:
+    said, parts = PARTS[name]
+    assert whole(*said).message.parts == parts
+    assert streamed(sse(response(*said)))[0].message.parts == parts
+    assert streamed(sse(*[chunk(part) for part in said], response()))[0].message.parts == parts
+
+
+def test_texts_of_a_stream_are_joined_and_those_of_a_whole_response_are_not() -> None:
+    said = [
+        text("h", thought=True),
+        text("m", thought=True),
+        text("h"),
+        text("i"),
+        text("!", thoughtSignature="c2ln"),
+        text("?"),
+    ]
+    reply, deltas = streamed(sse(*[chunk(part) for part in said], response()))
+    assert reply.message.parts == (Reasoning(text="hm"), Text("hi"), Text("!", "c2ln"), Text("?"))
+    assert deltas == [ReasoningDelta("h"), ReasoningDelta("m"), *[TextDelta(piece) for piece in "hi!?"]]
+    assert whole(*said).message.parts == (
+        Reasoning(text="h"),
+        Reasoning(text="m"),
+        Text("h"),
+        Text("i"),
+        Text("!", "c2ln"),
+        Text("?"),
+    )
+
+
+@pytest.mark.parametrize("between", [CODE, call("f", {}), text("!", thoughtSignature="c2ln"), text("hm", thought=True)])
+def test_halves_of_a_pair_in_two_parts_are_no_pair(between: Any) -> None:
+    said = [text("a\ud83d"), between, text("\ude00b")]
+    reply, deltas = streamed(sse(*[chunk(part) for part in said], response()))
+    assert unsaid(reply, deltas) is None
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)][:2] == ["a", "\ufffd"]
+    assert reply.message.text.endswith("\ufffdb")
+
+
+def test_chunks_in_a_list_are_a_stream() -> None:
+    said = json.dumps([chunk(text("h")), response(text("i"))]).encode()
+    assert CODEC.decode(200, {}, said).message.parts == (Text("hi"),)
+    with pytest.raises(BadReply, match="cut off"):
+        CODEC.decode(200, {}, json.dumps([chunk(text("h"))]).encode())
+
+
+def test_reply_has_what_the_response_says() -> None:
+    body = json.dumps(response(text("hi"), usageMetadata={"promptTokenCount": 3})).encode()
+    reply = CODEC.decode(200, {"x-goog-request-id": "q1"}, body)
+    assert (reply.finish, reply.finish_raw, reply.model, reply.response_id) == ("stop", "STOP", "m1", "r1")
+    assert reply.request_id == "q1"
+    assert reply.usage == Usage(input_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("MODEL_ARMOR", "content_filter"),
+        ("MALFORMED_FUNCTION_CALL", "error"),
+        ("OTHER", "error"),
+        ("WHAT", None),
+    ],
+)
+def test_finish_is_one_vocabulary(word: str, finish: str | None) -> None:
+    for reply in (whole(text("hi"), finish=word), streamed(sse(response(text("hi"), finish=word)))[0]):
+        assert (reply.finish, reply.finish_raw) == (finish, word)
+
+
+def test_every_reason_that_the_official_sdk_knows_is_known() -> None:
+    types = pytest.importorskip("google.genai.types", reason="the SDK is not installed")
+    known = {reason.value for reason in types.FinishReason} - {"FINISH_REASON_UNSPECIFIED"}
+    assert known <= FINISHES.keys()
+
+
+def test_calls_are_the_reason_to_stop() -> None:
+    assert whole(call("f", {})).finish == "tool_calls"
+    assert whole(call("f", {}), finish="MAX_TOKENS").finish == "length"
+    assert whole(text("hi"), finish=None).finish is None
+
+
+@pytest.mark.parametrize(
+    "candidate", [{}, {"content": {}}, {"content": {"role": "model"}}, {"content": {"parts": None}}]
+)
+def test_empty_answer_is_a_reply(candidate: dict[str, Any]) -> None:
+    said = {"candidates": [{**candidate, "finishReason": "SAFETY"}]}
+    for reply in (CODEC.decode(200, {}, json.dumps(said).encode()), streamed(sse(said))[0]):
+        assert (reply.message.parts, reply.finish, reply.finish_raw) == ((), "content_filter", "SAFETY")
+
+
+def test_blocked_prompt_is_filtered() -> None:
+    said = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
+    for reply in (CODEC.decode(200, {}, json.dumps(said).encode()), streamed(sse(said))[0]):
+        assert (reply.message.parts, reply.finish, reply.finish_raw) == ((), "content_filter", "PROHIBITED_CONTENT")
+        assert reply.usage.input_tokens == 3
+
+
+USAGES = {
+    "all": (
+        {
+            "promptTokenCount": 10,
+            "toolUsePromptTokenCount": 100,
+            "cachedContentTokenCount": 8,
+            "candidatesTokenCount": 5,
+            "thoughtsTokenCount": 20,
+            "totalTokenCount": 135,
+        },
+        Usage(input_tokens=110, output_tokens=25, cached_tokens=8, reasoning_tokens=20),
+    ),
+    "no thoughts": ({"promptTokenCount": 10, "candidatesTokenCount": 5}, Usage(input_tokens=10, output_tokens=5)),
+    "only thoughts": ({"thoughtsTokenCount": 20}, Usage(output_tokens=20, reasoning_tokens=20)),
+    "nothing": (None, Usage()),
+    "nonsense": ({"promptTokenCount": "9", "candidatesTokenCount": -1, "thoughtsTokenCount": True}, Usage()),
+    "no object": ([1], Usage()),
+}
+
+
+@pytest.mark.parametrize("name", USAGES)
+def test_usage_is_all_that_was_read_and_written(name: str) -> None:
+    raw, usage = USAGES[name]
+    assert whole(text("hi"), usageMetadata=raw).usage == usage
+
+
+def test_usage_is_the_newest_that_counts_something() -> None:
+    older, newer, none = {"promptTokenCount": 1, "thoughtsTokenCount": 9}, {"promptTokenCount": 2}, {"trafficType": "X"}
+    chunks = [chunk(text("h"), usageMetadata=older), response(usageMetadata=newer), chunk(usageMetadata=none)]
+    assert streamed(sse(*chunks))[0].usage == Usage(input_tokens=2)
+
+
+def test_logprobs_are_read() -> None:
+    likely, other = {"token": "a", "logProbability": -0.5}, {"token": "b", "logProbability": -1}
+    said = {
+        "chosenCandidates": [likely, other, {"token": "x"}, None, {"token": "y", "logProbability": 10**400}, likely],
+        "topCandidates": [{"candidates": [likely, other, 7]}, {"candidates": None}],
+    }
+    expected = (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -1.0))), TokenLogprob("b", -1.0), TokenLogprob("a", -0.5))
+    assert whole(text("ab"), candidate={"logprobsResult": said}).logprobs == expected
+    halves = [{"logprobsResult": {"chosenCandidates": [token]}} for token in (likely, other)]
+    reply, _ = streamed(sse(chunk(text("a"), candidate=halves[0]), response(text("b"), candidate=halves[1])))
+    assert [token.token for token in reply.logprobs] == ["a", "b"]
+    assert whole(text("a"), candidate={"logprobsResult": {"topCandidates": 7}}).logprobs == ()
+
+
+def piece(path: str, said: str, *, more: bool = True) -> dict[str, Any]:
+    """The next piece of a call's arguments."""
+    partial = {"jsonPath": path, "stringValue": said, **({"willContinue": True} if more else {})}
+    return call(partialArgs=[partial], willContinue=True)
+
+
+def test_arguments_that_are_streamed_come_together() -> None:
+    parts = [
+        call("f", None, "c2ln", willContinue=True),
+        piece("$.city", "Bos"),
+        piece("$.city", "ton", more=False),
+        {"functionCall": {}},
+        call("g"),
+        call("f", None, id="x", willContinue=True),
+        piece("$.city", "Rome", more=False),
+        {"functionCall": {}},
+    ]
+    body = sse(*[chunk(part) for part in parts], response(text("")))
+    reply, deltas = streamed(body)
+    assert reply.message.parts == (
+        called("f", '{"city":"Boston"}', signature="c2ln"),
+        called("g", "{}"),
+        called("f", '{"city":"Rome"}', "x"),
+    )
+    assert reply.finish == "tool_calls"
+    assert deltas == [
+        FunctionCallStarted(0, "f"),
+        ArgumentsDelta(0, '{"city":"Boston"}'),
+        FunctionCallCompleted(0),
+        FunctionCallStarted(1, "g"),
+        ArgumentsDelta(1, "{}"),
+        FunctionCallCompleted(1),
+        FunctionCallStarted(2, "f", "x"),
+        ArgumentsDelta(2, '{"city":"Rome"}'),
+        FunctionCallCompleted(2),
+    ]
+    for size in (1, 7):
+        assert streamed(body, size) == (reply, deltas)
+
+
+@pytest.mark.parametrize(
+    ("last", "arguments"),
+    [
+        (response(finish="STOP"), '{"city":"Bos"}'),
+        (response(finish="MAX_TOKENS"), '{"city":"Bos"'),
+        (response({"functionCall": {}}, finish="MAX_TOKENS"), '{"city":"Bos"}'),
+        (response(call("g", {}), finish="STOP"), '{"city":"Bos"}'),
+    ],
+)
+def test_arguments_that_are_cut_are_no_json(last: Any, arguments: str) -> None:
+    body = sse(chunk(call("f", willContinue=True)), chunk(piece("$.city", "Bos")), last)
+    reply, deltas = streamed(body)
+    assert reply.message.function_calls[0].arguments_json == arguments
+    assert ArgumentsDelta(0, arguments) in deltas
+
+
+def test_arguments_after_the_end_are_cut() -> None:
+    reply, _ = streamed(sse(response(call("g", {})), chunk(call("f", willContinue=True)), chunk(piece("$.a", "x"))))
+    assert [said.arguments_json for said in reply.message.function_calls] == ["{}", '{"a":"x"']
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ([call("f", willContinue=True), piece("nowhere", "x")], "arguments has no place: .*nowhere"),
+        ([call("f", willContinue=True), call(partialArgs=[7])], "arguments has no place: '7'"),
+        ([call(None, {"a": 1})], "no name"),
+        ([call("f", {}), piece("$.a", "x")], "no name"),
+    ],
+)
+def test_call_that_makes_no_sense_is_no_reply(parts: list[Any], problem: str) -> None:
+    with pytest.raises(BadReply, match=problem) as caught:
+        streamed(sse(*[chunk(part) for part in parts], response()))
+    assert caught.value.retryable
+
+
+def test_of_several_candidates_the_first_is_read() -> None:
+    candidates = [
+        {"index": i, "content": {"parts": [text(said)]}, "finishReason": "STOP"} for i, said in enumerate("ab")
+    ]
+    assert CODEC.decode(200, {}, json.dumps({"candidates": candidates}).encode()).message.text == "a"
+    chunks = [
+        {"candidates": [{**({"index": i} if i else {}), "content": {"parts": [text(said)]}, **end}]}
+        for i, said, end in [(0, "a", {}), (1, "x", {}), (0, "b", {"finishReason": "STOP"}), (1, "y", {})]
+    ]
+    reply, deltas = streamed(sse(*chunks))
+    assert (reply.message.text, deltas) == ("ab", [TextDelta("a"), TextDelta("b")])
+    mixed = sse(chunk(text("a"), candidate={"index": 0}), response(text("b")))
+    assert streamed(mixed)[0].message.text == "ab"
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [],
+        [chunk(text("hi"))],
+        [chunk(text("hi")), {"usageMetadata": {"promptTokenCount": 1}}],
+        [response(text("hi"), finish="FINISH_REASON_UNSPECIFIED")],
+        [chunk(text("hi"), promptFeedback={"safetyRatings": []})],
+    ],
+)
+def test_stream_without_a_reason_for_its_end_was_cut(chunks: list[Any]) -> None:
+    with pytest.raises(BadReply, match="cut off") as caught:
+        streamed(sse(*chunks))
+    assert caught.value.retryable
+
+
+ERROR = {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}
+
+
+@pytest.mark.parametrize("chunks", [[ERROR], [[ERROR]], [chunk(text("hi")), ERROR], [{"code": 503, "message": "no"}]])
+def test_error_inside_a_stream_is_raised(chunks: list[Any]) -> None:
+    with pytest.raises(Overloaded, match=r"^no ") as caught:
+        streamed(sse(*chunks))
+    assert caught.value.status == 200
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+KEYS = st.sampled_from(
+    [
+        *("candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "name", "args"),
+        *(
+            "id",
+            "partialArgs",
+            "jsonPath",
+            "stringValue",
+            "willContinue",
+            "finishReason",
+            "index",
+            "promptFeedback",
+            "error",
+        ),
+        *("blockReason", "usageMetadata", "promptTokenCount", "modelVersion", "logprobsResult", "chosenCandidates"),
+        *("topCandidates", "token", "logProbability", "code", "message", "details", "inlineData"),
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=10,
+)
+PIECE = st.fixed_dictionaries(
+    {"jsonPath": ANYTHING | st.sampled_from(["$.a", "$.a[0]", "$.b.c", "$"])},
+    optional={"stringValue": ANYTHING, "numberValue": ANYTHING, "willContinue": ANYTHING},
+)
+CALL = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": ANYTHING | st.just("f"),
+        "args": ANYTHING,
+        "id": ANYTHING,
+        "willContinue": ANYTHING,
+        "partialArgs": ANYTHING | st.lists(PIECE, max_size=3),
+    },
+)
+PART = st.fixed_dictionaries(
+    {},
+    optional={"text": ANYTHING, "thought": ANYTHING, "thoughtSignature": ANYTHING, "functionCall": CALL | ANYTHING},
+)
+CANDIDATE = st.fixed_dictionaries(
+    {"content": st.fixed_dictionaries({"parts": st.lists(PART | ANYTHING, max_size=3) | ANYTHING}) | ANYTHING},
+    optional={"finishReason": ANYTHING | st.just("STOP"), "index": ANYTHING, "logprobsResult": ANYTHING},
+)
+CHUNK = ANYTHING | st.fixed_dictionaries(
+    {"candidates": st.lists(CANDIDATE | ANYTHING, max_size=2)},
+    optional={"usageMetadata": ANYTHING, "promptFeedback": ANYTHING, "error": ANYTHING, "modelVersion": ANYTHING},
+)
+BODY = st.binary() | CHUNK.map(lambda value: json.dumps(value).encode())
+
+
+@given(status=st.sampled_from([200, 200, 400, 500]), body=BODY)
+def test_any_body_is_a_reply_or_a_provider_error(status: int, body: bytes) -> None:
+    check_any_body(CODEC, status, body)
+
+
+@given(
+    chunks=st.lists(CHUNK, max_size=4),
+    junk=st.sampled_from([b"", b"data: ", b"\xff", b"event: error\n", b"\r\n"]),
+    is_ended=st.booleans(),
+    cuts=st.lists(st.integers(1, 40)),
+)
+def test_any_stream_is_a_reply_or_a_provider_error_however_it_is_cut(
+    chunks: list[Any], junk: bytes, is_ended: bool, cuts: list[int]
+) -> None:
+    body = junk + sse(*chunks, *([response()] if is_ended else []))
+    check_any_stream(CODEC, body, cuts)
+    check_told(CODEC, body)
+
+
+GROWING = {
+    "text": text("word "),
+    "halves of a pair": text("\ud83d"),
+    "halves in arguments": piece("$.a", "\ud83d"),
+    "thoughts": text("word ", thought=True),
+    "signed texts": text("word ", thoughtSignature="c2ln"),
+    "calls": call("f", {"a": 1}),
+    "streamed calls": call("f", willContinue=True),
+    "streamed arguments": piece("$.a", "word "),
+    "opaque parts": CODE,
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_streams_take_linear_time(name: str) -> None:
+    head, each = sse(chunk(call("f", willContinue=True))).decode(), sse(chunk(GROWING[name])).decode()
+    check_linear(CODEC, lambda size: head + each * size, 200)

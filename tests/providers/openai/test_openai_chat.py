@@ -1,0 +1,549 @@
+"""Does the codec of chat completions say what a request means, and know where an answer ends?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
+
+from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers.codec import Profile
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def wait(seconds: float = 1.0) -> None:
+    """Wait."""
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class Loose(BaseModel):
+    name: str = ""
+
+
+ADD, WAIT = Function.of(add), Function.of(wait)
+USER = Message.of("user", "hi")
+
+
+def encoded(*messages: Message, profile: Profile | None = None, stream: bool = False, **request: Any) -> dict[str, Any]:
+    asked = Request(messages=messages or (USER,), **request)
+    return CODEC.encode(asked, model="m1", profile=profile or Profile(), stream=stream)
+
+
+def entries(*messages: Message, **profile: Any) -> list[Any]:
+    said: list[Any] = encoded(*messages, profile=Profile(**profile))["messages"]
+    return said
+
+
+@pytest.mark.spec("0.1: each part is made alone and compared with an exact value", "3.6: each API has its own request")
+def test_shortest_request() -> None:
+    assert encoded() == {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
+    assert CODEC.path("m1", stream=True) == "/chat/completions"
+    assert CODEC.headers("k1") == {"authorization": "Bearer k1"}
+    assert CODEC.headers(None) == {}
+
+
+@pytest.mark.spec("0.2: system, user, assistant and tool have their roles on the wire", "0.2: the content is unchanged")
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+def test_system_message_has_the_role_of_the_model(role: Literal["system", "developer", "user"]) -> None:
+    system = Message.of("system", "Be ", "terse.")
+    assert entries(system, USER, system_role=role)[0] == {"role": role, "content": "Be terse."}
+
+
+@pytest.mark.spec("0.2: the content is unchanged")
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [
+        ((), ""),
+        (("hi",), "hi"),
+        (("a", "b"), [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+        (
+            ("a", Image.of(PNG)),
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAA=="}},
+            ],
+        ),
+        ((Image(url="http://x/y.png"),), [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]),
+        ((Opaque(wire="openai-chat", data={"type": "file"}), Opaque(wire="gemini", data={})), [{"type": "file"}]),
+    ],
+)
+def test_user_message_has_its_parts(parts: tuple[Any, ...], content: Any) -> None:
+    assert entries(Message.of("user", *parts)) == [{"role": "user", "content": content}]
+
+
+def test_cached_system_message_keeps_its_parts() -> None:
+    part = {"type": "text", "text": "Be terse.", "cache_control": {"type": "ephemeral"}}
+    system = Message.of("system", Opaque(wire="openai-chat", data=part))
+    assert entries(system) == [{"role": "system", "content": [part]}]
+
+
+CALLS = (
+    FunctionCall(id="3.0", name="add", arguments_json='{"a": 1}', provider_id="call_x"),
+    FunctionCall(id="3.1", name="add", arguments_json=""),
+    FunctionCall(id="3.2", name="add", arguments_json='{"a": '),
+    FunctionCall(id="3.3", name="add", arguments_json="[1]", provider_id=""),
+)
+
+
+@pytest.mark.spec("0.15: the result carries the id of its call", "3.7: functions are run and each call has one result")
+def test_calls_and_results_have_one_id() -> None:
+    results = [
+        FunctionResult(id="3.0", name="add", text="2", provider_id="call_x"),
+        FunctionResult(id="3.1", name="add", text=""),
+        FunctionResult(id="3.2", name="add", text="no", provider_id="", is_error=True),
+        FunctionResult(id="3.3", name="add", text="no"),
+    ]
+    said = entries(USER, Message.of("assistant", "Well.", *CALLS), Message.of("tool", *results))
+    assert said[1]["content"] == "Well."
+    assert [call["id"] for call in said[1]["tool_calls"]] == ["call_x", "call_3_1", "call_3_2", "call_3_3"]
+    assert [entry["tool_call_id"] for entry in said[2:]] == ["call_x", "call_3_1", "call_3_2", "call_3_3"]
+    assert [entry["content"] for entry in said[2:]] == ["2", "{}", "no", "no"]
+    assert {entry["role"] for entry in said[2:]} == {"tool"}
+
+
+def test_arguments_that_went_out_can_always_be_parsed() -> None:
+    calls = entries(USER, Message.of("assistant", *CALLS))[1]["tool_calls"]
+    assert [call["function"]["arguments"] for call in calls] == [
+        '{"a": 1}',
+        "{}",
+        '{"invalid_arguments": "{\\"a\\": "}',
+        '{"invalid_arguments": "[1]"}',
+    ]
+    assert {call["type"] for call in calls} == {"function"}
+
+
+@pytest.mark.parametrize("parts", [(), (CALLS[0],), (Reasoning(text="hm"),)])
+def test_assistant_content_is_never_missing(parts: tuple[Part, ...]) -> None:
+    assert entries(Message(role="assistant", parts=parts))[0]["content"] == ""
+
+
+def test_results_in_a_users_message_go_before_what_else_it_says() -> None:
+    result = FunctionResult(id="3.0", name="add", text="2")
+    assert entries(Message.of("user", "and now?", result)) == [
+        {"role": "tool", "tool_call_id": "call_3_0", "content": "2"},
+        {"role": "user", "content": [{"type": "text", "text": "and now?"}]},
+    ]
+    assert entries(Message.of("user", result)) == [{"role": "tool", "tool_call_id": "call_3_0", "content": "2"}]
+
+
+DETAILS = Opaque(wire="openai-chat", data={"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]})
+OTHER = Opaque(wire="anthropic", data={"type": "thinking"})
+THOUGHT = Message.of("assistant", Reasoning(text="hm"), DETAILS, OTHER, "hi")
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "more"),
+    [
+        (None, THOUGHT, {"content": "hi"}),
+        ("reasoning_content", THOUGHT, {"content": "hi", "reasoning_content": "hm"}),
+        ("reasoning_content", Message.of("assistant", "hi"), {"content": "hi"}),
+        ("reasoning", THOUGHT, {"content": "hi", "reasoning": "hm"}),
+        ("reasoning", Message.of("assistant", "hi"), {"content": "hi"}),
+        ("reasoning_details", THOUGHT, {"content": "hi", **DETAILS.data}),
+        ("reasoning_details", Message.of("assistant", Reasoning(text="hm")), {"content": "", "reasoning": "hm"}),
+        ("reasoning_details", Message.of("assistant", "hi"), {"content": "hi"}),
+        (
+            "thinking",
+            THOUGHT,
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                    {"type": "text", "text": "hi"},
+                ]
+            },
+        ),
+        ("thinking", Message.of("assistant", "hi"), {"content": "hi"}),
+    ],
+)
+def test_reasoning_goes_back_as_the_model_takes_it(name: Any, message: Message, more: dict[str, Any]) -> None:
+    assert entries(message, reasoning_name=name) == [{"role": "assistant", **more}]
+
+
+def test_reasoning_content_is_there_beside_calls_even_when_empty() -> None:
+    (said,) = entries(Message.of("assistant", CALLS[0]), reasoning_name="reasoning_content")
+    assert said["reasoning_content"] == ""
+
+
+@pytest.mark.spec("0.4: without functions there is no key for them")
+def test_without_functions_there_is_no_key_for_them() -> None:
+    body = encoded(tool_choice="required")
+    assert not body.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
+
+
+@pytest.mark.spec(
+    "0.4: each function goes out with its name, description and schema",
+    "3.6: functions and schemas go out",
+    "3.16: strict only where all properties are required",
+)
+def test_functions_are_strict_only_where_they_can_be() -> None:
+    first, second = encoded(functions=(ADD, WAIT))["tools"]
+    assert first == {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Add two numbers.",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
+                "required": ["a", "b"],
+                "additionalProperties": False,
+            },
+            "strict": True,
+        },
+    }
+    assert "strict" not in second["function"]
+    assert second["function"]["parameters"] == WAIT.parameters
+    (loose,) = encoded(functions=(ADD,), profile=Profile(strict_functions=False))["tools"]
+    assert loose["function"] == {"name": "add", "description": "Add two numbers.", "parameters": ADD.parameters}
+    (bare,) = encoded(functions=(Function(name="now"),))["tools"]
+    assert "description" not in bare["function"]
+
+
+@pytest.mark.spec("0.13: the choice goes out on the wire", "1.38: one function is demanded on the wire")
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("auto", "auto"),
+        ("required", "required"),
+        ("none", "none"),
+        ("wait", {"type": "function", "function": {"name": "wait"}}),
+    ],
+)
+def test_choice_of_functions(choice: str, said: Any) -> None:
+    body = encoded(functions=(ADD, WAIT), tool_choice=choice)
+    assert body["tool_choice"] == said
+    assert len(body["tools"]) == 2
+
+
+def test_function_that_cannot_be_named_is_offered_alone() -> None:
+    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
+    assert body["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["wait"]
+
+
+def test_choice_of_an_unknown_function_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tool_choice is 'subtract': .* one of 'add', 'wait' would be right"):
+        encoded(functions=(ADD, WAIT), tool_choice="subtract")
+
+
+@pytest.mark.spec("0.3: objects take no other properties", "0.3: a field may be optional")
+def test_schema_goes_out_natively() -> None:
+    form = encoded(output=Output(City))["response_format"]
+    assert form["type"] == "json_schema"
+    assert form["json_schema"]["name"] == "City"
+    assert form["json_schema"]["strict"] is True
+    assert form["json_schema"]["schema"]["additionalProperties"] is False
+    loose = encoded(output=Output(Loose))["response_format"]["json_schema"]
+    assert loose == {"name": "Loose", "schema": Loose.model_json_schema()}
+    plain = encoded(output=Output(City), profile=Profile(strict_functions=False))["response_format"]["json_schema"]
+    assert plain == {"name": "City", "schema": City.model_json_schema()}
+    assert "response_format" not in encoded()
+
+
+@pytest.mark.parametrize("output", [City, list[int], Literal["a", "b"]])
+def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
+    said = encoded(output=Output(output))["response_format"]["json_schema"]["name"]
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
+
+
+@pytest.mark.spec("2.30: where a wire has no schema it is told in words")
+@pytest.mark.parametrize(
+    ("messages", "begins", "kind"),
+    [
+        ((USER,), "Answer only with JSON", str),
+        ((Message.of("system", "Be terse."), USER), "Be terse.\n\nAnswer only with JSON", str),
+        ((Message.of("system", ""), USER), "Answer only with JSON", str),
+        ((Message.of("system", Opaque(wire="openai-chat", data={"type": "text", "text": "x"})), USER), "x", list),
+    ],
+)
+def test_schema_is_told_in_words(messages: tuple[Message, ...], begins: str, kind: type) -> None:
+    body = encoded(*messages, output=Output(City), profile=Profile(native_schema=False))
+    assert "response_format" not in body
+    first, second = body["messages"]
+    assert (first["role"], second) == ("system", {"role": "user", "content": "hi"})
+    content = first["content"]
+    texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+    assert type(content) is kind
+    assert texts[0].startswith(begins)
+    assert json.loads(texts[-1].partition(":\n")[2]) == City.model_json_schema()
+
+
+def test_schema_beside_functions_is_told_in_words_where_the_wire_takes_only_one() -> None:
+    profile = Profile(schema_with_functions=False)
+    both = encoded(output=Output(City), functions=(ADD,), profile=profile)
+    assert "response_format" not in both
+    assert both["messages"][0]["content"].startswith("When you need no function any more, answer only with JSON")
+    assert "response_format" in encoded(output=Output(City), profile=profile)
+    assert {"response_format", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
+
+
+@pytest.mark.spec("0.5: settings reach the request")
+def test_settings_have_their_names() -> None:
+    settings = Settings(
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=7,
+        stop=("x",),
+        seed=0,
+        parallel_function_calls=False,
+        reasoning_effort="low",
+        top_logprobs=2,
+    )
+    body = encoded(settings=settings, functions=(ADD,))
+    del body["tools"], body["tool_choice"], body["model"], body["messages"]
+    assert body == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_tokens": 7,
+        "stop": ["x"],
+        "seed": 0,
+        "parallel_tool_calls": False,
+        "reasoning_effort": "low",
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
+    names = Profile(max_tokens_name="max_completion_tokens", seed_name="random_seed", temperature=False)
+    other = encoded(settings=settings, profile=names)
+    assert (other["max_completion_tokens"], other["random_seed"]) == (7, 0)
+    assert not other.keys() & {"max_tokens", "seed", "temperature", "top_p", "parallel_tool_calls"}
+
+
+def test_logprobs_without_alternatives() -> None:
+    body = encoded(settings=Settings(top_logprobs=0))
+    assert body["logprobs"] is True
+    assert "top_logprobs" not in body
+
+
+def test_extra_body_is_last_and_verbatim() -> None:
+    profile = Profile(extra_body={"thinking": {"type": "enabled"}, "temperature": 1})
+    body = encoded(settings=Settings(temperature=0.5, extra_body={"temperature": 2, "x": None}), profile=profile)
+    assert (body["temperature"], body["thinking"], body["x"]) == (2, {"type": "enabled"}, None)
+
+
+def test_streams_ask_for_usage_where_it_is_understood() -> None:
+    assert encoded(stream=True)["stream_options"] == {"include_usage": True}
+    assert encoded(stream=True)["stream"] is True
+    assert "stream_options" not in encoded(stream=True, profile=Profile(stream_usage=False))
+
+
+@pytest.mark.spec("3.6: what a model cannot take is refused before it is sent")
+@pytest.mark.parametrize(
+    ("messages", "settings", "profile", "problem"),
+    [
+        ((Message.of("user", Image.of(PNG)),), Settings(), Profile(images=False), "'m1' takes no images"),
+        ((Message.of("assistant", Image.of(PNG)),), Settings(), Profile(), "only a user's message .* 'assistant'"),
+        ((USER,), Settings(top_logprobs=3), Profile(logprobs=False), "no logprobs, and top_logprobs is 3"),
+        ((USER,), Settings(stop=("x",)), Profile(stop=False), r"no stop sequences, and stop is \('x',\)"),
+        ((Message.of("tool", "2"),), Settings(), Profile(), "role 'tool' can only hold function results"),
+    ],
+)
+def test_what_the_model_cannot_take_is_refused_before_it_is_sent(
+    messages: tuple[Message, ...], settings: Settings, profile: Profile, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        encoded(*messages, settings=settings, profile=profile)
+
+
+def test_what_was_answered_can_be_sent_back() -> None:
+    message = {
+        "role": "assistant",
+        "content": "Well.",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}],
+        "reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}],
+    }
+    reply = CODEC.decode(200, {}, json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode())
+    assert entries(reply.message, reasoning_name="reasoning_details") == [message]
+
+
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+
+
+class Unit(Enum):
+    METRE = "m"
+
+
+def test_calls_that_came_with_one_id_are_told_apart() -> None:
+    calls = [replace(one, provider_id="same") for one in CALLS]
+    results = [FunctionResult(id=one.id, name=one.name, text="", provider_id="same") for one in calls]
+    said = encoded(USER, Message.of("assistant", *calls), Message.of("tool", *results))["messages"]
+    ids = [entry["id"] for entry in said[1]["tool_calls"]]
+    assert len(set(ids)) == len(calls)
+    assert [entry["tool_call_id"] for entry in said[2:]] == ids
+
+
+def test_mistral_gets_ids_of_nine_characters() -> None:
+    entry = PROVIDERS["mistral"]
+    calls = [replace(CALLS[0], provider_id="call_0fypS1hVX"), replace(CALLS[1], provider_id="D681PevKs")]
+    results = [FunctionResult(id=one.id, name=one.name, text="", provider_id=one.provider_id) for one in calls]
+    messages = (USER, Message.of("assistant", *calls), Message.of("tool", *results))
+    body = entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)
+    ids = [one["id"] for one in body["messages"][1]["tool_calls"]]
+    assert ids == ["call00000", "D681PevKs"]
+    assert [one["tool_call_id"] for one in body["messages"][2:]] == ids
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("output", [str, City, Loose, list[int], Unit])
+def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> None:
+    params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
+    kind = params.CompletionCreateParamsStreaming if stream else params.CompletionCreateParamsNonStreaming
+    settings = Settings(temperature=0.0, max_tokens=7, stop=("x",), seed=1, top_logprobs=2, reasoning_effort="low")
+    body = encoded(
+        Message.of("system", "Be terse."),
+        Message.of("user", "look", Image.of(PNG), *DOCUMENTS, "again"),
+        Message.of("assistant", "Well.", *CALLS),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="", attachments=SHOWN) for call in CALLS]),
+        Message.of("assistant"),
+        functions=(ADD, WAIT),
+        tool_choice="add",
+        output=Output(output),
+        settings=settings,
+        stream=stream,
+        profile=Profile(max_tokens_name="max_completion_tokens"),
+    )
+    assert consumed(TypeAdapter(kind).validate_python(body)) == body  # what it does not know would be missing
+
+
+def consumed(value: Any) -> Any:
+    """Iterables of a TypedDict are validated when they are read."""
+    if isinstance(value, dict):
+        return {key: consumed(inner) for key, inner in value.items()}
+    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        stream({"content": "hi"}, done=False),
+        stream({"content": "hi"}, done=False)[:-2],
+        stream({"content": "hi"}, done=False) + b'data: {"choices": [], "usa',
+        stream({"content": "hi"}, done=False) + b"data: [DO",
+        stream({"content": "hi"}, finish_reason=None),
+        b": PROCESSING\n\n" + stream({"content": "hi"}),
+        stream({"content": "hi"}).replace(b"\n", b"\r\n"),
+        stream({"content": "hi"}) + b'data: {"error": {"message": "after the end"}}\n\n',
+        sse({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}),
+        sse({"choices": [{"delta": {"content": "hi"}, "message": {"content": "hi"}, "finish_reason": "stop"}]}),
+        b"data:\n\n" + stream({"content": "hi"}),
+        completion({"content": "hi"}),
+        b"\xef\xbb\xbf  " + completion({"content": "hi"}),
+    ],
+)
+def test_stream_is_complete(body: bytes) -> None:
+    assert streamed(body)[0].message.text == "hi"
+    assert streamed(body, 1)[0] == streamed(body)[0]
+
+
+def test_stream_that_nobody_asked_for_is_read() -> None:
+    assert whole(stream({"content": "hi"})).message.text == "hi"
+    assert whole(b"\n: x\n\n" + stream({"content": "hi"})).message.text == "hi"
+
+
+CUT = sse({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}, done=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (CUT, "cut off"),
+        (CUT[:-20], "cut off"),
+        (b"", "cut off"),
+        (b": ping\n\n", "cut off"),
+        (b"Internal Server Error", "cut off"),
+        (b"data: [DONE]\n\n", "no answer"),
+        (sse({"choices": []}), "no answer"),
+        (CUT + b"data: what\n\n", "a chunk of the stream is no JSON: 'what'"),
+        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
+        (b"<html><title>502 Bad Gateway</title></html>", "no JSON: '502 Bad Gateway'"),
+        (b'{"choices": ', "no JSON"),
+        (stream(finish_reason="error"), "ended with 'error' and no answer"),
+    ],
+)
+def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
+    for piece in (0, 1):
+        with pytest.raises(BadReply, match=problem) as caught:
+            streamed(body, piece)
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the reply is no JSON"),
+        (b"hello", "the reply is no JSON: 'hello'"),
+        (b"<html><head><title>Sign in</title></head></html>", "no JSON: 'Sign in'"),
+        (b'{"choices": [', "no JSON"),
+        (b"7", "no JSON object"),
+        (b"{}", "no answer"),
+        (b'{"choices": []}', "no answer"),
+        (b'{"choices": [7]}', "no answer"),
+        (b'{"choices": null}', "no answer"),
+    ],
+)
+def test_body_that_is_no_completion_is_no_reply(body: bytes, problem: str) -> None:
+    with pytest.raises(BadReply, match=problem):
+        whole(body)
+
+
+ERROR = {"message": "no", "code": 502}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CUT + b'event: error\ndata: {"error": {"message": "no", "code": 502}}\n\n',
+        CUT + b'event: error\ndata: {"message": "no", "code": 502}\n\n',
+        CUT + b"event: error\ndata: no\n\n",
+        CUT + sse({"error": ERROR}),
+        CUT + sse({"error": ERROR}, done=False),
+        CUT + sse({"error": ERROR, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}),
+        CUT + sse({"choices": [{"index": 0, "delta": {"content": ""}, "error": ERROR, "finish_reason": "error"}]}),
+        CUT + sse({"object": "error", **ERROR}),
+        CUT + sse([{"error": ERROR}]),
+        CUT + b'error: {"message": "no", "code": 502}\n\n',
+        CUT + b'error: {"error": {"message": "no", "code": 502}}',
+        json.dumps({"error": ERROR}).encode(),
+    ],
+)
+def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
+    for piece in (0, 1):
+        with pytest.raises(Overloaded, match=r"^no ") as caught:
+            streamed(body, piece)
+        assert (caught.value.status, caught.value.retryable) == (200, True)
+
+
+@pytest.mark.parametrize("body", [{"error": ERROR}, {"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"}])
+def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
+    with pytest.raises(ProviderError, match=r"^no ") as caught:
+        whole(json.dumps(body).encode())
+    assert caught.value.status == 200
+
+
+def test_error_status_is_raised() -> None:
+    with pytest.raises(Overloaded, match=r"^no "):
+        CODEC.decode(502, {}, json.dumps({"error": ERROR}).encode())
+    with pytest.raises(ProviderError, match="HTTP 302"):
+        CODEC.decode(302, {}, b"")

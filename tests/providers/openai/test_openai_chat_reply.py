@@ -1,0 +1,550 @@
+"""Is a chat completion read as it was meant, whole and in pieces, whatever a service makes of the format?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
+from support.codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
+
+from fsm_agent.errors import BadReply, ProviderError
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
+from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
+from fsm_agent.messages.reply import TokenLogprob, Usage
+from fsm_agent.providers.openai.chat_reply import UNREPORTED
+
+
+def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    """A call, or a piece of one, on the wire."""
+    return {**more, "function": {"name": name, "arguments": arguments}}
+
+
+def called(name: str, arguments: str, id: str | None = None) -> FunctionCall:
+    return FunctionCall(name=name, arguments_json=arguments, provider_id=id)
+
+
+def kept(*details: Any) -> Opaque:
+    return Opaque(wire="openai-chat", data={"reasoning_details": list(details)})
+
+
+HI, HM = Text("hi"), Reasoning(text="hm")
+SAID = {"type": "text", "text": "hi"}
+SIGNED = {"type": "reasoning.text", "text": "hm", "signature": "s"}
+SUMMARY, SECRET = {"type": "reasoning.summary", "summary": "hm"}, {"type": "reasoning.encrypted", "data": "x"}
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]}
+SUMMARISED = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+
+MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
+    "text": ({"content": "hi"}, (HI,)),
+    "nothing": ({"content": None}, ()),
+    "an empty text": ({"content": ""}, ()),
+    "text parts": ({"content": [{"type": "text", "text": "h"}, {"type": "output_text", "text": "i"}]}, (HI,)),
+    "bare strings": ({"content": ["h", "", "i"]}, (HI,)),
+    "reasoning_content": ({"content": "hi", "reasoning_content": "hm"}, (HM, HI)),
+    "reasoning": ({"content": "hi", "reasoning": "hm"}, (HM, HI)),
+    "both, the same": ({"content": "hi", "reasoning": "hm", "reasoning_content": "hm"}, (HM, HI)),
+    "an empty one and a full one": ({"reasoning_content": "", "reasoning": "hm"}, (HM,)),
+    "reasoning that is no text": ({"content": "hi", "reasoning": {"effort": "low"}}, (HI,)),
+    "thinking parts": ({"content": [THINKING, {"type": "reference", "ids": [1]}, SAID]}, (HM, HI)),
+    "reasoning parts": ({"content": [SUMMARISED, SAID]}, (HM, HI)),
+    "empty thinking": ({"content": [{"type": "thinking", "thinking": []}, SAID, 7]}, (HI,)),
+    "reasoning_details": ({"content": "hi", "reasoning": "hm", "reasoning_details": [SIGNED]}, (kept(SIGNED), HM, HI)),
+    "reasoning_details alone": ({"reasoning_details": [SUMMARY, SECRET, 7]}, (kept(SUMMARY, SECRET), HM)),
+    "an object": ({"content": {"a": [1]}}, (Text('{"a":[1]}'),)),
+    "a number": ({"content": 0}, (Text("0"),)),
+    "a call": (
+        {"content": "", "tool_calls": [call("f", '{"a": 1}', id="c1", type="function")]},
+        (called("f", '{"a": 1}', "c1"),),
+    ),
+    "a text and a call": ({"content": "hi", "tool_calls": [call("f", "{}", id="c1")]}, (HI, called("f", "{}", "c1"))),
+    "calls without id, type and index": (
+        {"tool_calls": [call("f", "{}"), call("f", "{}", id="")]},
+        (called("f", "{}"), called("f", "{}")),
+    ),
+    "calls of one index": (
+        {"tool_calls": [call("f", "{", index=0, id="c"), call("f", "}", index=0, id="c")]},
+        (called("f", "{", "c"), called("f", "}", "c")),
+    ),
+    "a call that stands alone": ({"tool_calls": call("f", None, id="c1")}, (called("f", "", "c1"),)),
+    "arguments as an object": ({"tool_calls": [call("f", {"a": "é"}, id="c1")]}, (called("f", '{"a":"é"}', "c1"),)),
+    "arguments that are no JSON": ({"tool_calls": [call("f", '{"a": ', id="c1")]}, (called("f", '{"a": ', "c1"),)),
+    "a custom call": (
+        {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "f", "input": "print(1)"}}]},
+        (called("f", "print(1)", "c1"),),
+    ),
+    "an empty custom call beside a full one": (
+        {"tool_calls": [call("f", "{}", id="c1", custom={"name": "", "input": ""})]},
+        (called("f", "{}", "c1"),),
+    ),
+    "the call of the time before tools": (
+        {"content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        (called("f", "{}"),),
+    ),
+    "an empty one of that time": ({"content": "hi", "function_call": {"name": "", "arguments": ""}}, (HI,)),
+    "no calls": ({"content": "hi", "tool_calls": [], "function_call": None}, (HI,)),
+    "calls that are none": ({"content": "hi", "tool_calls": [None, "x", {}, {"function": 7}]}, (HI,)),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_message_is_read_whole_and_as_the_only_delta(name: str) -> None:
+    message, parts = MESSAGES[name]
+    assert whole(completion(message)).message.parts == parts
+    if name != "calls of one index":  # which are pieces of one call in a stream
+        assert streamed(stream(message))[0].message.parts == parts
+
+
+def test_reply_has_what_the_completion_says() -> None:
+    body = completion({"content": "hi"}, usage={"prompt_tokens": 3, "completion_tokens": 2}, finish_reason="length")
+    reply = whole(body, **{"x-request-id": "q1"})
+    assert (reply.finish, reply.finish_raw, reply.model, reply.response_id) == ("length", "length", "m1", "r1")
+    assert reply.request_id == "q1"
+    assert reply.usage == Usage(input_tokens=3, output_tokens=2)
+    assert whole(b"\xef\xbb\xbf" + body).message == reply.message
+
+
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        ("stop", "stop"),
+        ("eos", "stop"),
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("tool_calls", "tool_calls"),
+        ("function_call", "tool_calls"),
+        ("content_filter", "content_filter"),
+        ("error", "error"),
+        ("", None),
+        (None, None),
+        ("what", None),
+    ],
+)
+def test_finish_is_one_vocabulary(word: str | None, finish: str | None) -> None:
+    reply = whole(completion({"content": "hi"}, finish_reason=word))
+    assert (reply.finish, reply.finish_raw) == (finish, word or None)
+
+
+USAGES = {
+    "OpenAI": (
+        {
+            "prompt_tokens": 9,
+            "completion_tokens": 5,
+            "total_tokens": 14,
+            "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        },
+        Usage(input_tokens=9, output_tokens=5, cached_tokens=4, cache_write_tokens=3, reasoning_tokens=2),
+    ),
+    "details are null": (
+        {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": None, "completion_tokens_details": None},
+        Usage(input_tokens=9, output_tokens=5),
+    ),
+    "xAI": (
+        {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 241, "reasoning_tokens": 228},
+        Usage(input_tokens=12, output_tokens=229, reasoning_tokens=228),
+    ),
+    "DeepSeek": (
+        {"prompt_tokens": 9, "completion_tokens": 5, "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 1},
+        Usage(input_tokens=9, output_tokens=5, cached_tokens=8),
+    ),
+    "Mistral": ({"prompt_tokens": 9, "num_cached_tokens": 8}, Usage(input_tokens=9, cached_tokens=8)),
+    "Anthropic's names": (
+        {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3},
+        Usage(input_tokens=9, output_tokens=5, cached_tokens=4, cache_write_tokens=3),
+    ),
+    "nothing": (None, Usage()),
+    "zeros": ({"prompt_tokens": 0, "completion_tokens": 0}, Usage(input_tokens=0, output_tokens=0)),
+    "nonsense": ({"prompt_tokens": "9", "completion_tokens": -1, "prompt_tokens_details": [1]}, Usage()),
+    "no object": ([1], Usage()),
+}
+
+
+@pytest.mark.spec("1.37: usage is read from every provider")
+@pytest.mark.parametrize("name", USAGES)
+def test_usage_is_read_in_every_spelling(name: str) -> None:
+    raw, usage = USAGES[name]
+    assert whole(completion({"content": "hi"}, usage=raw)).usage == usage
+
+
+def test_usage_is_the_newest_of_the_stream() -> None:
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    newer = {"choices": [], "usage": {"prompt_tokens": 2}}
+    assert streamed(sse({**end, "usage": {"prompt_tokens": 1}}, newer, {"usage": None}))[0].usage.input_tokens == 2
+    groq = sse({**end, "x_groq": {"usage": {"prompt_tokens": 3}}})
+    assert streamed(groq)[0].usage == Usage(input_tokens=3)
+    assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()
+
+
+@pytest.mark.spec("1.22: usage as an event of its own", "4.22: usage while the reply arrives")
+def test_usage_is_told_as_it_grows() -> None:
+    delta = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    counts = [{"prompt_tokens": 7, "completion_tokens": count} for count in (1, 1, 2)]
+    _, deltas = streamed(sse(*[{**delta, "usage": usage} for usage in counts]))
+    one, two = (Usage(input_tokens=7, output_tokens=count) for count in (1, 2))
+    hi = TextDelta("hi")
+    assert deltas == [hi, UsageReported(one), hi, hi, UsageReported(two)]
+
+
+@pytest.mark.parametrize("counts", [None, {"prompt_tokens": 7}])
+def test_a_reply_whose_stream_ended_before_its_usage_says_so(counts: Any) -> None:
+    end = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": counts}
+    reply, _ = streamed(sse(end, done=False))
+    assert reply.adapted == (() if counts else (UNREPORTED,))
+    assert streamed(sse(end))[0].adapted == whole(completion({"content": "hi"})).adapted == ()
+
+
+@pytest.mark.parametrize("delta", [{"role": "assistant", "content": ""}, {"content": None}, {}])
+def test_end_without_an_answer_or_a_reason_is_no_reply(delta: Any) -> None:
+    with pytest.raises(BadReply, match="no answer in the reply, and no reason") as caught:
+        streamed(stream(delta, finish_reason=None))
+    assert caught.value.retryable
+    assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
+    assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
+    assert streamed(stream(delta))[0].finish == "stop"
+
+
+def test_logprobs_are_read() -> None:
+    top = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}, 7]
+    tokens = [
+        {"token": "a", "logprob": -0.5, "top_logprobs": top},
+        {"token": "", "logprob": 0, "bytes": []},
+        {"token": "x", "logprob": None},
+        None,
+    ]
+    expected = (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -1.0))), TokenLogprob("", 0.0))
+    assert whole(completion({"content": "a"}, choice={"logprobs": {"content": tokens}})).logprobs == expected
+    chunks = [{"choices": [{"index": 0, "delta": {}, "logprobs": {"content": [token]}}]} for token in tokens]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": {"content": None}}]}
+    assert streamed(sse(*chunks, end))[0].logprobs == expected
+
+
+def test_refusal_is_no_text() -> None:
+    assert whole(completion({"content": None, "refusal": "I can't"})).refusal == "I can't"
+    assert whole(completion({"content": [{"type": "refusal", "refusal": "I can't"}]})).refusal == "I can't"
+    reply, deltas = streamed(stream({"refusal": "I "}, {"refusal": "can't"}))
+    assert (reply.refusal, reply.message.text, deltas) == ("I can't", "", [])
+    assert whole(completion({"content": "hi", "refusal": ""})).refusal is None
+
+
+@pytest.mark.spec(
+    "1.22: text deltas",
+    "1.22: reasoning deltas",
+    "1.22: the start of a call with index, id and name",
+    "1.22: pieces of arguments that add up to the whole",
+    "4.22: text in pieces, over server-sent events",
+    "4.22: calls in pieces",
+)
+def test_deltas_come_as_the_stream_does() -> None:
+    body = stream(
+        {"role": "assistant", "content": ""},
+        {"reasoning": "h"},
+        {"reasoning": "m", "role": "assistant"},
+        {"content": "h"},
+        {"content": "i"},
+        {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a"'}}]},
+        {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "g"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}, {"index": 1, "function": {"arguments": "{}"}}]},
+    )
+    reply, deltas = streamed(body)
+    assert deltas == [
+        ReasoningDelta("h"),
+        ReasoningDelta("m"),
+        TextDelta("h"),
+        TextDelta("i"),
+        FunctionCallStarted(0, "f", "c1"),
+        ArgumentsDelta(0, '{"a"'),
+        FunctionCallStarted(1, "g", "c2"),
+        ArgumentsDelta(0, ":1}"),
+        ArgumentsDelta(1, "{}"),
+        FunctionCallCompleted(0),
+        FunctionCallCompleted(1),
+    ]
+    assert reply.message.parts == (
+        Reasoning(text="hm"),
+        Text("hi"),
+        FunctionCall(name="f", arguments_json='{"a":1}', provider_id="c1"),
+        FunctionCall(name="g", arguments_json="{}", provider_id="c2"),
+    )
+    for piece in (1, 7):
+        assert streamed(body, piece) == (reply, deltas)
+
+
+ONE, TWO = '{"a":1}', '{"a":2}'
+MORE = {"function": {"arguments": "}"}}
+
+PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
+    "index, id and name come first": (
+        [call("f", "{", index=0, id="x"), {"index": 0, **MORE}],
+        [called("f", "{}", "x")],
+    ),
+    "id and name come with every piece": (
+        [call("f", '{"a"', index=0, id="x"), call("f", ":1}", index=0, id="x")],
+        [called("f", ONE, "x")],
+    ),
+    "the name comes with every piece": ([call("f", "{", index=0), call("f", "}", index=0)], [called("f", "{}")]),
+    "a piece looks whole but is not": (
+        [call("f", piece, index=0) for piece in ('{"a":', "{}", ',"b":', "{}", "}")],
+        [called("f", '{"a":{},"b":{}}')],
+    ),
+    "a first piece in braces is not whole": (
+        [call("f", "{{}", index=0), call("f", "{}", index=0)],
+        [called("f", "{{}{}")],
+    ),
+    "no index: by id": (
+        [call("f", ONE, id="x"), call("f", ONE, id="y")],
+        [called("f", ONE, "x"), called("f", ONE, "y")],
+    ),
+    "no index: the id again": ([call("f", "{", id="x"), {"id": "x", **MORE}], [called("f", "{}", "x")]),
+    "no index and no id: a name begins a call": (
+        [call("f", ONE), call("f", ONE)],
+        [called("f", ONE), called("f", ONE)],
+    ),
+    "no index and no id: no name goes on": ([call("f", None), call("", "{"), MORE], [called("f", "{}")]),
+    "one index for all: by id": (
+        [call("f", ONE, index=0, id="x"), call("f", ONE, index=0, id="y")],
+        [called("f", ONE, "x"), called("f", ONE, "y")],
+    ),
+    "one index for all: by name": (
+        [call("f", ONE, index=0, id=""), call("g", TWO, index=0, id="")],
+        [called("f", ONE), called("g", TWO)],
+    ),
+    "one index for all: by id, before the arguments": (
+        [call("f", "", index=0, id="x"), call("f", "", index=0, id="y"), {"index": 0, "function": {"arguments": ONE}}],
+        [called("f", "", "x"), called("f", ONE, "y")],
+    ),
+    "one index for all: by name, before the arguments": (
+        [call("f", "", index=0), call("g", "", index=0), {"index": 0, "function": {"arguments": ONE}}],
+        [called("f", ""), called("g", ONE)],
+    ),
+    "one index for all: by whole arguments": (
+        [call("f", ONE, index=0, id=""), call("f", TWO, index=0, id="")],
+        [called("f", ONE), called("f", TWO)],
+    ),
+    "no arguments": (
+        [call("f", "", index=0, id="x"), call("g", None, index=1)],
+        [called("f", "", "x"), called("g", "")],
+    ),
+    "the arguments' key is missing": ([{"index": 0, "id": "x", "function": {"name": "f"}}], [called("f", "", "x")]),
+    "the name comes late": ([call("", "{", index=0, id="x"), call("f", "}", index=0)], [called("f", "{}", "x")]),
+    "the id comes late": ([call("f", "{", index=0), {"index": 0, "id": "x", **MORE}], [called("f", "{}", "x")]),
+    "another id with every piece": (
+        [call("f", "{", index=0, id="x"), {"index": 0, "id": "y", **MORE}],
+        [called("f", "{}", "x")],
+    ),
+    "an index that is none": (
+        [call("f", ONE, index={}, id="x"), call("g", TWO, index=[], id="y")],
+        [called("f", ONE, "x"), called("g", TWO, "y")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces_of_calls_find_their_call(name: str) -> None:
+    pieces, calls = PIECES[name]
+    reply, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
+    assert list(reply.message.function_calls) == calls
+    assert [delta.name for delta in deltas if isinstance(delta, FunctionCallStarted)] == [call.name for call in calls]
+
+
+def test_name_that_comes_late_starts_the_call_with_all_its_arguments() -> None:
+    pieces = call("", "{", index=0), call("f", "}", index=0)
+    _, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
+    assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)]
+
+
+@pytest.mark.spec("1.22: the start of a call with index, id and name", "1.22: the completion of each call")
+def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
+    pieces = [call("f", "{}", index=0, id="x"), call("g", "{", index=1, id="y"), {"index": 0, **MORE}]
+    body = stream(*[{"tool_calls": [piece]} for piece in pieces])
+    assert streamed(body)[1] == [
+        *[FunctionCallStarted(0, "f", "x"), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)],
+        *[FunctionCallStarted(1, "g", "y"), ArgumentsDelta(1, "{"), ArgumentsDelta(0, "}")],
+        *[FunctionCallCompleted(0), FunctionCallCompleted(1)],
+    ]
+
+
+def test_call_without_a_name_is_no_reply() -> None:
+    with pytest.raises(BadReply, match="no name"):
+        whole(completion({"tool_calls": [call("", "{}", id="x")]}))
+
+
+def test_reasoning_details_of_a_stream_are_joined() -> None:
+    def thought(**detail: Any) -> dict[str, Any]:
+        return {"reasoning_details": [{"type": "reasoning.text", "index": 0, **detail}]}
+
+    body = stream(
+        thought(text="h", format="f", signature=None),
+        thought(text="m"),
+        thought(text="", signature="s"),
+        {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "x"}]},
+        {"content": "hi"},
+    )
+    reply, _ = streamed(body)
+    assert reply.message.reasoning == "hm"
+    assert reply.message.parts[0] == Opaque(
+        wire="openai-chat",
+        data={
+            "reasoning_details": [
+                {"type": "reasoning.text", "index": 0, "text": "hm", "format": "f", "signature": "s"},
+                {"type": "reasoning.encrypted", "index": 1, "data": "x"},
+            ]
+        },
+    )
+
+
+def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
+    def told(piece: str) -> list[dict[str, Any]]:
+        detail = {"type": "reasoning.text", "index": 0, "text": piece}
+        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": piece}]}
+        return [{"refusal": piece, "reasoning_details": [detail]}, {"content": [thinking]}]
+
+    first, second = ["a\ud83d", "\ude00b\ud83d"], "😀b\ufffd"
+    reply, deltas = streamed(stream(*[delta for piece in first for delta in told(piece)]))
+    assert reply.refusal == f"a{second}"
+    assert reply.message.parts[0] == kept({"type": "reasoning.text", "index": 0, "text": f"a{second}"})
+    assert unsaid(reply, deltas) is None
+    details, parts = ([told(piece)[at] for piece in first] for at in (0, 1))
+    assert streamed(stream(*details))[0].message.reasoning == f"a{second}"
+    assert streamed(stream(*parts))[0].message.reasoning == f"a{second}"
+    json.dumps(reply.message.parts[0].data, ensure_ascii=False).encode()  # type: ignore[union-attr]
+
+
+def test_of_several_choices_the_first_is_read() -> None:
+    choices = [{"index": i, "message": {"content": text}, "finish_reason": "stop"} for i, text in enumerate("ab")]
+    assert whole(json.dumps({"choices": choices}).encode()).message.text == "a"
+    chunks = [
+        {"choices": [{"index": i, "delta": {"content": text}, "finish_reason": end}]}
+        for i, text, end in [(0, "a", None), (1, "x", None), (0, "b", "stop"), (1, "y", "length")]
+    ]
+    reply, deltas = streamed(sse(*chunks))
+    assert (reply.message.text, reply.finish, deltas) == ("ab", "stop", [TextDelta("a"), TextDelta("b")])
+
+
+def test_first_model_and_id_that_say_something_count() -> None:
+    chunks: list[dict[str, Any]] = [
+        {"choices": [], "id": "", "model": ""},
+        {"choices": [{"index": 0, "delta": {"content": "hi"}}], "id": "r1", "model": "m1"},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "id": "r2", "model": "m2"},
+    ]
+    reply, _ = streamed(sse(*chunks))
+    assert (reply.response_id, reply.model) == ("r1", "m1")
+
+
+@pytest.mark.parametrize("body", [b"7", b"[]", b"{}", b'{"choices": []}', b'{"choices": [7]}', b'{"choices": {}}'])
+def test_what_holds_no_answer_is_no_reply(body: bytes) -> None:
+    with pytest.raises(BadReply, match=r"no answer|no JSON object"):
+        whole(body)
+
+
+@pytest.mark.parametrize("said", [{"object": "error", "message": "no, never"}, {"error": {"message": "no, never"}}])
+def test_an_error_under_status_200_is_one(said: dict[str, Any]) -> None:
+    for read in (lambda: whole(json.dumps(said).encode()), lambda: streamed(sse(said))):
+        with pytest.raises(ProviderError, match="no, never"):
+            read()
+
+
+def test_filtered_choice_without_a_message_is_a_reply() -> None:
+    reply = whole(b'{"choices": [{"index": 0, "finish_reason": "content_filter"}]}')
+    assert (reply.message.parts, reply.finish) == ((), "content_filter")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+KEYS = st.sampled_from(
+    [
+        *("choices", "delta", "message", "content", "tool_calls", "function", "function_call", "name", "arguments"),
+        *("id", "index", "type", "text", "reasoning", "reasoning_content", "reasoning_details", "thinking", "summary"),
+        *("data", "refusal", "finish_reason", "usage", "prompt_tokens", "prompt_tokens_details", "x_groq", "error"),
+        *("logprobs", "token", "logprob", "top_logprobs", "model", "custom", "input", "code", "metadata", "raw"),
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=10,
+)
+CALL = st.fixed_dictionaries({}, optional={"index": ANYTHING, "id": ANYTHING, "function": ANYTHING, "custom": ANYTHING})
+DELTA = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": ANYTHING,
+        "reasoning": ANYTHING,
+        "reasoning_details": ANYTHING | st.lists(st.dictionaries(KEYS, ANYTHING, max_size=4), max_size=2),
+        "tool_calls": ANYTHING | st.lists(CALL, max_size=3),
+        "function_call": ANYTHING,
+        "refusal": ANYTHING,
+    },
+)
+CHOICE = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": ANYTHING,
+        "delta": DELTA | ANYTHING,
+        "message": DELTA | ANYTHING,
+        "finish_reason": ANYTHING,
+        "logprobs": ANYTHING,
+        "error": ANYTHING,
+    },
+)
+CHUNK = ANYTHING | st.fixed_dictionaries(
+    {"choices": st.lists(CHOICE | ANYTHING, max_size=2)},
+    optional={"usage": ANYTHING, "x_groq": ANYTHING, "error": ANYTHING, "id": ANYTHING, "model": ANYTHING},
+)
+BODY = st.binary() | CHUNK.map(lambda value: json.dumps(value).encode())
+
+
+@given(status=st.sampled_from([200, 200, 400, 500]), body=BODY)
+def test_any_body_is_a_reply_or_a_provider_error(status: int, body: bytes) -> None:
+    check_any_body(CODEC, status, body)
+
+
+@given(
+    chunks=st.lists(CHUNK, max_size=4),
+    junk=st.sampled_from([b"", b"data: ", b"\xff", b"event: error\n", b"error: x\n", b"\n"]),
+    done=st.booleans(),
+    cuts=st.lists(st.integers(1, 40)),
+)
+def test_any_stream_is_a_reply_or_a_provider_error_however_it_is_cut(
+    chunks: list[Any], junk: bytes, done: bool, cuts: list[int]
+) -> None:
+    body = junk + sse(*chunks, done=done)
+    check_any_stream(CODEC, body, cuts)
+    check_told(CODEC, body)
+
+
+GROWING = {
+    "text": {"content": "word "},
+    "halves of a pair": {"content": "\ud83d"},
+    "reasoning": {"reasoning_content": "word "},
+    "details": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "word "}]},
+    "arguments": {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}]},
+    "nameless arguments": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_streams_take_linear_time(name: str) -> None:
+    each = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False).decode()
+    check_linear(CODEC, lambda size: each * size, 400)
+
+
+def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:
+    from fsm_agent.providers.openai.chat import OpenAIChat
+
+    body = (
+        b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "logprobs": '
+        b'{"content": [{"token": "x", "logprob": 1' + b"0" * 400 + b'}, {"token": "y", "logprob": -1}]}}]}'
+    )
+    assert [t.token for t in OpenAIChat().decode(200, {}, body).logprobs] == ["y"]

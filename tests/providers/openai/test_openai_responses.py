@@ -1,0 +1,419 @@
+"""Does the codec of the Responses API say what a request means, and know where an answer ends?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from support.response_bodies import (
+    CODEC,
+    added,
+    body,
+    called,
+    completed,
+    done,
+    encoded,
+    event,
+    response,
+    said,
+    sse,
+    stream,
+    streamed,
+    text_delta,
+    thought,
+    whole,
+)
+
+from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def wait(seconds: float = 1.0) -> None:
+    """Wait."""
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class Loose(BaseModel):
+    name: str = ""
+
+
+class Unit(Enum):
+    METRE = "m"
+
+
+ADD, WAIT = Function.of(add), Function.of(wait)
+USER = Message.of("user", "hi")
+
+
+@pytest.mark.spec("3.6: each API has its own request")
+def test_shortest_request() -> None:
+    assert encoded() == {"model": "m1", "input": [{"role": "user", "content": "hi"}], "store": False}
+    assert CODEC.path("m1", stream=True) == "/responses"
+    assert CODEC.headers("k1") == {"authorization": "Bearer k1"}
+    assert CODEC.headers(None) == {}
+
+
+@pytest.mark.spec("0.4: without functions there is no key for them")
+def test_without_functions_there_is_no_key_for_them() -> None:
+    request = encoded(tool_choice="required", settings=Settings(parallel_function_calls=True))
+    assert not request.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
+
+
+def test_functions_are_strict_only_where_they_can_be_and_never_by_default() -> None:
+    first, second = encoded(functions=(ADD, WAIT))["tools"]
+    assert first == {
+        "type": "function",
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
+            "required": ["a", "b"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    }
+    assert second == {
+        "type": "function",
+        "name": "wait",
+        "description": "Wait.",
+        "parameters": WAIT.parameters,
+        "strict": False,
+    }
+    (loose,) = encoded(functions=(ADD,), profile=Profile(strict_functions=False))["tools"]
+    assert (loose["parameters"], loose["strict"]) == (ADD.parameters, False)
+    (bare,) = encoded(functions=(Function(name="now"),))["tools"]
+    assert "description" not in bare
+
+
+@pytest.mark.spec("1.38: one function is demanded on the wire")
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ("auto", "auto"),
+        ("required", "required"),
+        ("none", "none"),
+        ("wait", {"type": "function", "name": "wait"}),
+    ],
+)
+def test_choice_of_functions(choice: str, told: Any) -> None:
+    request = encoded(functions=(ADD, WAIT), tool_choice=choice)
+    assert request["tool_choice"] == told
+    assert len(request["tools"]) == 2
+
+
+def test_function_that_cannot_be_named_is_offered_alone() -> None:
+    request = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
+    assert request["tool_choice"] == "required"
+    assert [tool["name"] for tool in request["tools"]] == ["wait"]
+
+
+@pytest.mark.spec(
+    "0.3: objects take no other properties",
+    "0.3: a field may be optional",
+    "3.6: functions and schemas go out",
+)
+def test_schema_goes_out_natively() -> None:
+    form = encoded(output=Output(City))["text"]["format"]
+    assert (form["type"], form["name"], form["strict"]) == ("json_schema", "City", True)
+    assert form["schema"]["additionalProperties"] is False
+    loose = encoded(output=Output(Loose))["text"]["format"]
+    assert loose == {"type": "json_schema", "name": "Loose", "schema": Loose.model_json_schema()}
+    plain = encoded(output=Output(City), profile=Profile(strict_functions=False))["text"]["format"]
+    assert plain == {"type": "json_schema", "name": "City", "schema": City.model_json_schema()}
+    assert "text" not in encoded()
+
+
+@pytest.mark.parametrize("output", [City, list[int], Literal["a", "b"]])
+def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", encoded(output=Output(output))["text"]["format"]["name"])
+
+
+def test_schema_is_told_in_words_where_the_model_takes_none() -> None:
+    system = Message.of("system", "Be terse.")
+    request = encoded(system, USER, output=Output(City), profile=Profile(native_schema=False))
+    assert "text" not in request
+    first, second = request["input"]
+    assert (first["role"], second) == ("system", {"role": "user", "content": "hi"})
+    assert first["content"].startswith("Be terse.\n\nAnswer only with JSON")
+    assert json.loads(first["content"].partition(":\n")[2]) == City.model_json_schema()
+
+
+def test_schema_beside_functions_is_told_in_words_where_the_model_takes_only_one() -> None:
+    profile = Profile(schema_with_functions=False)
+    both = encoded(output=Output(City), functions=(ADD,), profile=profile)
+    assert "text" not in both
+    assert both["input"][0]["content"].startswith("When you need no function any more, answer only with JSON")
+    assert "text" in encoded(output=Output(City), profile=profile)
+    assert {"text", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
+
+
+def test_settings_have_their_names() -> None:
+    settings = Settings(
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=7,
+        seed=0,
+        parallel_function_calls=False,
+        reasoning_effort="low",
+        top_logprobs=2,
+    )
+    request = encoded(settings=settings, functions=(ADD,))
+    for key in ("tools", "tool_choice", "model", "input", "store"):
+        del request[key]
+    assert request == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_output_tokens": 7,
+        "parallel_tool_calls": False,
+        "reasoning": {"effort": "low"},
+        "top_logprobs": 2,
+        "include": ["message.output_text.logprobs"],
+    }
+    other = encoded(settings=settings, profile=Profile(max_tokens_name="max_completion_tokens", temperature=False))
+    assert other["max_output_tokens"] == 7
+    assert not other.keys() & {"max_completion_tokens", "temperature", "top_p"}
+
+
+def test_encrypted_reasoning_is_asked_for_where_the_model_has_some() -> None:
+    profile = Profile(reasoning_name="encrypted_content")
+    assert encoded(profile=profile)["include"] == ["reasoning.encrypted_content"]
+    request = encoded(profile=profile, settings=Settings(top_logprobs=0))
+    assert request["include"] == ["reasoning.encrypted_content", "message.output_text.logprobs"]
+    assert "top_logprobs" not in request
+    assert "include" not in encoded()
+
+
+def test_extra_body_is_last_and_verbatim() -> None:
+    profile = Profile(extra_body={"truncation": "auto", "temperature": 1})
+    extra = {"temperature": 2, "store": True, "previous_response_id": "resp_1"}
+    request = encoded(settings=Settings(temperature=0.5, extra_body=extra), profile=profile)
+    assert (request["temperature"], request["truncation"]) == (2, "auto")
+    assert (request["store"], request["previous_response_id"]) == (True, "resp_1")
+
+
+@pytest.mark.parametrize("keeper", ["settings", "profile"])
+def test_reasoning_goes_back_by_its_id_alone_where_the_provider_keeps_it(keeper: str) -> None:
+    replied = whole(body({**thought("hm"), "encrypted_content": None}, said("hi"))).message
+    extra = {"store": True}
+    kept = {"settings": Settings(extra_body=extra)} if keeper == "settings" else {"profile": Profile(extra_body=extra)}
+    assert [item["type"] for item in encoded(replied, **kept)["input"]] == ["reasoning", "message"]  # type: ignore[arg-type]
+    assert [item["type"] for item in encoded(replied)["input"]] == ["message"]
+
+
+def test_stream_is_asked_for() -> None:
+    assert encoded(stream=True)["stream"] is True
+    assert "stream" not in encoded()
+
+
+@pytest.mark.parametrize(
+    ("messages", "settings", "profile", "problem"),
+    [
+        ((Message.of("user", Image.of(PNG)),), Settings(), Profile(images=False), "'m1' takes no images"),
+        ((USER,), Settings(top_logprobs=3), Profile(logprobs=False), "no logprobs, and top_logprobs is 3"),
+        ((USER,), Settings(stop=("x",)), Profile(), r"'openai-responses' takes no stop .*, and stop is \('x',\)"),
+    ],
+)
+def test_what_cannot_be_taken_or_said_is_refused_before_it_is_sent(
+    messages: tuple[Message, ...], settings: Settings, profile: Profile, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        encoded(*messages, settings=settings, profile=profile)
+
+
+CALLS = (
+    FunctionCall(id="3.0", name="add", arguments_json='{"a": 1}', provider_id="call_x"),
+    FunctionCall(id="3.1", name="add", arguments_json=""),
+)
+DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
+SHOWN = (Image.of(PNG), *DOCUMENTS)
+OWN = whole(body(thought("hm"), said("Well.", phase="commentary"), called("add"))).message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("output", [str, City, Loose, list[int], Unit])
+def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> None:
+    params = pytest.importorskip("openai.types.responses.response_create_params", reason="the SDK is not installed")
+    kind = params.ResponseCreateParamsStreaming if stream else params.ResponseCreateParamsNonStreaming
+    settings = Settings(temperature=0.0, max_tokens=7, seed=1, top_logprobs=2, reasoning_effort="low")
+    request = encoded(
+        Message.of("system", "Be terse."),
+        Message.of("user", "look", *SHOWN, "again"),
+        Message.of("assistant", "Well.", *CALLS),
+        Message.of("tool", *[FunctionResult(id=call.id, name="add", text="2", attachments=SHOWN) for call in CALLS]),
+        Message.of("assistant"),
+        USER,
+        OWN,
+        Message.of("tool", FunctionResult(id="", name="add", text="3", provider_id="call_fc_1")),
+        functions=(ADD, WAIT),
+        tool_choice="add",
+        output=Output(output),
+        settings=settings,
+        stream=stream,
+        profile=Profile(reasoning_name="encrypted_content"),
+    )
+    assert consumed(TypeAdapter(kind).validate_python(request)) == request  # what it does not know would be missing
+
+
+def consumed(value: Any) -> Any:
+    """Iterables of a TypedDict are validated when they are read."""
+    if isinstance(value, dict):
+        return {key: consumed(inner) for key, inner in value.items()}
+    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value
+
+
+HI = (added(said()), text_delta("hi"), done(said("hi")))
+END = completed(said("hi"))
+CUT = sse(*HI)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        stream(*HI),
+        sse(*HI, END),
+        sse(*HI, END)[:-2],
+        sse(*HI, END) + b"data: [DONE]\n\n",
+        sse(*HI, END) + b'data: {"type": "respon',
+        sse(*HI, END) + sse(text_delta("after the end", 7), done(said("after the end"), 8)),
+        sse(*HI, event("done", response=response(said("hi")))),
+        sse(END),
+        sse(*HI, response(said("hi"))),
+        b": PROCESSING\n\n" + stream(*HI),
+        stream(*HI).replace(b"\n", b"\r\n"),
+        re.sub(rb"event: .*\n", b"", stream(*HI)),
+        b"data:\n\n" + stream(*HI),
+        body(said("hi")),
+        body(said("hi"), message="ok"),
+        b"\xef\xbb\xbf  " + body(said("hi")),
+    ],
+)
+def test_stream_is_complete(body: bytes) -> None:
+    assert streamed(body)[0].message.text == "hi"
+    assert streamed(body, 1)[0] == streamed(body)[0]
+
+
+def test_stream_that_nobody_asked_for_is_read() -> None:
+    assert whole(stream(*HI)).message.text == "hi"
+    assert whole(b"\n: x\n\n" + stream(*HI)).message.text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (CUT, "cut off"),
+        (CUT[:-20], "cut off"),
+        (CUT + b"data: [DONE]\n\n", "cut off"),
+        (b"", "cut off"),
+        (b": ping\n\n", "cut off"),
+        (sse(event("queued", response=response(status="queued"))), "cut off"),
+        (b"Internal Server Error", "cut off"),
+        (b"data: [DONE]\n\n", "no answer"),
+        (CUT + b"data: what\n\n", "no JSON: 'what'"),
+        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
+        (b"<html><title>502 Bad Gateway</title></html>", "no JSON: '502 Bad Gateway'"),
+        (b'{"output": ', "no JSON"),
+    ],
+)
+def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
+    for piece in (0, 1):
+        with pytest.raises(BadReply, match=problem) as caught:
+            streamed(body, piece)
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the reply is no JSON"),
+        (b"hello", "the reply is no JSON: 'hello'"),
+        (b"<html><head><title>Sign in</title></head></html>", "no JSON: 'Sign in'"),
+        (b'{"output": [', "no JSON"),
+        (b"7", "no JSON object"),
+        (b"[7]", "no JSON object"),
+        (b"{}", "no answer"),
+        (b'{"output": null}', "no answer"),
+        (b'{"choices": [{"message": {"content": "hi"}}]}', "no answer"),
+    ],
+)
+def test_body_that_is_no_response_is_no_reply(body: bytes, problem: str) -> None:
+    with pytest.raises(BadReply, match=problem):
+        whole(body)
+
+
+ERROR = {"message": "no", "code": "server_error"}
+FAILED = response(status="failed", error=ERROR)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CUT + sse({"type": "error", "error": ERROR}),
+        CUT + sse({"type": "error", **ERROR}),
+        CUT + sse(event("error", error=ERROR)),
+        CUT + sse(event("failed", response=FAILED)),
+        CUT + sse(event("completed", response=FAILED)),
+        CUT + sse({"type": "server_error", "message": "no"}),
+        CUT + sse({"error": ERROR}),
+        CUT + sse({"object": "error", **ERROR}),
+        CUT + sse([{"error": ERROR}]),
+        CUT + b"event: error\ndata: no\n\n",
+        CUT + b'error: {"message": "no"}\n\n',
+        json.dumps({"error": ERROR}).encode(),
+        json.dumps(FAILED).encode(),
+    ],
+)
+def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
+    for piece in (0, 1):
+        with pytest.raises(Overloaded, match=r"^no\b") as caught:
+            streamed(body, piece)
+        assert (caught.value.status, caught.value.retryable) == (200, True)
+
+
+def test_failure_has_its_code() -> None:
+    full = {"type": "insufficient_quota", "code": "insufficient_quota", "message": "no"}
+    with pytest.raises(RateLimited) as caught:
+        streamed(CUT + sse({"type": "error", "error": full}))
+    assert (caught.value.code, caught.value.retryable) == ("insufficient_quota", False)
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_end_without_an_answer_is_a_failure_even_when_nothing_is_said(status: str) -> None:
+    with pytest.raises(ProviderError, match=f"ended as '{status}', and no reason was given"):
+        whole(body(status=status))
+    with pytest.raises(ProviderError, match=f"ended as '{status}'"):
+        streamed(CUT + sse({"type": f"response.{status}"}))
+
+
+@pytest.mark.parametrize("body", [{"error": ERROR}, {"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"}])
+def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
+    with pytest.raises(ProviderError, match=r"^no ") as caught:
+        whole(json.dumps(body).encode())
+    assert caught.value.status == 200
+
+
+def test_error_status_is_raised() -> None:
+    with pytest.raises(Overloaded, match=r"^no "):
+        CODEC.decode(502, {}, json.dumps({"error": ERROR}).encode())
+    with pytest.raises(ProviderError, match="HTTP 302"):
+        CODEC.decode(302, {}, b"")

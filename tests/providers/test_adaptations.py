@@ -1,0 +1,197 @@
+"""Does a reply name all that was said otherwise than asked, and only that?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.asking import KEY, completion
+from support.fault_server import FaultServer, http
+
+from fsm_agent.clients.client import client_for
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.adaptations import offered_functions
+from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
+from fsm_agent.providers.catalog import PROVIDERS, split_model
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.openai.responses import OpenAIResponses
+
+ADD, WAIT = Function(name="add"), Function(name="wait")
+USER = Message.of("user", "hi")
+CODECS: dict[str, tuple[Codec, Profile]] = {
+    "chat": (OpenAIChat(), Profile()),
+    "responses": (OpenAIResponses(), Profile()),
+    "anthropic": (Anthropic(), AnthropicProfile()),
+    "gemini": (Gemini(), GeminiProfile()),
+}
+
+
+class City(BaseModel):
+    name: str
+
+
+class Loose(BaseModel):
+    facts: dict[str, Any]
+
+
+def adapted(wire: str, changes: dict[str, Any] | None = None, **request: Any) -> tuple[tuple[str, ...], str]:
+    """What is named, and what is sent."""
+    codec, profile = CODECS[wire]
+    profile = replace(profile, **changes or {})
+    asked = Request(messages=(USER,), **request)
+    body = codec.encode(asked, model="m", profile=profile, stream=False)
+    return codec.adapted(asked, profile), json.dumps(body)
+
+
+@pytest.mark.parametrize("wire", CODECS)
+def test_what_is_said_as_asked_is_not_named(wire: str) -> None:
+    notes, body = adapted(wire, functions=(ADD, WAIT), tool_choice="add", output=Output(City))
+    assert notes == ()
+    assert "JSON Schema" not in body
+
+
+@pytest.mark.parametrize("wire", CODECS)
+@pytest.mark.parametrize(
+    ("changes", "functions", "note"),
+    [
+        ({"native_schema": False}, (), "the schema was told in words: the model does not take it"),
+        (
+            {"schema_with_functions": False},
+            (ADD,),
+            "the schema was told in words: the model does not take it beside functions",
+        ),
+        ({"schema_with_functions": False}, (), None),
+    ],
+)
+def test_a_schema_in_words(wire: str, changes: dict[str, Any], functions: Any, note: str | None) -> None:
+    notes, body = adapted(wire, changes, functions=functions, output=Output(City))
+    assert notes == ((note,) if note else ())
+    assert ("JSON Schema" in body) is bool(note)
+    assert adapted(wire, changes, functions=functions)[0] == ()
+
+
+def test_a_schema_that_anthropic_cannot_enforce_is_told() -> None:
+    notes, body = adapted("anthropic", output=Output(Loose))
+    assert notes == ("the schema was told in words: the model does not take it",)
+    assert "JSON Schema" in body
+
+
+@pytest.mark.parametrize("wire", CODECS)
+@pytest.mark.parametrize("takes", [True, False])
+def test_settings_that_are_left_out(wire: str, takes: bool) -> None:
+    settings = Settings(temperature=0.25, top_p=0.75, seed=4711)
+    notes, body = adapted(wire, {"temperature": takes}, settings=settings)
+    named = {note.partition("=")[0] for note in notes}
+    for name, value in (("temperature", "0.25"), ("top_p", "0.75"), ("seed", "4711")):
+        assert (name in named) is (value not in body), name
+    if wire == "chat" and not takes:
+        assert notes[0] == "temperature=0.25 was left out: the model does not take it here"
+    assert adapted(wire, {"temperature": takes})[0] == ()
+
+
+def test_who_thinks_at_anthropics_takes_no_temperature() -> None:
+    settings = Settings(temperature=0.25, reasoning_effort="high")
+    notes, body = adapted("anthropic", settings=settings)
+    assert notes == ("temperature=0.25 was left out: the model does not take it here",)
+    assert "0.25" not in body
+
+
+ALONE = "'wait' was the only function offered: the model takes no function's name"
+
+
+@pytest.mark.parametrize("wire", CODECS)
+@pytest.mark.parametrize(
+    ("named", "required", "choice", "notes"),
+    [
+        (True, False, "wait", ()),
+        (False, True, "wait", (ALONE,)),
+        (False, False, "wait", (ALONE, "tool_choice='wait' became 'auto': the model cannot be made to call")),
+        (False, False, "required", ("tool_choice='required' became 'auto': the model cannot be made to call",)),
+        (False, False, "auto", ()),
+        (False, False, "none", ()),
+    ],
+)
+@pytest.mark.spec("1.38: a model that takes no name is offered that one alone")
+def test_choices_that_a_model_does_not_take(
+    wire: str, named: bool, required: bool, choice: str, notes: tuple[str, ...]
+) -> None:
+    changes = {"named_tool_choice": named, "required_tool_choice": required}
+    found, body = adapted(wire, changes, functions=(ADD, WAIT), tool_choice=choice)
+    assert found == notes
+    assert ('"add"' in body) is (ALONE not in notes)
+    if choice == "required":
+        auto = adapted(wire, changes, functions=(ADD, WAIT), tool_choice="auto")[1]
+        assert body == auto
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", "none", "wait"])
+def test_choice_among_functions(choice: str) -> None:
+    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice=choice)
+    assert offered_functions(request, Profile()) == ((ADD, WAIT), choice)
+    alone = ((WAIT,), "required") if choice == "wait" else ((ADD, WAIT), choice)
+    assert offered_functions(request, Profile(named_tool_choice=False)) == alone
+    free = Profile(named_tool_choice=False, required_tool_choice=False)
+    assert offered_functions(request, free)[1] == {"required": "auto", "wait": "auto"}.get(choice, choice)
+
+
+def test_choice_of_an_unknown_function_is_refused() -> None:
+    request = Request(messages=(USER,), functions=(ADD, WAIT), tool_choice="subtract")
+    with pytest.raises(UsageError, match=r"tool_choice is 'subtract': .* one of 'add', 'wait' would be right"):
+        offered_functions(request, Profile())
+
+
+@pytest.mark.parametrize(
+    ("model", "takes_required"),
+    [
+        ("moonshot:kimi-k2.6", False),
+        ("moonshotai:kimi-k2-thinking", False),
+        ("moonshot:kimi-k3", True),
+        ("zai:glm-5.1", False),
+        ("deepseek:deepseek-chat", True),
+        ("deepseek:deepseek-reasoner", False),
+        ("deepseek:deepseek-v4-pro", False),
+        ("alibaba:qwen3.5-plus", False),
+        ("alibaba:qwen3-235b-a22b-thinking-2507", False),
+        ("alibaba:qwen-max", True),
+        ("anthropic:claude-opus-5", True),
+        ("anthropic:claude-opus-5-5", False),
+        ("anthropic:claude-fable-5-1", False),
+    ],
+)
+def test_models_that_refuse_to_be_made_to_call(model: str, takes_required: bool) -> None:
+    entry, name = split_model(model)
+    assert entry.profile_of(name).required_tool_choice is takes_required
+    if not takes_required:
+        assert not entry.profile_of(name).named_tool_choice
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_provider_names_what_it_changes(name: str) -> None:
+    entry = PROVIDERS[name]
+    asked = Request(messages=(USER,), functions=(ADD,), output=TEXT)
+    assert entry.codec.adapted(asked, entry.profile_of("m")) == ()
+
+
+@pytest.mark.parametrize("way", ["complete", "stream"])
+def test_the_reply_names_it(way: str) -> None:
+    asked = Request(messages=(USER,), functions=(ADD,), tool_choice="required", output=Output(City))
+    with FaultServer([http(completion("{}"))]) as server:
+        client = client_for("zai:glm-5.1", api_key=KEY, base_url=server.base_url)
+        with client:
+            reply = client.complete(asked) if way == "complete" else list(client.stream(asked))[-1]
+            plain = client.complete(Request(messages=(USER,)))
+    assert reply.adapted == (
+        "the schema was told in words: the model does not take it",
+        "tool_choice='required' became 'auto': the model cannot be made to call",
+    )
+    assert server.requests[0].json["tool_choice"] == "auto"
+    assert plain.adapted == ()

@@ -1,0 +1,449 @@
+"""Are the tools that providers run said as each wire wants them, or refused, and is nothing secret shown?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from support.asking import KEY, everything_said_by
+from support.fault_server import FaultServer, http
+
+from fsm_agent.clients.cassette import Cassette
+from fsm_agent.clients.client import client_for
+from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import (
+    CodeExecution,
+    ComputerUse,
+    HostedMCP,
+    HostedTool,
+    UserLocation,
+    WebSearch,
+    options_of,
+    secrets_of,
+)
+from fsm_agent.messages.message import Message
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.hosted_tools import RUN_BY
+from fsm_agent.providers.openai.responses import OpenAIResponses
+
+TOKEN = "the.token.that.nobody.may.see.0815"
+ADD = Function(name="add")
+PLACE = UserLocation(country="AT", region="Wien", city="Wien", timezone="Europe/Vienna")
+SEARCH = WebSearch(allowed_domains=("example.com", "example.org/news"), user_location=PLACE)
+SERVER = HostedMCP("files", "https://host/mcp", allowed_tools=("read", "list"), authorization=TOKEN)
+
+
+def encoded(model: str, *tools: HostedTool, functions: tuple[Function, ...] = (), **request: Any) -> dict[str, Any]:
+    """What is sent to ``provider:model``."""
+    provider, _, name = model.partition(":")
+    entry = PROVIDERS[provider]
+    asked = Request(
+        messages=(Message.of("user", "Hello?"),),
+        functions=functions,
+        settings=Settings(hosted_tools=tools, **request),
+    )
+    return entry.codec.encode(asked, model=name, profile=entry.profile_of(name), stream=False)
+
+
+def tools(model: str, *hosted: HostedTool) -> Any:
+    return encoded(model, *hosted)["tools"]
+
+
+def betas(model: str, *hosted: HostedTool) -> dict[str, str]:
+    provider, _, name = model.partition(":")
+    asked = Request(messages=(), settings=Settings(hosted_tools=hosted))
+    return PROVIDERS[provider].codec.request_headers(asked, PROVIDERS[provider].profile_of(name))
+
+
+class TestDescriptors:
+    @pytest.mark.parametrize(
+        ("made", "says"),
+        [
+            (lambda: WebSearch(allowed_domains="example.com"), "WebSearch.allowed_domains is 'example.com': a tuple"),
+            (lambda: WebSearch(allowed_domains=("https://example.com",)), "'https://example.com': a domain like"),
+            (lambda: WebSearch(blocked_domains=("a b",)), "WebSearch.blocked_domains is 'a b'"),
+            (lambda: WebSearch(allowed_domains=("a.b",), blocked_domains=("c.d",)), "exclude each other"),
+            (lambda: WebSearch(max_uses=0), "WebSearch.max_uses is 0: a number from 1 on"),
+            (lambda: WebSearch(max_uses=True), "WebSearch.max_uses is True"),
+            (lambda: WebSearch(context_size="big"), "WebSearch.context_size is 'big': one of 'low', 'medium', 'high'"),
+            (lambda: ComputerUse(width=0), "ComputerUse.width is 0"),
+            (lambda: ComputerUse(height="800"), "ComputerUse.height is '800'"),
+            (lambda: ComputerUse(environment="amiga"), "ComputerUse.environment is 'amiga': one of 'browser'"),
+            (lambda: HostedMCP("a b", "https://h"), "HostedMCP.label is 'a b'"),
+            (lambda: HostedMCP("a", "https://h", require_approval="maybe"), "HostedMCP.require_approval is 'maybe'"),
+            (lambda: HostedMCP("a", "https://h", allowed_tools=["x"]), r"HostedMCP.allowed_tools is \['x'\]: a tuple"),
+            (lambda: HostedMCP("a", f"ftp://{TOKEN}"), "the url of MCP server 'a' is none: 'https://host/mcp' would"),
+            (lambda: HostedMCP("a", f"https://u:{TOKEN}@h/x"), "the url of MCP server 'a' is none"),
+            (lambda: HostedMCP("a", f"https://h/{TOKEN}\n"), "the url of MCP server 'a' is none"),
+            (lambda: HostedMCP("a", "https://h", authorization=""), "the authorization of MCP server 'a' is no token"),
+            (lambda: HostedMCP("a", "https://h", headers={"X": f"{TOKEN}\n"}), "the header 'X' of MCP server 'a'"),
+            (lambda: Settings(hosted_tools=[WebSearch()]), r"settings.hosted_tools is a list: a tuple, \(WebSearch"),
+            (lambda: Settings(hosted_tools=({"authorization": TOKEN},)), "settings.hosted_tools holds a dict"),
+            (lambda: Settings(hosted_tools=(WebSearch(), WebSearch(max_uses=1))), "holds WebSearch.* another"),
+            (lambda: Settings(hosted_tools=(SERVER, SERVER)), "holds HostedMCP.* another of that name"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_and_not_shown(self, made: Any, says: str) -> None:
+        with pytest.raises(UsageError, match=says) as caught:
+            made()
+        assert TOKEN not in str(caught.value)
+
+    @pytest.mark.spec("3.20: a browser of 1280 by 800 by default")
+    def test_a_computer_is_a_browser_of_1280_by_800(self) -> None:
+        assert ComputerUse() == ComputerUse(width=1280, height=800, environment="browser")
+
+    def test_they_are_values_and_json(self) -> None:
+        settings = Settings(hosted_tools=(SEARCH, CodeExecution(), ComputerUse(), SERVER))
+        adapter = TypeAdapter(Settings)
+        assert adapter.validate_json(adapter.dump_json(settings)) == settings
+        assert len({*settings.hosted_tools, *settings.hosted_tools}) == 4
+
+    def test_options_are_those_that_differ(self) -> None:
+        assert options_of(WebSearch()) == options_of(CodeExecution()) == options_of(ComputerUse()) == {}
+        assert options_of(WebSearch(max_uses=2)) == {"max_uses": 2}
+        assert options_of(HostedMCP("a", "https://h")) == {"label": "a", "url": "https://h"}
+
+    def test_what_is_secret_is_not_in_the_repr(self) -> None:
+        secretive = HostedMCP(
+            "a", f"https://h/{TOKEN}?k={TOKEN}", authorization=TOKEN, headers={"X": f"Bearer {TOKEN}"}
+        )
+        assert TOKEN not in repr(Settings(hosted_tools=(secretive,)))
+        assert secrets_of((secretive, WebSearch())) == {
+            f"https://h/{TOKEN}?k={TOKEN}",
+            TOKEN,
+            f"Bearer {TOKEN}",
+        }
+
+
+class TestResponses:
+    @pytest.mark.spec(
+        "3.6: MCP servers go out",
+        "3.19: label, address, approval and allowed tools on the wire",
+        "3.20: web search and computer use on the wire",
+    )
+    def test_all_are_said(self) -> None:
+        hosted = (replace(SEARCH, context_size="low"), CodeExecution(), ComputerUse(), SERVER)
+        assert tools("openai:gpt-6", *hosted) == [
+            {
+                "type": "web_search",
+                "filters": {"allowed_domains": ["example.com", "example.org/news"]},
+                "search_context_size": "low",
+                "user_location": {
+                    "type": "approximate",
+                    "country": "AT",
+                    "region": "Wien",
+                    "city": "Wien",
+                    "timezone": "Europe/Vienna",
+                },
+            },
+            {"type": "code_interpreter", "container": {"type": "auto"}},
+            {"type": "computer"},
+            {
+                "type": "mcp",
+                "server_label": "files",
+                "server_url": "https://host/mcp",
+                "require_approval": "never",
+                "allowed_tools": ["read", "list"],
+                "authorization": TOKEN,
+            },
+        ]
+        assert tools("openai:gpt-6", WebSearch()) == [{"type": "web_search"}]
+        assert betas("openai:gpt-6", *hosted) == {}
+
+    def test_the_older_model_for_computers_is_told_their_size(self) -> None:
+        assert tools("openai:computer-use-preview", ComputerUse(width=800, environment="ubuntu")) == [
+            {"type": "computer_use_preview", "display_width": 800, "display_height": 800, "environment": "ubuntu"}
+        ]
+        with pytest.raises(UsageError, match=r"'computer_use_preview' .* knows no environment 'mobile'"):
+            tools("openai:computer-use-preview", ComputerUse(environment="mobile"))
+
+    def test_they_stand_behind_functions_and_share_their_choice(self) -> None:
+        body = encoded("openai:gpt-6", WebSearch(), functions=(ADD,))
+        assert [tool["type"] for tool in body["tools"]] == ["function", "web_search"]
+        assert body["tool_choice"] == "auto"
+
+    @pytest.mark.parametrize("model", ["gpt-6", "computer-use-preview"])
+    def test_the_official_sdk_takes_them(self, model: str) -> None:
+        params = pytest.importorskip("openai.types.responses.response_create_params", reason="the SDK is not installed")
+        computer = [ComputerUse(environment="mac") if "preview" in model else ComputerUse()]
+        headers = HostedMCP("b", "https://host/b", headers={"X-Team": "blue"}, require_approval="always")
+        others = [] if "preview" in model else [replace(SEARCH, context_size="high"), CodeExecution(), SERVER, headers]
+        body = encoded(f"openai:{model}", *computer, *others, functions=(ADD,))
+        assert consumed(TypeAdapter(params.ResponseCreateParamsNonStreaming).validate_python(body)) == body
+
+
+class TestAnthropic:
+    @pytest.mark.spec(
+        "3.19: label, address, approval and allowed tools on the wire",
+        "3.20: web search and computer use on the wire",
+    )
+    def test_all_are_said(self) -> None:
+        hosted = (replace(SEARCH, max_uses=3), CodeExecution(), ComputerUse(), SERVER)
+        body = encoded("anthropic:claude-opus-6", *hosted, functions=(ADD,))
+        assert body["tools"][1:] == [
+            {
+                "type": "web_search_20250305",
+                "name": "web_search",
+                "allowed_domains": ["example.com", "example.org/news"],
+                "max_uses": 3,
+                "user_location": {
+                    "type": "approximate",
+                    "country": "AT",
+                    "region": "Wien",
+                    "city": "Wien",
+                    "timezone": "Europe/Vienna",
+                },
+            },
+            {"type": "code_execution_20250825", "name": "code_execution"},
+            {"type": "computer_toolset_20260801"},
+            {
+                "type": "mcp_toolset",
+                "mcp_server_name": "files",
+                "default_config": {"enabled": False},
+                "configs": {"read": {"enabled": True}, "list": {"enabled": True}},
+            },
+        ]
+        server = {"type": "url", "url": "https://host/mcp", "name": "files", "authorization_token": TOKEN}
+        assert body["mcp_servers"] == [server]
+        assert betas("anthropic:claude-opus-6", *hosted) == {
+            "anthropic-beta": "code-execution-2025-08-25,mcp-client-2025-11-20"
+        }
+
+    @pytest.mark.parametrize(
+        ("model", "type_", "beta"),
+        [
+            ("claude-3-7-sonnet-latest", "computer_20250124", "computer-use-2025-01-24"),
+            ("claude-opus-4-1-20250805", "computer_20250124", "computer-use-2025-01-24"),
+            ("claude-haiku-4-5-20251001", "computer_20250124", "computer-use-2025-01-24"),
+            ("claude-opus-4-5-20251101", "computer_20251124", "computer-use-2025-11-24"),
+            ("claude-sonnet-4-6", "computer_20251124", "computer-use-2025-11-24"),
+            ("claude-opus-4-7", "computer_20251124", "computer-use-2025-11-24"),
+        ],
+    )
+    def test_older_models_have_an_older_computer(self, model: str, type_: str, beta: str) -> None:
+        said = {"type": type_, "name": "computer", "display_width_px": 1280, "display_height_px": 900}
+        computer = ComputerUse(height=900)
+        assert tools(f"anthropic:{model}", computer) == [said]
+        assert betas(f"anthropic:{model}", computer) == {"anthropic-beta": beta}
+
+    @pytest.mark.parametrize("model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-6", "claude-opus-5-5"])
+    def test_the_official_sdk_takes_them(self, model: str) -> None:
+        params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")
+        hosted = (
+            WebSearch(blocked_domains=("a.b",), user_location=PLACE),
+            CodeExecution(),
+            ComputerUse(),
+            SERVER,
+            HostedMCP("all", "https://host/all"),
+        )
+        body = encoded(f"anthropic:{model}", *hosted)
+        assert consumed(TypeAdapter(params.MessageCreateParamsNonStreaming).validate_python(body)) == body
+        known = pytest.importorskip("anthropic.types.anthropic_beta_param").AnthropicBetaParam
+        named = [*known.__args__[1].__args__, "code-execution-2025-08-25"]  # which the SDK does not need any more
+        assert set(betas(f"anthropic:{model}", *hosted)["anthropic-beta"].split(",")) <= set(named)
+
+    def test_a_server_must_be_reached_safely(self) -> None:
+        with pytest.raises(UsageError, match="the url of MCP server 'a' must begin with 'https://'"):
+            tools("anthropic:claude-opus-6", HostedMCP("a", "http://h"))
+
+    def test_headers_are_joined_with_those_of_the_caller(self) -> None:
+        reply = {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}
+        asked = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(hosted_tools=(CodeExecution(),)))
+        with FaultServer([http(reply)]) as server:
+            for headers in ({"Anthropic-Beta": "mine"}, {}):
+                with client_for("anthropic:m", api_key=KEY, base_url=server.base_url, headers=headers) as client:
+                    client.complete(asked)
+        said = [request.headers["anthropic-beta"] for request in server.requests]
+        assert said == ["mine,code-execution-2025-08-25", "code-execution-2025-08-25"]
+
+
+class TestGemini:
+    @pytest.mark.spec("3.20: web search and computer use on the wire")
+    def test_all_are_said(self) -> None:
+        hosted = (WebSearch(), CodeExecution(), ComputerUse(environment="desktop"))
+        assert tools("google:gemini-3-pro", *hosted) == [
+            {"googleSearch": {}},
+            {"codeExecution": {}},
+            {"computerUse": {"environment": "ENVIRONMENT_DESKTOP"}},
+        ]
+        assert "toolConfig" not in encoded("google:gemini-3-pro", *hosted)
+
+    def test_beside_functions_they_are_announced_where_that_is_known(self) -> None:
+        body = encoded("google:gemini-3-pro", WebSearch(), functions=(ADD,))
+        assert [*body["tools"][0], *body["tools"][1]] == ["functionDeclarations", "googleSearch"]
+        assert body["toolConfig"]["includeServerSideToolInvocations"] is True
+        body = encoded("vertex:gemini-3-pro", WebSearch(), functions=(ADD,))
+        assert body["toolConfig"].keys() == {"functionCallingConfig"}
+        body = encoded("google:gemini-2.5-pro", ComputerUse(), functions=(ADD,))
+        assert len(body["tools"]) == 2
+        with pytest.raises(UsageError, match=r"'gemini-2.5-pro' takes no tools of its provider beside functions"):
+            encoded("google:gemini-2.5-pro", WebSearch(), functions=(ADD,))
+
+    def test_vertex_can_leave_domains_out(self) -> None:
+        blocking = WebSearch(blocked_domains=("a.b",))
+        assert tools("vertex:gemini-3-pro", blocking) == [{"googleSearch": {"excludeDomains": ["a.b"]}}]
+        with pytest.raises(UsageError, match=r"'googleSearch' .* has no option blocked_domains=\('a.b',\)"):
+            tools("google:gemini-3-pro", blocking)
+
+    def test_it_knows_few_environments(self) -> None:
+        with pytest.raises(UsageError, match="no environment 'mac': one of 'browser', 'desktop', 'mobile'"):
+            tools("google:gemini-3-pro", ComputerUse(environment="mac"))
+
+    def test_the_official_sdk_takes_them(self) -> None:
+        types = pytest.importorskip("google.genai.types", reason="the SDK is not installed")
+        body = encoded("google:gemini-3-pro", WebSearch(), CodeExecution(), ComputerUse(), functions=(ADD,))
+        blocking = tools("vertex:gemini-3-pro", WebSearch(blocked_domains=("a.b",)))
+        for tool in [*body["tools"], *blocking]:
+            read = types.Tool.model_validate(tool)
+            assert json.loads(read.model_dump_json(by_alias=True, exclude_none=True)) == tool
+        read = types.ToolConfig.model_validate(body["toolConfig"])
+        assert json.loads(read.model_dump_json(by_alias=True, exclude_none=True)) == body["toolConfig"]
+
+
+class TestChat:
+    @pytest.mark.spec("3.20: web search and computer use on the wire")
+    def test_only_models_that_search_do(self) -> None:
+        body = encoded("openai-chat:gpt-4o-search-preview", WebSearch(context_size="low", user_location=PLACE))
+        assert body["web_search_options"] == {
+            "search_context_size": "low",
+            "user_location": {
+                "type": "approximate",
+                "approximate": {"country": "AT", "region": "Wien", "city": "Wien", "timezone": "Europe/Vienna"},
+            },
+        }
+        assert "tools" not in body
+        assert encoded("openai-chat:gpt-5-search-api", WebSearch())["web_search_options"] == {}
+
+    def test_the_official_sdk_takes_it(self) -> None:
+        params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
+        body = encoded("openai-chat:gpt-5-search-api", WebSearch(context_size="low", user_location=PLACE))
+        assert consumed(TypeAdapter(params.CompletionCreateParamsNonStreaming).validate_python(body)) == body
+
+
+class TestRefusals:
+    @pytest.mark.spec("3.20: what a model cannot do is not sent")
+    @pytest.mark.parametrize("tool", [WebSearch(), CodeExecution(), ComputerUse(), SERVER], ids=lambda tool: tool.kind)
+    def test_who_has_no_such_tool_names_those_who_have(self, tool: HostedTool) -> None:
+        with pytest.raises(UsageError) as caught:
+            encoded("openai-chat:gpt-5", tool)
+        said = str(caught.value)
+        assert f"'gpt-5' runs no {tool!r} over the wire 'openai-chat'; these do: {RUN_BY[tool.kind]}" in said
+        assert TOKEN not in said
+
+    @pytest.mark.parametrize("kind", RUN_BY)
+    def test_they_are_those_of_the_catalogue(self, kind: str) -> None:
+        having = {name for name, entry in PROVIDERS.items() if kind in entry.profile.hosted_tools}
+        partly = {
+            f"{name} (its search models)"
+            for name, entry in PROVIDERS.items()
+            if name not in having and any(kind in differs.get("hosted_tools", ()) for _, differs in entry.models)
+        }
+        assert sorted(having | partly) == RUN_BY[kind].split(", ")
+
+    @pytest.mark.parametrize(
+        ("model", "tool", "option"),
+        [
+            ("openai:gpt-6", WebSearch(blocked_domains=("a.b",)), "blocked_domains"),
+            ("openai:gpt-6", WebSearch(max_uses=1), "max_uses=1"),
+            ("openai:gpt-6", ComputerUse(width=10), "width=10"),
+            ("openai-chat:gpt-5-search-api", WebSearch(allowed_domains=("a.b",)), "allowed_domains"),
+            ("anthropic:claude-opus-6", WebSearch(context_size="low"), "context_size='low'"),
+            ("anthropic:claude-opus-6", ComputerUse(height=10), "height=10"),
+            ("anthropic:claude-opus-4-7", ComputerUse(environment="mac"), "environment='mac'"),
+            ("anthropic:claude-opus-6", HostedMCP("a", "https://h", headers={"X": TOKEN}), "headers"),
+            ("anthropic:claude-opus-6", HostedMCP("a", "https://h", require_approval="always"), "require_approval"),
+            ("google:gemini-3-pro", WebSearch(allowed_domains=("a.b",)), "allowed_domains"),
+            ("google:gemini-3-pro", WebSearch(user_location=PLACE), "user_location"),
+            ("google:gemini-3-pro", ComputerUse(width=10), "width=10"),
+        ],
+    )
+    def test_an_option_that_a_wire_lacks_is_not_dropped(self, model: str, tool: HostedTool, option: str) -> None:
+        with pytest.raises(UsageError, match="has no option") as caught:
+            encoded(model, tool)
+        assert f"has no option {option}" in str(caught.value)
+        assert TOKEN not in str(caught.value)
+
+    def test_nothing_is_sent(self) -> None:
+        with FaultServer([http({})]) as server:
+            client = client_for("openai-chat:gpt-5", api_key=KEY, base_url=server.base_url)
+            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(WebSearch(),)))
+            with client, pytest.raises(UsageError, match="runs no WebSearch"):
+                client.complete(asked)
+            assert server.n_connections == 0
+
+    def test_a_profile_that_promises_what_its_wire_lacks_is_wrong(self) -> None:
+        entry = replace(PROVIDERS["openai-chat"], profile=Profile(hosted_tools={"code_execution": "x"}))
+        asked = Request(messages=(), settings=Settings(hosted_tools=(CodeExecution(),)))
+        with pytest.raises(UsageError, match="has no CodeExecution"):
+            entry.codec.encode(asked, model="m", profile=entry.profile, stream=False)
+
+
+ADDRESS = f"https://h/{TOKEN}0?k={TOKEN}1"
+SECRETIVE = HostedMCP("files", ADDRESS, authorization=f"{TOKEN}2", headers={"X-A": f"Basic {TOKEN}3"})
+ASKED = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(hosted_tools=(SECRETIVE,)))
+
+
+class TestSecrets:
+    def test_a_server_that_quotes_them_is_not_quoted(self) -> None:
+        said = {"error": {"message": f"MCP {TOKEN}2 at {TOKEN}1 with Basic {TOKEN}3", "code": f"{TOKEN}2"}}
+        with FaultServer([http(said, status=424)]) as server:
+            client = client_for("openai:gpt-6", api_key=KEY, base_url=server.base_url)
+            with client, pytest.raises(ProviderError, match="MCP \\*\\*\\* at \\*\\*\\*") as caught:
+                client.complete(ASKED)
+        assert TOKEN in server.requests[0].body.decode()
+        assert TOKEN not in everything_said_by(caught.value)
+
+    def test_no_cassette_keeps_them(self, tmp_path: Path) -> None:
+        item = {"type": "message", "content": [{"type": "output_text", "text": f"I saw {TOKEN}2."}]}
+        reply = {"object": "response", "status": "completed", "output": [item]}
+        path = tmp_path / "tape.json"
+        with FaultServer([http(reply)]) as server:
+            address = server.base_url
+            with (
+                Cassette(path, "record") as tape,
+                client_for("openai:gpt-6", api_key=KEY, base_url=address, network=tape.network()) as client,
+            ):
+                client.complete(ASKED)
+        assert TOKEN not in path.read_text()
+        other = replace(SECRETIVE, url="https://h/m?k=another.secret", authorization="another.secret", headers={})
+        again = replace(
+            ASKED, settings=Settings(hosted_tools=(replace(other, headers={"X-A": "Basic another.secret"}),))
+        )
+        with (
+            Cassette(path) as tape,
+            client_for("openai:gpt-6", api_key=KEY, base_url=address, network=tape.network()) as client,
+        ):
+            assert client.complete(again).message.text == "I saw ***."
+
+
+def test_what_a_provider_ran_is_sent_back_to_it() -> None:
+    codec = OpenAIResponses()
+    item = {
+        "type": "mcp_call",
+        "id": "mcp_1",
+        "server_label": "files",
+        "name": "read",
+        "arguments": "{}",
+        "output": "x",
+    }
+    body = json.dumps({"status": "completed", "output": [item]}).encode()
+    message = codec.decode(200, {}, body).message
+    sent = codec.encode(Request(messages=[message]), model="m", profile=Profile(), stream=False)
+    assert sent["input"] == [item]
+
+
+def consumed(value: Any) -> Any:
+    """Iterables of a TypedDict are validated when they are read."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, dict):
+        return {key: consumed(inner) for key, inner in value.items()}
+    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value

@@ -1,0 +1,470 @@
+"""Can a call be called off from outside while it waits?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import pytest
+from support.driving import (
+    DRIVERS,
+    Driver,
+    anyhow,
+    busy_threads,
+    by_arun_unheard,
+    by_drive,
+    by_run,
+    by_run_unheard,
+    by_threads,
+    until_threads_rest,
+    world,
+)
+from support.walking import assert_sendable
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import RateLimited, UsageError
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Cancelled
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import Script, call
+
+PROMPT_S = 0.5  # ends well within this, though what is waited for takes LONG_S
+LONG_S = 30.0
+
+
+class Waiting(Script):
+    """A model that takes its time for the request number ``at``."""
+
+    def __init__(self, *entries: Any, at: int = 1) -> None:
+        super().__init__(*entries)
+        self.at = at
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        reply = super().complete(request)
+        if len(self.requests) == self.at:
+            self.begun.set()
+            self.free.wait(LONG_S)
+        return reply
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        for item in super().stream(request):
+            yield item
+            if len(self.requests) == self.at and not self.begun.is_set():
+                self.begun.set()
+                self.free.wait(LONG_S)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        reply = super().complete(request)
+        if len(self.requests) == self.at:
+            self.begun.set()
+            await asyncio.sleep(LONG_S)
+        return reply
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        for item in super().stream(request):
+            yield item
+            if len(self.requests) == self.at and not self.begun.is_set():
+                self.begun.set()
+                await asyncio.sleep(LONG_S)
+
+
+def request_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    return Waiting("Too late."), seeded(), {}
+
+
+def functions_pending(kind: str, count: int) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    script = Waiting([call("work", n=n) for n in range(count)], "never", at=0)
+
+    def plain(n: int) -> str:
+        """Work."""
+        script.begun.set()
+        script.free.wait(LONG_S)
+        return "late"
+
+    async def waiting(n: int) -> str:
+        """Work."""
+        script.begun.set()
+        await asyncio.sleep(LONG_S)
+        return "late"
+
+    return script, seeded(Function.of(plain if kind == "plain" else waiting, name="work")), {}
+
+
+def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    """Waits before the model is asked again."""
+    script = Waiting(RateLimited("slow down", status=429, retry_after_s=LONG_S), "never", at=0)
+
+    class Clock(SystemClock):
+        def sleep(self, delay_s: float) -> None:
+            script.begun.set()
+            super().sleep(delay_s)
+
+        async def asleep(self, delay_s: float) -> None:
+            script.begun.set()
+            await super().asleep(delay_s)
+
+    return script, seeded(), {"clock": Clock()}
+
+
+def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    script = Waiting(call("erase"), "never", at=0)
+
+    def plain(f: FunctionCall) -> bool:
+        script.begun.set()
+        return script.free.wait(LONG_S)
+
+    async def waiting(f: FunctionCall) -> bool:
+        script.begun.set()
+        await asyncio.sleep(LONG_S)
+        return True
+
+    erase = Function(name="erase", call=lambda: "erased", needs_approval=True)
+    return script, seeded(erase), {"approve": plain if kind == "plain" else waiting}
+
+
+PENDING: dict[str, Any] = {
+    "a request": request_pending,
+    "a coroutine": lambda: functions_pending("waiting", 1),
+    "coroutines": lambda: functions_pending("waiting", 3),
+    "a plain function": lambda: functions_pending("plain", 1),
+    "plain functions": lambda: functions_pending("plain", 3),
+    "a moment": sleep_pending,
+    "an approval": lambda: approval_pending("plain"),
+    "an approval in a coroutine": lambda: approval_pending("waiting"),
+}
+WAYS = [*DRIVERS, by_run_unheard, by_arun_unheard]
+IN_ITS_OWN_THREAD = {  # functions that the sync driver runs itself, and waits for
+    ("a plain function", by_run),
+    ("plain functions", by_run),
+    ("a coroutine", by_run),
+    ("coroutines", by_run),
+    ("a plain function", by_threads),
+    ("a coroutine", by_threads),
+    ("a plain function", by_drive),
+    ("a coroutine", by_drive),
+    ("a plain function", by_run_unheard),
+    ("a coroutine", by_run_unheard),
+}
+
+
+@pytest.mark.spec(
+    "4.30: while functions run beside each other",
+    "4.30: while the model is waited for, under asyncio",
+    "4.30: while the model is waited for, under the sync driver",
+    "4.30: while an approver is waited for",
+    "4.30: while it waits before the model is asked again",
+    "4.30: every pending call still gets its result",
+)
+@pytest.mark.parametrize("driven", WAYS)
+@pytest.mark.parametrize("pending", PENDING)
+def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending: str, driven: Driver):
+    if (pending, driven) in IN_ITS_OWN_THREAD:
+        pytest.skip("runs in the driver's own thread, and is waited for")
+    script, off, options = PENDING[pending]()
+    failures: list[BaseException] = []
+    busy = busy_threads()
+
+    def drive() -> None:
+        try:
+            driven(off, script, **options)
+        except BaseException as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    try:
+        assert script.begun.wait(10)
+        began = time.monotonic()
+        off.cancel("no longer needed")
+        driver.join(10)
+        took_s = time.monotonic() - began
+    finally:
+        script.free.set()
+        driver.join(10)
+    ended = off.record
+    assert failures == []
+    assert (ended.state, ended.ending.reason, ended.ending.detail) == (
+        State.FAILED,
+        Reason.CANCELLED,
+        "no longer needed",
+    )
+    assert took_s < PROMPT_S
+    assert_sendable(ended.dialog)
+    until_threads_rest(busy)
+    assert off.record is ended, "nothing that comes later counts"
+    assert off.driver is None
+
+
+@pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_run_unheard])
+def test_a_function_in_the_drivers_own_thread_is_waited_for_and_the_call_ends_then(driven: Driver):
+    script, off, options = functions_pending("plain", 1)
+    driver = threading.Thread(target=driven, args=(off, script), kwargs=options)
+    driver.start()
+    assert script.begun.wait(10)
+    off.cancel("no longer needed")
+    assert off.record.ending is None
+    script.free.set()
+    driver.join(10)
+    assert off.record.ending.reason is Reason.CANCELLED
+
+
+@pytest.mark.spec(
+    "1.12: it ends the wait for the model",
+    "1.12: it ends the wait for functions",
+    "1.12: it ends the wait for an approver",
+    "4.30: a time limit for the call",
+)
+@anyhow
+@pytest.mark.parametrize("pending", ["a request", "an approval", "an approval in a coroutine", "plain functions"])
+def test_the_deadline_ends_whatever_is_waited_for(pending: str, driven: Driver):
+    script, one, options = PENDING[pending]()
+    one.record = one.record.changed(limits=Limits(deadline_s=0.2))
+    began = time.monotonic()
+    try:
+        driven(one, script, clock=SystemClock(), **options)
+        took_s = time.monotonic() - began
+    finally:
+        script.free.set()
+    assert one.record.ending.reason is Reason.EXPIRED
+    assert 0.2 <= took_s < 0.2 + PROMPT_S
+    assert_sendable(one.record.dialog)
+
+
+@anyhow
+def test_a_second_driver_is_refused(driven: Driver):
+    script, one, _ = request_pending()
+    first = threading.Thread(target=by_run_unheard, args=(one, script))
+    first.start()
+    try:
+        assert script.begun.wait(10)
+        with pytest.raises(UsageError, match=r"the agent call 'call-1' is being driven already"):
+            driven(one, script)
+    finally:
+        script.free.set()
+        first.join(10)
+    assert one.result().output == "Too late."
+    assert len(script.requests) == 1
+
+
+def test_a_driver_that_was_forgotten_holds_nothing():
+    one = seeded()
+    events = drive(one, world(Script("fine")))
+    next(events)
+    del events
+    assert run(one, world(Script("fine"))).result().output == "fine"
+
+
+def seeded(*functions: object) -> AgentCall:
+    return AgentCall.seed(Dialog().put("Go."), Prompt("{{ task }}", functions=functions))
+
+
+@pytest.mark.spec("4.30: in every live state")
+@anyhow
+def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven):
+    script, off = Script("never"), seeded()
+    off.cancel("too late")
+    driven(off, script)
+    assert (off.state, off.record.ending.reason, off.record.ending.detail) == (
+        State.FAILED,
+        Reason.CANCELLED,
+        "too late",
+    )
+    assert script.requests == []
+
+
+@pytest.mark.spec("4.30: while functions run beside each other", "4.30: every pending call still gets its result")
+def test_functions_that_block_in_threads_do_not_hold_it_up():
+    begun, free = threading.Barrier(3), threading.Event()
+
+    def wait(n: int) -> str:
+        """Wait."""
+        begun.wait(10)
+        free.wait(10)
+        return "late"
+
+    blocked = seeded(wait)
+    script = Script([call("wait", n=1), call("wait", n=2)], "never")
+    driver = threading.Thread(target=run, args=(blocked, world(script)))
+    driver.start()
+    begun.wait(10)
+    blocked.cancel("no longer needed")
+    driver.join(10)
+    free.set()
+    assert not driver.is_alive()
+    assert blocked.record.ending.reason is Reason.CANCELLED
+    assert [m.text for m in blocked.record.dialog if m.role == "tool"] == ["Not run: no longer needed"] * 2
+    assert_sendable(blocked.record.dialog)
+
+
+@pytest.mark.spec("4.30: while functions run beside each other")
+@pytest.mark.parametrize("many", [1, 2])
+@pytest.mark.parametrize("heard", [False, True])
+def test_coroutines_are_cancelled_with_it_from_another_thread(many, heard):
+    ended = []
+
+    async def main() -> AgentCall:
+        begun = asyncio.Semaphore(0)
+
+        async def wait(n: int) -> str:
+            """Wait."""
+            begun.release()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(n)
+            return "never"
+
+        waiting = seeded(wait)
+        asked = world(Script([call("wait", n=n) for n in range(many)], "never"))
+
+        async def drive() -> None:
+            if heard:
+                async for _ in adrive(waiting, asked):
+                    pass
+            else:
+                await arun(waiting, asked)
+
+        driver = asyncio.create_task(drive())
+        for _ in range(many):
+            await begun.acquire()
+        await asyncio.to_thread(waiting.cancel, "enough")
+        await asyncio.wait_for(driver, 10)
+        assert not driver.cancelled()
+        return waiting
+
+    off = asyncio.run(main())
+    assert off.record.ending.reason is Reason.CANCELLED
+    assert sorted(ended) == list(range(many))
+    assert_sendable(off.record.dialog)
+
+
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
+def test_a_request_that_waits_is_given_up_and_its_task_lives_on():
+    class Silent(Script):
+        async def acomplete(self, request, *, timeout_s=None):
+            asked.set()
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        agent = Agent(Silent())
+        waiting = agent.seed("Go.")
+        driver = asyncio.create_task(arun(waiting, world(Silent())))
+        await asyncio.wait_for(asked.wait(), 10)
+        waiting.cancel("enough")
+        assert (await asyncio.wait_for(driver, 10)).record.ending.reason is Reason.CANCELLED
+        assert not driver.cancelling()
+
+    asked = asyncio.Event()
+    asyncio.run(main())
+
+
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
+def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
+    class Hasty(Script):
+        async def acomplete(self, request, *, timeout_s=None):
+            hurried.cancel("never mind")
+            return await super().acomplete(request, timeout_s=timeout_s)
+
+    async def main() -> None:
+        problems = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        await arun(hurried, world(Hasty(call("wait"), "never")))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not asyncio.current_task().cancelling()
+        assert problems == []
+
+    def wait() -> str:
+        """Wait."""
+        return "never"
+
+    hurried = seeded(wait)
+    asyncio.run(main())
+    assert hurried.record.ending.reason is Reason.CANCELLED
+
+
+@pytest.mark.spec("4.30: while the model is waited for, under asyncio")
+def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
+    class Ending(Script):
+        async def acomplete(self, request, *, timeout_s=None):
+            ended.advance("", Cancelled(reason="by hand"))
+            return await super().acomplete(request, timeout_s=timeout_s)
+
+    ended = seeded()
+    asyncio.run(arun(ended, world(Ending("too late"))))
+    assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
+
+
+@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
+def test_a_cancellation_of_the_driver_is_none_of_the_call():
+    async def main() -> AgentCall:
+        begun = asyncio.Event()
+
+        async def wait() -> str:
+            """Wait."""
+            begun.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        resting = seeded(wait)
+        driver = asyncio.create_task(arun(resting, world(Script(call("wait"), "never"))))
+        await begun.wait()
+        driver.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await driver
+        return resting
+
+    resting = asyncio.run(main())
+    assert (resting.state, resting.record.ending, resting.driver) == (State.TOOL_INTERRUPT, None, None)
+
+
+@pytest.mark.spec("4.30: by a function of the call")
+@anyhow
+def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
+    @function(blocking=False)
+    def stop() -> str:
+        """Stop."""
+        off.cancel("the function said so")
+        return "stopped"
+
+    off = seeded(stop)
+    driven(off, Script(call("stop"), "never"))
+    assert off.record.ending.reason is Reason.CANCELLED
+    assert off.record.function_calls[0].result in ("stopped", None)
+
+
+@pytest.mark.spec("4.30: an agent call inside of a function ends with it")
+@anyhow
+def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
+    script, inner, _ = request_pending()
+    outer_script = Script(call("ask"), "never")
+
+    def ask() -> str:
+        """Ask another model."""
+        return str(run(inner, world(script)).result().output)
+
+    outer = seeded(Function.of(ask, timeout_s=LONG_S))
+    driver = threading.Thread(target=driven, args=(outer, outer_script))
+    driver.start()
+    try:
+        assert script.begun.wait(10)
+        busy = busy_threads()
+        outer.cancel("enough")
+        driver.join(10)
+        until_threads_rest(busy - 1)
+        assert inner.record.ending.reason is Reason.CANCELLED
+    finally:
+        script.free.set()

@@ -1,0 +1,967 @@
+"""Do all drivers do the same, at once where they can, and let go where they must?"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.driving import (
+    DRIVERS,
+    Driver,
+    anyhow,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_run,
+    by_run_unheard,
+    by_threads,
+    everywhere,
+    seed,
+    world,
+)
+from support.walking import PROMPT, add, assert_sendable, parse, tick
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Modified, Returned
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    Done,
+    FunctionCallStarted,
+    FunctionEnded,
+    FunctionStarted,
+    LoopDetected,
+    RequestStarted,
+    Stepped,
+    Suspended,
+    TextDelta,
+)
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.run_function import current_depth
+from fsm_agent.runtime.world import World
+from fsm_agent.testing import Delayed, Script, ScriptError, call
+
+
+def rich_script() -> Script:
+    return Script(
+        RateLimited("slow down", status=429, retry_after_s=7.0),
+        ["Let me see.", call("add", a=17, b=25)],
+        call("add", b=25, a=17),
+        call("nosuch"),
+        "forty-two",
+        Overloaded("busy", status=529),
+        call("erase", path="x"),
+        "42",
+    )
+
+
+def facts(events: list[Any]) -> list[Any]:
+    """Events as values; the result as the record and output that it stands for."""
+    return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
+
+
+@pytest.mark.spec(
+    "1.25: every way to listen gets equal events",
+    "3.26: the same script gives the same trace",
+    "4.33: a stream is the same machine",
+)
+@everywhere
+def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
+    script, reference = rich_script(), rich_script()
+    one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
+    events = driven(one, script, approve=lambda f: f.arguments["path"] != "/")
+    assert facts(events) == facts(by_run(other, reference, approve=lambda f: f.arguments["path"] != "/"))
+    assert one.record == other.record
+    assert one.record.trace == other.record.trace
+    assert one.result().output == 42
+    assert script.clock.sleeps == [7.0, 1.0]
+    assert [r.messages for r in script.requests] == [r.messages for r in reference.requests]
+    script.assert_exhausted()
+
+
+@pytest.mark.spec("1.24: every stream ends with exactly one", "1.24: a failed call has one too")
+@everywhere
+def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
+    for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
+        events = driven(seed(), script)
+        assert [isinstance(e, Done) for e in events] == [False] * (len(events) - 1) + [True]
+
+
+@pytest.mark.spec("1.23: every transition, parse failures and recalls among them")
+@everywhere
+def test_the_steps_among_the_events_are_the_trace(driven: Driver):
+    one = seed(limits=Limits(recalls=3))
+    events = driven(one, rich_script(), approve=lambda f: True)
+    assert [e for e in events if isinstance(e, Stepped)] == list(one.record.trace)
+
+
+@everywhere
+@pytest.mark.spec(
+    "1.22: pieces of arguments that add up to the whole",
+    "1.23: the golden order of one script",
+    "1.25: deltas and lifecycle come in one order",
+)
+def test_deltas_and_steps_come_in_one_order(driven: Driver):
+    script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
+    events = driven(seed(), script)
+    assert "".join(e.text for e in events if isinstance(e, ArgumentsDelta)) == '{"a": 17, "b": 25}'
+    shown = []
+    for event in events:
+        match event:
+            case Stepped():
+                shown.append(f"{event.source} {event.trigger} {event.to}")
+            case TextDelta():
+                shown.append(event.text)
+            case FunctionStarted() | FunctionEnded():
+                shown.append(f"{type(event).__name__} {event.id} {event.name} {getattr(event, 'text', '')}".strip())
+            case _:
+                shown.append(type(event).__name__)
+    assert shown == [
+        "Seeded begun Calling",
+        "RequestStarted",
+        "Let",
+        " me",
+        "FunctionCallStarted",
+        "ArgumentsDelta",
+        "FunctionCallCompleted",
+        "ReplyCompleted",
+        "Calling functions_asked ToolInterrupt",
+        "FunctionStarted 2.0 add",
+        "FunctionEnded 2.0 add 42",
+        "ToolInterrupt returned Calling",
+        "RequestStarted",
+        "forty",
+        " two",
+        "ReplyCompleted",
+        "Calling parse_failed ParseException",
+        "RequestStarted",
+        "42",
+        "ReplyCompleted",
+        "ParseException answered Completed",
+        "Done",
+    ]
+
+
+def test_run_with_and_without_a_sink_give_equal_records():
+    one, other = seed(limits=Limits(recalls=3)), seed(limits=Limits(recalls=3))
+    run(one, world(rich_script(), approve=lambda f: True))
+    by_run(other, rich_script(), approve=lambda f: True)
+    assert one.record == other.record
+
+
+@pytest.mark.spec("1.22: text deltas", "4.22: text in pieces, over server-sent events")
+@everywhere
+def test_text_comes_in_pieces(driven: Driver):
+    events = driven(seed(Prompt("x")), Script("It is forty two."))
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "It is forty two."
+    assert sum(isinstance(e, TextDelta) for e in events) == 4
+
+
+# Functions at once
+
+
+@pytest.mark.spec(
+    "1.3: the calls of one reply run at once",
+    "4.6: all calls of a reply at once",
+    "4.18: functions run at once",
+)
+@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
+def test_sixteen_plain_functions_run_at_once(driven: Driver):
+    barrier = threading.Barrier(16)
+
+    def meet(n: int) -> int:
+        """Meet the others."""
+        barrier.wait(timeout=20)
+        return n
+
+    script = Script([call("meet", n=n) for n in range(16)], "done")
+    one = seed(Prompt("x", functions=(meet,)))
+    driven(one, script)
+    assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
+
+
+@pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
+def test_sixteen_coroutine_functions_run_at_once():
+    async def main() -> AgentCall:
+        barrier = asyncio.Barrier(16)
+
+        async def meet(n: int) -> int:
+            """Meet the others."""
+            async with asyncio.timeout(20):
+                await barrier.wait()
+            return n
+
+        script = Script([call("meet", n=n) for n in range(16)], "done")
+        return await arun(seed(Prompt("x", functions=(meet,))), world(script))
+
+    assert len(asyncio.run(main()).record.function_calls) == 16
+
+
+@pytest.mark.spec(
+    "1.3: ends are told in the order of completion",
+    "1.3: results enter the dialog in call order",
+    "4.6: results in order",
+)
+@pytest.mark.parametrize("driven", [by_threads, by_arun])
+def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
+    quick_ended = threading.Event()
+
+    def slow() -> str:
+        """Wait for the other to end."""
+        assert quick_ended.wait(timeout=20)
+        return "slow"
+
+    def quick() -> str:
+        """Return at once."""
+        return "quick"
+
+    one = seed(Prompt("x", functions=(slow, quick)))
+    seen: list[str] = []
+
+    def sink(event: Any) -> None:
+        if isinstance(event, FunctionStarted | FunctionEnded):
+            seen.append(f"{type(event).__name__} {event.name}")
+            if seen[-1] == "FunctionEnded quick":
+                quick_ended.set()
+
+    script = Script([call("slow"), call("quick")], "done")
+    if driven is by_threads:
+        run(one, world(script), sink)
+    else:
+        asyncio.run(arun(one, world(script), sink))
+    assert seen[2:] == ["FunctionEnded quick", "FunctionEnded slow"]
+    assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
+
+
+@pytest.mark.spec("1.3: one after another when switched off")
+def test_one_after_another_when_asked():
+    log: list[str] = []
+
+    def step(n: int) -> None:
+        """Take a step."""
+        log.append(f"begin {n} in {threading.current_thread().name}")
+        log.append(f"end {n}")
+
+    by_run(seed(Prompt("x", functions=(step,))), Script([call("step", n=1), call("step", n=2)], "done"))
+    assert log == ["begin 1 in MainThread", "end 1", "begin 2 in MainThread", "end 2"]
+
+
+def test_no_more_threads_than_allowed():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(n: int) -> None:
+        """Work."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+
+    script = Script([call("work", n=n) for n in range(9)], "done")
+    run(seed(Prompt("x", functions=(work,))), world(script, threads=2))
+    assert 1 <= most <= 2
+
+
+@anyhow
+def test_plain_and_coroutine_functions_work_under_every_driver(driven: Driver):
+    @function
+    def double(n: int) -> int:
+        """Double it."""
+        return 2 * n
+
+    @function
+    async def triple(n: int) -> int:
+        """Triple it."""
+        await asyncio.sleep(0)
+        return 3 * n
+
+    one = seed(Prompt("x", functions=(double, triple)))
+    driven(one, Script([call("double", n=2), call("triple", n=2)], call("triple", n=5), "done"))
+    assert [f.result for f in one.record.function_calls] == ["4", "6", "15"]
+
+
+def test_the_sync_driver_works_inside_a_running_loop():
+    async def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    async def main() -> AgentCall:
+        return run(seed(Prompt("x", functions=(lookup,))), world(Script(call("lookup"), "done")))
+
+    assert asyncio.run(main()).record.function_calls[0].result == "found"
+
+
+@pytest.mark.spec(
+    "3.17: an exception is told to the model and the loop goes on",
+    "4.5: errors are told and the loop goes on",
+)
+@everywhere
+def test_what_a_function_raises_is_told(driven: Driver):
+    def broken() -> None:
+        """Break."""
+        raise LookupError("no such file")
+
+    one = seed(Prompt("x", functions=(broken,)))
+    events = driven(one, Script(call("broken"), "sorry"))
+    assert one.record.function_calls[0].error == "LookupError: no such file"
+    assert [e.is_error for e in events if isinstance(e, FunctionEnded)] == [True]
+
+
+@anyhow
+def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_does_not_block(driven: Driver):
+    names = []
+
+    @function(blocking=False)
+    def here() -> None:
+        """Run here."""
+        names.append(threading.current_thread().name)
+
+    driven(seed(Prompt("x", functions=(here,))), Script(call("here"), "done"))
+    assert names == ["MainThread"]
+
+
+@pytest.mark.spec("1.21: functions know how deep they are")
+@anyhow
+def test_functions_know_how_deep_they_are(driven: Driver):
+    depths = []
+
+    def probe() -> None:
+        """Look."""
+        depths.append(current_depth())
+
+    driven(seed(Prompt("x", functions=(probe,)), depth=1), Script(call("probe"), "done"))
+    assert depths == [2]
+    assert current_depth() == 0
+
+
+# Approval and suspension
+
+
+@pytest.mark.spec(
+    "1.4: without a verdict the call is suspended and goes on later",
+    "1.30: a call that waits goes on later",
+)
+@everywhere
+def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
+    script = Script(call("erase", path="x"), "42")
+    one = seed()
+    assert driven(one, script)[-1] == Suspended(("ask:2.0",))
+    one.advance("ask:2.0", Approved())
+    assert isinstance(driven(one, script)[-1], Done)
+
+
+@pytest.mark.spec(
+    "1.4: an approved call is run", "1.4: a denied call is not run", "1.4: the result of a denied call gives the reason"
+)
+@anyhow
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (True, "erased x"),
+        (Approved(), "erased x"),
+        (False, "The call was not allowed: no reason was given"),
+        (Denied(reason="not today"), "The call was not allowed: not today"),
+    ],
+)
+def test_verdicts(driven: Driver, verdict: Any, said: str):
+    one = seed()
+    driven(one, Script(call("erase", path="x"), "42"), approve=lambda f: verdict)
+    assert one.record.dialog[3].text == said
+
+
+def test_an_approver_may_be_a_coroutine_function():
+    async def approve(f: Any) -> bool:
+        return f.name == "erase"
+
+    one = seed()
+    by_arun(one, Script(call("erase", path="x"), "42"), approve=approve)
+    assert one.record.dialog[3].text == "erased x"
+
+
+@anyhow
+def test_a_verdict_that_is_none_of_these_is_the_callers_mistake(driven: Driver):
+    with pytest.raises(UsageError, match="returned 'yes'"):
+        driven(seed(), Script(call("erase", path="x")), approve=lambda f: "yes")
+
+
+@pytest.mark.spec("3.16: without a callable it is answered from outside")
+@everywhere
+def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
+    order = Function(name="order", parameters={"type": "object", "properties": {"item": {"type": "string"}}})
+
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    one = seed(Prompt("x", functions=(order, now)))
+    script = Script([call("order", item="tea"), call("now")], "done")
+    assert driven(one, script)[-1] == Suspended(("run:2.0",))
+    one.advance("run:2.0", Returned(text="it comes"))
+    driven(one, script)
+    assert [m.text for m in one.record.dialog[3:5]] == ["it comes", "noon"]
+
+
+# Time
+
+
+@pytest.mark.spec(
+    "1.12: it ends the wait for the model",
+    "1.12: the limit is named",
+    "1.27: timeout, with the limit",
+    "4.30: a time limit for the call",
+)
+@anyhow
+def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
+    one = seed(limits=Limits(deadline_s=5.0))
+    driven(one, Script(Delayed(6.0, "42")))
+    with pytest.raises(CallFailed, match=r"expired: limits\.deadline_s=5\.0 has passed in Calling"):
+        one.result()
+
+
+@pytest.mark.spec("1.12: it is checked between two steps")
+@anyhow
+def test_the_deadline_ends_the_call_between_effects(driven: Driver):
+    script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
+    one = seed(limits=Limits(deadline_s=5.9))
+    driven(one, script)
+    assert one.state is State.FAILED
+    assert_sendable(one.record.dialog)
+
+
+@pytest.mark.spec("1.12: zero asks no model")
+@anyhow
+def test_a_deadline_of_zero_asks_no_model(driven: Driver):
+    script = Script()
+    one = seed(limits=Limits(deadline_s=0))
+    driven(one, script)
+    assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
+
+
+@pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
+@pytest.mark.parametrize("driven", [by_threads, by_arun])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_that_blocks_for_ever_cannot_keep_the_call_alive(driven: Driver, is_async: bool):
+    release, began, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        """Wait for ever."""
+        release.wait(60)
+
+    async def astuck() -> None:
+        """Wait for ever."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+
+    name, prompt = (
+        ("astuck", Prompt("x", functions=(astuck,))) if is_async else ("stuck", Prompt("x", functions=(stuck,)))
+    )
+    one = seed(prompt, limits=Limits(deadline_s=0.05))
+    clock = type("Real", (), {"now": staticmethod(time.time)})()
+    driven(one, Script(call(name)), clock=clock)
+    release.set()
+    assert one.record.ending.reason is Reason.EXPIRED
+    assert_sendable(one.record.dialog)
+    assert not began.is_set() or cancelled.wait(10)
+
+
+# Letting go
+
+
+def test_an_interrupt_in_a_function_leaves_a_call_that_another_driver_finishes():
+    interrupted = []
+
+    def once() -> str:
+        """Be interrupted once."""
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return "fine"
+
+    script = Script(call("once"), "done")
+    one = seed(Prompt("x", functions=(once,)))
+    with pytest.raises(KeyboardInterrupt):
+        run(one, world(script))
+    assert (one.state, [e.key for e in one.effects]) == (State.TOOL_INTERRUPT, ["run:2.0"])
+    asyncio.run(arun(one, world(script)))
+    assert one.record.function_calls[0].result == "fine"
+
+
+def test_an_interrupt_while_others_run_ends_the_children():
+    began, ended = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        """Wait until cancelled."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        """Interrupt the driver."""
+        assert began.wait(20)
+        raise KeyboardInterrupt
+
+    one = seed(Prompt("x", functions=(stuck, interrupt)))
+    with pytest.raises(KeyboardInterrupt):
+        run(one, world(Script([call("stuck"), call("interrupt")])))
+    assert ended.wait(20)
+    assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
+
+
+@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
+    ended: list[str] = []
+
+    async def main() -> AgentCall:
+        began, runs = asyncio.Event(), 0
+
+        async def work(n: int) -> str:
+            """Work."""
+            nonlocal runs
+            runs += 1
+            if runs > count:
+                return "fine"
+            if runs == count:
+                began.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(str(n))
+            return "never"
+
+        script = Script([call("work", n=n) for n in range(count)], "done")
+        one = seed(Prompt("x", functions=(work,)))
+        task = asyncio.create_task(arun(one, world(script)))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(ended) == count
+        assert len(one.effects) == count
+        return await arun(one, world(script))
+
+    assert [f.result for f in asyncio.run(main()).record.function_calls] == ["fine"] * count
+
+
+@pytest.mark.parametrize("driven", DRIVERS)
+def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: Driver):
+    one = seed()
+    with pytest.raises(ScriptError, match="request 1 has no reply"):
+        driven(one, Script())
+    assert (one.state, one.record.turn) == (State.CALLING, 0)
+
+
+@pytest.mark.spec("2.35: any object with the methods of a client is one")
+def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
+    closed = []
+
+    class Endless:
+        name = "endless"
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            try:
+                while True:
+                    yield TextDelta("x")
+            finally:
+                closed.append(True)
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            for item in self.stream(request):
+                yield item
+
+    events = drive(seed(), World(client=Endless()))
+    while not isinstance(next(events), TextDelta):
+        pass
+    events.close()
+    assert closed == [True]
+
+    async def main() -> None:
+        agen = adrive(seed(), World(client=Endless()))
+        while not isinstance(await anext(agen), TextDelta):
+            pass
+        await agen.aclose()
+
+    asyncio.run(main())
+    assert len(closed) == 2
+
+
+# What a listener does
+
+
+def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
+    """Drive until the event number ``at``, and stop in one of the ways that people stop."""
+
+    def sink(event: Any) -> None:
+        sink.seen += 1
+        if sink.seen == at:
+            raise LookupError
+
+    async def main(way: str) -> None:
+        agen = adrive(one, world(script))
+        for _ in range(at):
+            await anext(agen, None)
+        await agen.aclose()
+
+    sink.seen = 0
+    if driven == "close":
+        events = drive(one, world(script))
+        for _ in range(at):
+            next(events, None)
+        events.close()
+    elif driven == "aclose":
+        asyncio.run(main(driven))
+    elif driven == "sink":
+        with suppress(LookupError):
+            run(one, world(script), sink)
+    else:
+        with suppress(LookupError):
+            asyncio.run(arun(one, world(script), sink))
+
+
+@pytest.mark.parametrize("driven", ["close", "sink", "aclose", "asink"])
+def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(driven: str):
+    said = {2: call("note", n=1), 4: [call("note", n=2), call("anote", n=3)], 7: "bad", 9: "42"}
+
+    def model() -> Script:
+        """Answers by what was said so far, so that a request whose reply was cut can be made again."""
+        return Script(*[lambda request: said[len(request.messages)]] * 6)
+
+    def seeded(ran: list[int]) -> AgentCall:
+        def note(n: int) -> int:
+            """Note it."""
+            ran.append(n)
+            return n
+
+        async def anote(n: int) -> int:
+            """Note it, too."""
+            ran.append(n)
+            return n
+
+        return seed(Prompt("x", functions=(note, anote), parser=parse))
+
+    whole = seeded([])
+    events = by_run(whole, model())
+    for at in range(1, len(events) + 1):
+        ran: list[int] = []
+        one, script = seeded(ran), model()
+        cut(driven, script, one, at)
+        run(one, world(script, threads=0))
+        assert one.record == whole.record
+        was_cut = at > 1 and isinstance(events[at - 1], Delta)
+        assert len(script.requests) == 4 + was_cut, f"stopped at {at}, {events[at - 1]}"
+        assert sorted(set(ran)) == [1, 2, 3]
+        assert ran.count(1) == 1
+
+
+@pytest.mark.spec("4.30: by a listener, at any event")
+@everywhere
+@pytest.mark.parametrize("at", range(1, 14))
+def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
+    script = Script(["so so", call("add", a=1, b=2)], [call("add", a=2, b=2), call("add", a=3, b=2)], "one two")
+    one, seen = seed(Prompt("x", functions=PROMPT.functions)), []
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if len(seen) == at:
+            one.advance("", Cancelled(reason="enough"))
+
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(script), listen))
+    else:
+        run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+    assert one.record.ending.reason is Reason.CANCELLED
+    assert isinstance(seen[-1], Done)
+    assert_sendable(one.record.dialog)
+
+
+@everywhere
+def test_nothing_of_a_reply_is_reported_once_a_listener_has_ended_the_call(driven: Driver):
+    one, seen = seed(), []
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if isinstance(event, TextDelta):
+            one.advance("", Cancelled(reason="enough"))
+
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(Script("one two three four 5")), listen))
+    else:
+        run(one, world(Script("one two three four 5"), threads=16 if driven is by_threads else 0), listen)
+    assert [type(event) for event in seen] == [Stepped, RequestStarted, TextDelta, Done]
+
+
+@pytest.mark.parametrize("method", ["complete", "stream", "acomplete", "astream"])
+def test_a_client_that_gives_no_reply_is_named(method: str):
+    class Silent(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            return None
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta("so so")
+
+    driven = {"complete": by_run_unheard, "stream": by_run, "acomplete": by_arun_unheard, "astream": by_arun}[method]
+    with pytest.raises(UsageError, match=rf"{method}\(\) of the client 'mine' ended with None: a Reply would be right"):
+        driven(seed(), Silent(name="mine"))
+
+
+@anyhow
+def test_a_wait_that_is_over_when_the_call_is_taken_up_again_takes_no_time(driven: Driver):
+    one, script = seed(), Script(RateLimited("slow down", status=429, retry_after_s=7.0), "42")
+    asked = drive(one, world(script))
+    while one.state is not State.BACKOFF:
+        next(asked)
+    asked.close()
+    script.clock.advance(100.0)
+    driven(restore(snapshot(one), PROMPT), script)
+    assert script.clock.sleeps == [0.0]
+
+
+@anyhow
+def test_what_asyncio_cannot_pass_on_is_told_all_the_same(driven: Driver):
+    def empty() -> int:
+        """Take the first of nothing."""
+        return next(iter([]))
+
+    async def gone() -> None:
+        """Wait for what was cancelled."""
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    one = seed(Prompt("x", functions=(empty, gone)))
+    driven(one, Script(call("empty"), call("gone"), "sorry"))
+    first, second = one.record.function_calls
+    assert first.error == "StopIteration"
+    assert second.error == "RuntimeError: what the function waited for was cancelled"
+
+
+@anyhow
+def test_a_plain_wrapper_around_a_coroutine_function_is_awaited(driven: Driver):
+    async def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    @functools.wraps(lookup)
+    def wrapped() -> Any:
+        return lookup()
+
+    one = seed(Prompt("x", functions=(wrapped,)))
+    driven(one, Script(call("lookup"), "done"))
+    assert one.record.function_calls[0].result == "found"
+
+
+@anyhow
+def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool | None:
+        asked.append(f.arguments["path"])
+        return None if f.arguments["path"] == "b" else True
+
+    one = seed()
+    driven(one, Script([call("erase", path=p) for p in "abc"]), approve=approve)
+    assert asked == ["a", "b", "c"]
+    assert [effect.key for effect in one.effects] == ["ask:2.1"]
+
+
+@anyhow
+def test_nobody_is_asked_about_what_a_denial_before_has_settled(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> Any:
+        asked.append(f.name)
+        return Denied(reason="not today")
+
+    plan = Function(name="plan", call=lambda: "a plan", needs_approval=True)
+    edit = Function(name="edit", call=lambda: "edited", needs_approval=True, depends_on=("plan",))
+    one = seed(Prompt("x", functions=(plan, edit)))
+    driven(one, Script([call("plan"), call("edit")], "done"), approve=approve)
+    assert asked == ["plan"]
+    assert [f.error for f in one.record.function_calls] == [
+        "The call was not allowed: not today",
+        "edit requires plan to have succeeded first.",
+    ]
+
+
+@pytest.mark.spec(
+    "1.4: all are asked before any function runs",
+    "1.4: changed arguments are the ones that are run",
+    "1.4: changed arguments are checked against the schema",
+)
+@anyhow
+def test_all_are_approved_before_any_is_run(driven: Driver):
+    log: list[str] = []
+
+    def approve(f: Any) -> Any:
+        log.append(f"approve {f.arguments['n']}")
+        return [True, Denied(reason="not this"), Modified('{"n": 20}'), Modified('{"n": "x"}')][f.arguments["n"]]
+
+    def work(n: int) -> str:
+        """Work."""
+        log.append(f"work {n}")
+        return f"worked {n}"
+
+    one = seed(Prompt("x", functions=(Function.of(work, needs_approval=True),)), limits=Limits(parallel=1))
+    driven(one, Script([call("work", n=n) for n in range(4)], "done"), approve=approve)
+    assert log == ["approve 0", "approve 1", "approve 2", "approve 3", "work 0", "work 20"]
+    told = [(m.parts[0].text.partition(":")[0], m.parts[0].is_error) for m in one.record.dialog[3:7]]
+    assert told == [
+        ("worked 0", False),
+        ("The call was not allowed", True),
+        ("worked 20", False),
+        ("The arguments of work are not valid", True),
+    ]
+
+
+@pytest.mark.spec("1.4: an approver that raises ends it before anything is run")
+@anyhow
+def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: Driver):
+    ran: list[int] = []
+
+    def approve(f: Any) -> Any:
+        raise LookupError("no such user")
+
+    one = seed(Prompt("x", functions=(Function.of(ran.append, name="work", needs_approval=True),)))
+    with pytest.raises(LookupError, match="no such user"):
+        driven(one, Script(call("work", object=1)), approve=approve)
+    assert (ran, one.state) == ([], State.TOOL_INTERRUPT)
+
+
+@anyhow
+def test_a_predicate_says_which_calls_need_approval(driven: Driver):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool:
+        asked.append(f.arguments["path"])
+        return True
+
+    risky = Function(name="read", call=lambda path: path, needs_approval=lambda f: f.arguments["path"] == "/etc")
+    one = seed(Prompt("x", functions=(risky,)))
+    driven(one, Script([call("read", path="/tmp"), call("read", path="/etc")], "done"), approve=approve)
+    assert asked == ["/etc"]
+    assert [f.result for f in one.record.function_calls] == ["/tmp", "/etc"]
+
+
+@pytest.mark.spec(
+    "1.4: without a verdict the call is suspended and goes on later",
+    "1.30: a call that waits goes on later",
+    "4.23: every budget is kept",
+)
+@anyhow
+def test_a_suspended_call_goes_on_from_its_snapshot_with_all_budgets_kept(driven: Driver):
+    functions = (
+        *PROMPT.functions,
+        Function(name="flaky", call=lambda: [][0], max_failures=2),
+        Function(name="once", call=lambda: "once", max_calls=1),
+    )
+    limits = Limits(rounds=3, parse_retries=1, recalls=1, identical_rounds=9)
+    prompt = Prompt("x", path="p", functions=functions, parser=parse)
+    script = Script(
+        Overloaded("busy", status=529),
+        [call("flaky"), call("once")],
+        "no number",
+        call("flaky"),
+        call("erase", path="x"),
+        "42",
+    )
+    one = seed(prompt, limits=limits)
+    driven(one, script, approve=lambda f: None)
+    before = one.record
+    assert (before.rounds, before.recalls, before.parse_errors, before.turn) == (2, 1, 1, 5)
+    again = restore(snapshot(one), prompt)
+    assert again.record == before
+    assert [e.key for e in again.effects] == ["ask:7.0"]
+    again.advance("ask:7.0", Approved())
+    driven(again, script)
+    assert again.result().output == 42
+    assert (again.record.rounds, again.record.recalls, again.record.parse_errors) == (3, 1, 1)
+    assert [[f.name for f in r.functions if f.name in ("flaky", "once")] for r in script.requests] == [
+        ["flaky", "once"],
+        ["flaky", "once"],
+        ["flaky"],
+        ["flaky"],
+        [],
+        [],
+    ]
+    assert script.requests[-1].functions == ()
+
+
+def test_an_approver_that_times_out_by_itself_is_no_deadline():
+    async def approve(f: Any) -> bool:
+        raise TimeoutError("the form was not sent")
+
+    with pytest.raises(TimeoutError, match="the form"):
+        by_arun(seed(), Script(call("erase", path="x")), approve=approve)
+
+
+def test_asyncio_takes_no_more_threads_than_allowed():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(n: int) -> None:
+        """Work."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+
+    one = seed(Prompt("x", functions=(work,)))
+    asyncio.run(arun(one, world(Script([call("work", n=n) for n in range(20)], "done"), threads=3)))
+    assert len(one.record.function_calls) == 20
+    assert 1 <= most <= 3
+
+
+@pytest.mark.spec("1.23: the start of a request with its number and size")
+def test_every_request_is_announced_with_its_number_and_size():
+    script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
+    events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
+    started = [event for event in events if isinstance(event, RequestStarted)]
+    assert started == [RequestStarted(1, 2), RequestStarted(2, 4), RequestStarted(3, 4)]
+    assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
+
+
+@pytest.mark.spec(
+    "1.8: it fires at every multiple of the threshold",
+    "1.9: the loop is told to observers",
+    "1.9: the repeated functions are still run",
+    "1.10: the call fails before the loop is run",
+    "1.23: a loop with name, count and action",
+)
+@pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("tell", [3, 6]), ("stop", [3])])
+def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
+    script = Script(*[call("tick")] * 7, "done")
+    limits = Limits(rounds=None, identical_rounds=3, on_loop=action)
+    seen = []
+    agent = Agent(script, functions=[Function.of(tick, repeatable=True)], limits=limits)
+    with suppress(CallFailed):
+        agent.run(agent.seed("What time?"), seen.append)
+    found = [event for event in seen if isinstance(event, LoopDetected)]
+    assert found == [LoopDetected("tick", count, action) for count in told]
+    ran = sum(isinstance(event, FunctionEnded) for event in seen)
+    assert ran == (2 if action == "stop" else 7)

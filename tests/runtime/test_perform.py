@@ -1,0 +1,212 @@
+"""Does an effect become the right outcome?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import httpx
+import pytest
+from support.driving import Driver, anyhow, seed
+from support.walking import add, seeded
+
+from fsm_agent.errors import Overloaded, RateLimited, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import CallModel, Request, RunFunction
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.perform import aperform, begin, model_failed, perform
+from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.testing import FakeClock, Script
+
+
+def failed(error, attempt=1, world=None):
+    effect = CallModel("model:0", Request(messages=[Message.of("user", "?")]), attempt)
+    return model_failed(effect, error, world or World.of(Script()))
+
+
+@pytest.mark.spec("2.38: what the server says goes first", "3.10: what the server says is waited for")
+def test_the_provider_says_how_long_to_wait():
+    outcome = failed(RateLimited("slow down", status=429, retry_after_s=7.5))
+    assert (outcome.delay_s, outcome.error.kind, outcome.error.status) == (7.5, "RateLimited", 429)
+
+
+@pytest.mark.spec(
+    "2.38: waits grow exponentially to a cap",
+    "3.10: exponential backoff",
+    "4.19: waits grow and are bounded",
+)
+def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
+    assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
+
+
+@pytest.mark.spec("2.38: waits grow exponentially to a cap", "2.38: waits have jitter")
+def test_by_default_the_wait_has_jitter_and_stays_within_its_bounds():
+    world = World(client=Script())
+    delays = {failed(Overloaded("busy"), 3, world).delay_s for _ in range(50)}
+    assert len(delays) > 1
+    assert all(2.0 <= delay_s <= 2.5 for delay_s in delays)
+    assert failed(Overloaded("busy"), 50, world).delay_s <= 30.5
+
+
+def test_a_start_has_a_time_and_an_id_of_its_own():
+    world = World(client=Script())
+    one, other = begin(world), begin(world)
+    assert one.id != other.id
+    assert re.fullmatch(r"[0-9a-f]{16}", one.id)
+    assert abs(one.at_s - SystemClock().now()) < 60
+
+
+@pytest.mark.spec(
+    "3.17: an exception is told to the model and the loop goes on",
+    "4.5: errors are told and the loop goes on",
+)
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [(ValueError("bad"), "ValueError: bad"), (KeyError("k"), "KeyError: 'k'"), (OSError(), "OSError")],
+)
+def test_what_is_raised_is_told_by_type_and_text(raised, text):
+    def broken() -> None:
+        """Break."""
+        raise raised
+
+    effect = RunFunction("run:1.0", FunctionCall(name="broken", arguments_json="{}"), Function.of(broken))
+    outcome = run_function(Run(effect, seeded(), World.of(Script())))
+    assert (outcome.text, outcome.is_error) == (text, True)
+
+
+@pytest.mark.spec(
+    "3.17: by default the result as text or JSON",
+    "4.18: steps, processors and functions are tested alone",
+)
+def test_results_are_told_as_json_unless_they_are_text():
+    effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
+    assert run_function(Run(effect, seeded(), World.of(Script()))).text == "42"
+
+
+def test_the_systems_clock_waits():
+    clock = SystemClock()
+    clock.sleep(0)
+    asyncio.run(clock.asleep(0))
+
+
+class Raising:
+    """A client of the user's own, whose requests fail before the third is answered."""
+
+    name = "raising"
+
+    def __init__(self, error: Exception, failures: int = 2) -> None:
+        self.left = [error] * failures
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.left:
+            raise self.left.pop()
+        return Reply.of("42")
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
+        yield TextDelta("4")
+        yield self.complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        return self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[TextDelta | Reply]:
+        for item in self.stream(request):
+            yield item
+
+    world_defaults = Script().world_defaults
+
+
+@pytest.mark.spec(
+    "2.32: transient failures are tried again",
+    "3.10: without recalls it fails at once",
+    "3.10: a failure is a structured report",
+    "4.40: transport failures of one's own client back off",
+)
+@pytest.mark.parametrize(
+    ("error", "report"),
+    [
+        (ConnectionResetError("peer"), ("ProviderError", "the client failed: ConnectionResetError: peer")),
+        (OSError(), ("ProviderError", "the client failed: OSError")),
+        (TimeoutError("30 s"), ("TimedOut", "the client failed: TimeoutError: 30 s")),
+        (TimeoutError(), ("TimedOut", "the client failed: TimeoutError")),
+        (httpx.ConnectError("no route"), ("ProviderError", "the client failed: ConnectError: no route")),
+        (httpx.ReadTimeout("late"), ("TimedOut", "the client failed: ReadTimeout: late")),
+        (OSError(f"no sk-{'a' * 40}"), ("ProviderError", "the client failed: OSError: no sk-a***")),
+        (OSError("x" * 999), ("ProviderError", f"the client failed: OSError: {'x' * 200}")),
+        (Overloaded("busy"), ("Overloaded", "busy")),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+@anyhow
+def test_a_failure_of_the_transport_is_one_whatever_raises_it(
+    driven: Driver, error: Exception, report: tuple[str, str]
+):
+    one = seed()
+    driven(one, Raising(error))
+    assert one.result().output == 42
+    assert [step.to for step in one.record.trace if step.to != "Calling"] == ["Backoff", "Backoff", "Completed"]
+    over = seed(limits=Limits(recalls=0))
+    driven(over, Raising(error))
+    assert (over.record.ending.error.kind, over.record.ending.error.message) == report
+    assert over.record.ending.error.retryable
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), httpx.InvalidURL("x"), StopAsyncIteration()])
+@anyhow
+def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(driven: Driver, error: Exception):
+    one = seed()
+    with pytest.raises((type(error), RuntimeError)):  # the latter: no coroutine lets a StopIteration through
+        driven(one, Raising(error, failures=1))
+    assert one.state is State.CALLING
+    driven(one, Raising(error, failures=0))
+    assert one.result().output == 42
+
+
+@anyhow
+def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven: Driver):
+    clock = FakeClock()
+
+    class Slow(Raising):
+        def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            clock.advance(9)
+            return super().complete(request)
+
+    one = seed(limits=Limits(deadline_s=5.0))
+    driven(one, Slow(TimeoutError()), clock=clock)
+    assert one.record.ending.reason is Reason.EXPIRED
+
+
+def test_httpx_is_not_loaded_to_find_out():
+    code = """
+import sys
+from fsm_agent.runtime.perform import transport_failure
+assert transport_failure(ConnectionError()) is not None and transport_failure(ValueError()) is None
+assert "httpx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("retry_after_s", [0.0, 0.5])
+def test_a_provider_that_says_at_once_is_asked_at_once(retry_after_s):
+    assert failed(Overloaded("busy", retry_after_s=retry_after_s), 5).delay_s == retry_after_s
+
+
+class Wish:
+    """An effect that nobody has registered."""
+
+    key = "wish:1"
+
+
+@pytest.mark.parametrize("way", [perform, aperform])
+def test_an_effect_that_nobody_performs_is_named(way: Any):
+    with pytest.raises(UsageError, match=rf"nothing performs Wish \(key 'wish:1'\).*{way.__name__}\.register"):
+        way(Wish(), None)

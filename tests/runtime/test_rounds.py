@@ -1,0 +1,790 @@
+"""Are the functions of a round run at once where they can be, and let go of where they must be?"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from support.driving import (
+    Driver,
+    anyhow,
+    busy_threads,
+    by_adrive,
+    by_arun,
+    by_arun_unheard,
+    by_drive,
+    by_threads,
+    everywhere,
+    seed,
+    until_threads_rest,
+    world,
+)
+from support.stepping import begun, say
+from support.walking import assert_sendable
+
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Cancelled, Returned
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import Threads, arun, run
+from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.testing import FakeClock, Script, call
+
+LONG_S = 60  # never waited out
+
+
+def prompt(*functions: Any) -> Prompt:
+    return Prompt("x", path="p", functions=functions)
+
+
+def results(one: AgentCall) -> list[str | None]:
+    return [f.error if f.result is None else f.result for f in one.record.function_calls]
+
+
+def log_of(events: list[Any]) -> list[str]:
+    """Which functions began and ended, in order."""
+    signs = {FunctionStarted: "(", FunctionEnded: ")"}
+    return [f"{e.name}{signs[type(e)]}" for e in events if type(e) in signs]
+
+
+@contextmanager
+def stuck() -> Iterator[Callable[[str], Any]]:
+    """Makes functions that wait until the test is over: plain, a coroutine function, and one that will not die."""
+    over = threading.Event()
+
+    def plain() -> str:
+        """Wait for ever."""
+        over.wait(LONG_S)
+        return "never heard"
+
+    async def waiting() -> str:
+        """Wait for ever."""
+        await asyncio.sleep(LONG_S)
+        return "never heard"
+
+    async def stubborn() -> str:
+        """Wait for ever, also when it is cancelled."""
+        while not over.is_set():
+            try:
+                await asyncio.sleep(LONG_S)
+            except asyncio.CancelledError:
+                swallowed.append(1)
+                if len(swallowed) > 1:  # by then the loop is being closed
+                    break
+        return "never heard"
+
+    swallowed: list[int] = []
+    made = {"plain": plain, "waiting": waiting, "stubborn": stubborn}
+    try:
+        yield lambda kind, **policy: Function.of(made[kind], name="stuck", **policy)
+    finally:
+        over.set()
+
+
+stuck_kinds = pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
+
+
+class TestAtOnce:
+    @pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
+    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive, by_arun_unheard])
+    @pytest.mark.parametrize("parallel", [16, None])
+    def test_sixteen_functions_run_at_once(self, driven: Driver, parallel: int | None):
+        barrier = threading.Barrier(16)
+
+        def meet(n: int) -> int:
+            """Meet the others."""
+            barrier.wait(timeout=20)
+            return n
+
+        one = seed(prompt(meet), limits=Limits(parallel=parallel))
+        driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
+        assert results(one) == [str(n) for n in range(16)]
+
+    @pytest.mark.spec("1.3: the calls of one reply run at once")
+    def test_coroutines_need_no_threads_to_run_at_once(self):
+        async def main() -> AgentCall:
+            barrier = asyncio.Barrier(16)
+
+            async def meet(n: int) -> int:
+                """Meet the others."""
+                async with asyncio.timeout(20):
+                    await barrier.wait()
+                return n
+
+            script = Script([call("meet", n=n) for n in range(16)], "done")
+            return await arun(seed(prompt(meet)), world(script, threads=0))
+
+        assert len(results(asyncio.run(main()))) == 16
+
+    @pytest.mark.spec("1.3: one after another when switched off")
+    @everywhere
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
+    def test_one_after_another_when_the_limits_say_so(self, driven: Driver, kind: str, policy: dict[str, Any]):
+        lock = threading.Lock()
+
+        def plain(n: int) -> int:
+            """Be alone."""
+            assert lock.acquire(blocking=False), "two at once"
+            lock.release()
+            return n
+
+        async def waiting(n: int) -> int:
+            """Be alone."""
+            assert lock.acquire(blocking=False), "two at once"
+            await asyncio.sleep(0)
+            lock.release()
+            return n
+
+        chosen = Function.of(plain if kind == "plain" else waiting, name="f", **policy)
+        one = seed(prompt(chosen), limits=Limits(parallel=1))
+        events = driven(one, Script([call("f", n=n) for n in range(5)], "done"))
+        assert log_of(events) == ["f(", "f)"] * 5
+        assert results(one) == list("01234")
+
+    @pytest.mark.spec("1.3: as many at once as the limits allow")
+    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+    def test_so_many_at_once_as_the_limits_say(self, driven: Driver):
+        barrier, lock, running, most = threading.Barrier(3), threading.Lock(), 0, 0
+
+        def meet(n: int) -> int:
+            """Meet two others."""
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            barrier.wait(timeout=20)
+            with lock:
+                running -= 1
+            return n
+
+        one = seed(prompt(meet), limits=Limits(parallel=3))
+        driven(one, Script([call("meet", n=n) for n in range(9)], "done"))
+        assert (len(results(one)), most) == (9, 3)
+
+    @pytest.mark.spec("1.3: a start is told when the function really starts")
+    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
+        one = seed(prompt(Function.of(lambda n: n, name="work", timeout_s=LONG_S)))
+        events = driven(one, Script([call("work", n=n) for n in range(9)], "done"), threads=threads)
+        running, most = 0, 0
+        for event in events:
+            running += isinstance(event, FunctionStarted) - isinstance(event, FunctionEnded)
+            most = max(most, running)
+        assert (most, len(results(one))) == (threads, 9)
+
+    @pytest.mark.spec("1.3: the calls of one reply run at once")
+    @pytest.mark.parametrize("driven", [by_arun, by_adrive, by_arun_unheard])
+    def test_a_coroutine_runs_beside_a_function_that_has_the_only_thread(self, driven: Driver):
+        met = threading.Event()
+
+        def plain() -> None:
+            """Wait for the coroutine."""
+            assert met.wait(20)
+
+        async def waiting() -> None:
+            """Meet."""
+            met.set()
+
+        one = seed(prompt(plain, waiting))
+        driven(one, Script([call("plain"), call("waiting")], "done"), threads=1)
+        assert results(one) == ["null", "null"]
+
+    @pytest.mark.spec(
+        "1.23: the start of a function with id, name and arguments",
+        "1.23: the end of a function with its result",
+    )
+    @everywhere
+    def test_each_begins_and_ends_once_with_what_it_said(self, driven: Driver):
+        def add(a: int, b: int) -> int:
+            """Add."""
+            if a == 2:
+                raise ValueError("not two")
+            return a + b
+
+        one = seed(prompt(add))
+        events = driven(one, Script([call("add", a=n, b=1) for n in range(4)], "done"))
+        started = [(e.id, e.name, e.arguments_json) for e in events if isinstance(e, FunctionStarted)]
+        assert started == [(f"2.{n}", "add", f'{{"a": {n}, "b": 1}}') for n in range(4)]
+        ended = sorted((e.id, e.text, e.is_error) for e in events if isinstance(e, FunctionEnded))
+        assert ended == [
+            ("2.0", "1", False),
+            ("2.1", "2", False),
+            ("2.2", "ValueError: not two", True),
+            ("2.3", "4", False),
+        ]
+        assert sum(isinstance(e, Done) for e in events) == 1
+
+    @pytest.mark.spec("1.23: the end of a function with its duration")
+    @everywhere
+    def test_how_long_it_took_is_told(self, driven: Driver):
+        clock = FakeClock()
+        one = seed(prompt(Function(name="work", call=lambda: clock.advance(2.5))))
+        (ended,) = [e for e in driven(one, Script(call("work"), "done", clock=clock)) if isinstance(e, FunctionEnded)]
+        assert ended.duration_s == 2.5
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_the_next_begins_as_soon_as_one_of_so_many_has_ended(self, driven: Driver, kind: str):
+        last = threading.Event()
+
+        def plain(n: int) -> bool:
+            """Wait for the last, unless it is the second."""
+            last.set() if n == 2 else None
+            return n == 1 or last.wait(10)
+
+        async def waiting(n: int) -> bool:
+            """Wait for the last, unless it is the second."""
+            last.set() if n == 2 else None
+            return n == 1 or await asyncio.to_thread(last.wait, 10)
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")), limits=Limits(parallel=2))
+        driven(one, Script([call("f", n=n) for n in range(3)], "done"))
+        assert results(one) == ["true"] * 3
+
+
+class TestStopping:
+    """A driver that is stopped keeps what has come, and tells what it leaves behind."""
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_results_that_had_come_are_kept_though_nobody_has_heard_of_them(self, driven: Driver, kind: str):
+        ran: list[int] = []
+        in_threads = kind == "plain" or driven is by_threads
+        all_ran = threading.Barrier(3 if in_threads else 1)
+        busy = busy_threads()
+
+        def plain(n: int) -> int:
+            """Note it."""
+            ran.append(n)
+            all_ran.wait(10)
+            return n
+
+        async def waiting(n: int) -> int:
+            """Note it."""
+            return plain(n)
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionEnded):  # the first
+                until_threads_rest(busy)
+                raise LookupError
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
+        script = Script([call("f", n=n) for n in range(3)], "done")
+        stopped(driven, one, script, listen)
+        driven(one, script)
+        assert sorted(ran) == [0, 1, 2]
+        assert results(one) == ["0", "1", "2"]
+
+    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    def test_functions_that_are_left_behind_are_told(self, driven: Driver):
+        begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
+
+        def work(context: Context, n: int) -> None:
+            """Work until nobody waits any more."""
+            begun.wait(10)
+            for _ in range(2000):
+                if context.is_cancelled():
+                    heard.release()
+                    return
+                never.wait(0.005)
+
+        def report(context: Context) -> None:
+            """Say that they have begun."""
+            begun.wait(10)
+            context.emit("begun")
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionProgress):
+                raise LookupError
+
+        one = seed(prompt(Function.of(work), Function.of(report)))
+        stopped(driven, one, Script([call("work", n=0), call("work", n=1), call("report")]), listen)
+        assert heard.acquire(timeout=5)
+        assert heard.acquire(timeout=5)
+
+
+def stopped(driven: Driver, one: AgentCall, script: Script, listen: Any) -> None:
+    """Drive ``one`` until ``listen`` raises a `LookupError`."""
+    with pytest.raises(LookupError):
+        asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
+
+
+class TestWaves:
+    @pytest.mark.spec("4.25: a batch is run in waves")
+    @everywhere
+    @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
+    def test_a_reply_is_run_in_waves(self, driven: Driver, policy: dict[str, Any]):
+        def named(name: str, *depends_on: str) -> Function:
+            return Function(name=name, call=lambda: name, depends_on=depends_on, **policy)
+
+        one = seed(prompt(named("a", "b"), named("b", "c"), named("c")))
+        events = driven(one, Script([call("a"), call("b"), call("c")], "done"))
+        assert log_of(events) == ["c(", "c)", "b(", "b)", "a(", "a)"]
+        assert [m.text for m in one.record.dialog[3:6]] == ["a", "b", "c"]
+
+    @pytest.mark.spec("4.25: a batch is run in waves")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
+    def test_the_second_wave_begins_while_others_of_the_first_still_run(self, driven: Driver):
+        second = threading.Event()
+
+        @function
+        def first() -> str:
+            """Return at once."""
+            return "first"
+
+        @function
+        def long() -> str:
+            """Wait for the second wave."""
+            assert second.wait(20)
+            return "long"
+
+        @function(depends_on=["first"])
+        def behind() -> str:
+            """Begin behind the first."""
+            second.set()
+            return "behind"
+
+        one = seed(prompt(first, long, behind))
+        driven(one, Script([call("long"), call("behind"), call("first")], "done"))
+        assert results(one) == ["long", "behind", "first"]
+
+    @pytest.mark.spec("4.25: what is missing is told")
+    @anyhow
+    def test_what_cannot_follow_is_told(self, driven: Driver):
+        def fails() -> None:
+            """Fail."""
+            raise OSError("no")
+
+        one = seed(prompt(fails, Function(name="behind", call=lambda: 1, depends_on=("fails",))))
+        driven(one, Script([call("behind"), call("fails")], "done"))
+        assert results(one) == ["behind requires fails to have succeeded first.", "OSError: no"]
+
+    @anyhow
+    def test_what_is_answered_from_outside_lets_the_others_run_and_is_waited_for(self, driven: Driver):
+        one = seed(
+            prompt(
+                Function(name="outside"),
+                Function(name="behind", call=lambda: "behind", depends_on=("outside",)),
+                Function(name="beside", call=lambda: "beside"),
+            )
+        )
+        script = Script([call("behind"), call("outside"), call("beside")], "done")
+        driven(one, script)
+        assert [e.key for e in one.effects] == ["run:2.1"]
+        one.advance("run:2.1", Returned(text="at last"))
+        driven(one, script)
+        assert results(one) == ["behind", "at last", "beside"]
+
+    @pytest.mark.spec("4.25: a batch is run in waves")
+    @anyhow
+    def test_a_call_goes_on_between_two_waves_from_its_snapshot(self, driven: Driver):
+        functions = (
+            Function(name="outside"),
+            Function(name="behind", call=lambda: "behind", depends_on=("outside",), max_calls=1),
+            Function(name="first", call=lambda: "first", max_calls=1),
+        )
+        one = seed(prompt(*functions), limits=Limits(rounds=3))
+        script = Script([call("behind"), call("outside"), call("first")], call("first"), "done")
+        driven(one, script)
+        again = restore(snapshot(one), prompt(*functions))
+        assert again.record == one.record
+        again.advance("run:2.1", Returned(text="at last"))
+        driven(again, script)
+        assert results(again) == ["behind", "at last", "first", "first may be called 1 time(s), and that is used up."]
+        assert [f.name for f in script.requests[-1].functions] == ["outside"]
+        assert again.result().output == "done"
+
+
+class TestTimeouts:
+    @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
+    @anyhow
+    @stuck_kinds
+    def test_one_that_blocks_for_ever_is_told_and_the_call_goes_on(self, driven: Driver, kind: str):
+        with stuck() as made:
+            one = seed(prompt(made(kind, timeout_s=0.05)))
+            events = driven(one, Script(call("stuck"), "done"))
+        assert results(one) == ["TimeoutError: stuck did not return within 0.05 s"]
+        assert one.result().output == "done"
+        assert log_of(events) in (["stuck(", "stuck)"], [])
+
+    @pytest.mark.spec("4.30: a time limit for a function")
+    @anyhow
+    @stuck_kinds
+    def test_the_others_of_its_round_are_heard(self, driven: Driver, kind: str):
+        def quick(n: int) -> int:
+            """Return at once."""
+            return n
+
+        with stuck() as made:
+            one = seed(prompt(made(kind, timeout_s=0.05), quick))
+            driven(one, Script([call("quick", n=1), call("stuck"), call("quick", n=2)], "done"))
+        assert results(one) == ["1", "TimeoutError: stuck did not return within 0.05 s", "2"]
+        assert_sendable(one.record.dialog)
+
+    @anyhow
+    def test_each_has_its_own_time(self, driven: Driver):
+        with stuck() as made:
+            functions = [made("plain", timeout_s=t)._changed(f"stuck{i}", None, {}) for i, t in enumerate((0.1, 0.05))]
+            one = seed(prompt(*functions, Function(name="patient", call=lambda: 1, timeout_s=LONG_S)))
+            driven(one, Script([call("stuck0"), call("patient"), call("stuck1")], "done"))
+        assert results(one) == [
+            "TimeoutError: stuck0 did not return within 0.1 s",
+            "1",
+            "TimeoutError: stuck1 did not return within 0.05 s",
+        ]
+
+    @anyhow
+    def test_a_time_that_is_up_is_a_failure_of_the_function(self, driven: Driver):
+        with stuck() as made:
+            functions = made("plain", timeout_s=0.05, max_failures=1), Function(name="behind", depends_on=("stuck",))
+            one = seed(prompt(*functions))
+            driven(one, Script([call("stuck"), call("behind")], "done"))
+        assert results(one)[1] == "behind requires stuck to have succeeded first."
+        assert one.record.tallies["stuck"].failures == 1
+
+    @pytest.mark.spec("4.30: a time limit for a function")
+    @anyhow
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_retries_are_within_the_time(self, driven: Driver, kind: str):
+        over, runs = threading.Event(), []
+
+        class Clock(SystemClock):
+            def sleep(self, delay_s: float) -> None:
+                over.wait(delay_s)
+
+        def fails() -> None:
+            """Fail."""
+            runs.append(1)
+            raise OSError("busy")
+
+        async def afails() -> None:
+            """Fail."""
+            fails()
+
+        policy = {"timeout_s": 0.05, "retries": Retries(attempts=9, delay_s=LONG_S, max_delay_s=LONG_S)}
+        one = seed(prompt(Function.of(fails if kind == "plain" else afails, name="fails", **policy)))
+        try:
+            driven(one, Script(call("fails"), "done"), clock=Clock())
+        finally:
+            over.set()
+        assert results(one) == ["TimeoutError: fails did not return within 0.05 s"]
+        assert len(runs) <= 1
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_a_coroutine_whose_time_is_up_is_cancelled(self, driven: Driver, wrapped: bool):
+        cancelled = threading.Event()
+
+        async def work() -> None:
+            """Wait for ever."""
+            try:
+                await asyncio.sleep(LONG_S)
+            finally:
+                cancelled.set()
+
+        @functools.wraps(work)
+        def plain() -> Any:
+            return work()
+
+        one = seed(prompt(Function.of(plain if wrapped else work, name="work", timeout_s=0.05)))
+        driven(one, Script(call("work"), "done"))
+        assert cancelled.wait(10)
+
+    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    def test_it_hears_that_nobody_waits_and_nobody_hears_it(self, driven: Driver):
+        heard, over = threading.Event(), threading.Event()
+
+        @function(timeout_s=0.05)
+        def work(context: Context) -> None:
+            """Work until nobody waits any more."""
+            context.emit("begun")
+            while not context.is_cancelled():
+                over.wait(0.001)
+            context.emit("too late")
+            heard.set()
+
+        def last() -> None:
+            """Wait for the other."""
+            assert heard.wait(20)
+
+        one = seed(prompt(work, last))
+        events = driven(one, Script([call("work"), call("last")], "done"))
+        assert results(one)[1] == "null"
+        assert "too late" not in [e.data for e in events if isinstance(e, FunctionProgress)]
+
+    def test_what_becomes_of_it_later_disturbs_nobody(self):
+        complaints: list[Any] = []
+
+        @function(timeout_s=0.05)
+        async def late() -> str:
+            """Return when cancelled."""
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(LONG_S)
+            return "late"
+
+        def broken(name: str, text: str) -> str:
+            raise ValueError(text)
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+            script = Script(call("late"), "done")
+            await arun(seed(prompt(late)), world(script, results=ResultPipeline(processor=broken)))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            gc.collect()
+
+        asyncio.run(main())
+        assert complaints == []
+
+    @pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
+    def test_what_is_let_go_of_does_not_hold_up_asyncio(self, kind: str):
+        """Other tasks of the loop go on meanwhile."""
+
+        async def main(made: Any) -> tuple[AgentCall, int]:
+            beats = 0
+
+            async def beat() -> None:
+                nonlocal beats
+                while True:
+                    beats += 1
+                    await asyncio.sleep(0)
+
+            beating = asyncio.create_task(beat())
+            one = await arun(seed(prompt(made(kind, timeout_s=0.2))), world(Script(call("stuck"), "done")))
+            beating.cancel()
+            return one, beats
+
+        with stuck() as made:
+            one, beats = asyncio.run(main(made))
+        assert one.result().output == "done"
+        assert beats >= 3
+
+
+class TestDeadline:
+    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
+    @anyhow
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_it_ends_the_wait_for_functions(self, driven: Driver, kind: str):
+        with stuck() as made:
+            one = seed(prompt(made(kind)), limits=Limits(deadline_s=0.1))
+            events = driven(one, Script(call("stuck")))
+        assert one.record.ending.reason is Reason.EXPIRED
+        assert results(one) == ["Not run: limits.deadline_s=0.1 has passed in ToolInterrupt"]
+        assert_sendable(one.record.dialog)
+        assert sum(isinstance(e, Done) for e in events) == (1 if events else 0)
+
+    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    def test_a_coroutine_that_will_not_die_cannot_keep_the_call_alive(self, driven: Driver):
+        with stuck() as made:
+            one = seed(prompt(made("stubborn")), limits=Limits(deadline_s=0.1))
+            driven(one, Script(call("stuck")))
+        assert one.record.ending.reason is Reason.EXPIRED
+
+    @pytest.mark.spec("1.12: what had come by then is kept")
+    @anyhow
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_what_had_returned_by_then_is_kept(self, driven: Driver, kind: str):
+        clock = FakeClock()
+        with stuck() as made:
+            quick = Function(name="quick", call=lambda: clock.advance(9.0))
+            one = seed(prompt(made(kind), quick), limits=Limits(deadline_s=5.0))
+            driven(one, Script([call("quick"), call("stuck")], clock=clock))
+        assert results(one) == ["null", "Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"]
+
+    @pytest.mark.spec("1.12: it is checked between two steps", "1.12: what had come by then is kept")
+    @anyhow
+    def test_time_that_passes_in_a_function_ends_the_call_behind_it(self, driven: Driver):
+        clock = FakeClock()
+        one = seed(prompt(Function(name="work", call=lambda: clock.advance(9.0))), limits=Limits(deadline_s=5.0))
+        script = Script(call("work"), clock=clock)
+        driven(one, script)
+        assert (one.record.ending.reason, results(one)) == (Reason.EXPIRED, ["null"])
+        assert one.record.reply.message.function_calls[0].name == "work", "the last reply is kept"
+
+    @pytest.mark.spec("1.12: no function begins behind it")
+    @anyhow
+    @pytest.mark.parametrize("limits", [{"parallel": 1}, {}], ids=["parallel", "threads"])
+    def test_no_function_begins_behind_it(self, driven: Driver, limits: dict[str, int]):
+        clock = FakeClock()
+        one = seed(
+            prompt(Function.of(lambda n: clock.advance(9.0), name="work")), limits=Limits(deadline_s=5.0, **limits)
+        )
+        events = driven(one, Script([call("work", n=n) for n in range(3)], clock=clock), threads=1)
+        assert one.record.ending.reason is Reason.EXPIRED
+        assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
+        assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
+
+    @pytest.mark.parametrize(
+        ("deadline_s", "timeout_s", "is_over"),
+        [(None, None, False), (None, LONG_S, False), (1000.0, LONG_S, False), (1.0, LONG_S, True), (1.0, None, True)],
+    )
+    def test_a_wait_that_ends_ends_what_was_waited_for(
+        self, deadline_s: float | None, timeout_s: float | None, is_over: bool
+    ):
+        """Timers may fire a little early: then it is the call's time only if that would have been up first."""
+        work = Function(name="work", call=lambda: 1, timeout_s=timeout_s)
+        one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
+        driver = Threads(one, World.of(Script(clock=FakeClock(100.0))))
+        (effect,) = one.effects
+        driver.active[effect.key] = driver.activity(effect, print)
+        list(driver._overdue())
+        assert (one.state is State.FAILED) is is_over
+
+
+class TestProgress:
+    @pytest.mark.spec("4.22: progress of functions")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    @pytest.mark.parametrize("among", [1, 3])
+    def test_it_arrives_while_the_function_runs(self, driven: Driver, kind: str, among: int):
+        seen = threading.Event()
+
+        def plain(context: Context, n: int) -> str:
+            """Go on only when somebody has seen how far it is."""
+            context.emit({"step": n})
+            assert seen.wait(20)
+            return "seen"
+
+        async def waiting(context: Context, n: int) -> str:
+            """Go on only when somebody has seen how far it is."""
+            context.emit({"step": n})
+            assert await asyncio.to_thread(seen.wait, 20)
+            return "seen"
+
+        events: list[Any] = []
+
+        def sink(event: Any) -> None:
+            events.append(event)
+            if sum(isinstance(e, FunctionProgress) for e in events) == among:
+                seen.set()
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work")))
+        script = Script([call("work", n=n) for n in range(among)], "done")
+        if driven is by_threads:
+            run(one, world(script), sink)
+        else:
+            asyncio.run(arun(one, world(script), sink))
+        progress = [(e.id, e.name, e.data) for e in events if isinstance(e, FunctionProgress)]
+        assert sorted(progress, key=str) == [(f"2.{n}", "work", {"step": n}) for n in range(among)]
+        assert results(one) == ["seen"] * among
+
+    @pytest.mark.spec("4.22: progress of functions")
+    @everywhere
+    def test_it_stands_between_the_beginning_and_the_end_in_order(self, driven: Driver):
+        def count(context: Context) -> None:
+            """Count."""
+            for n in range(50):
+                context.emit(n)
+
+        events = driven(seed(prompt(count)), Script(call("count"), "done"))
+        first = next(i for i, e in enumerate(events) if isinstance(e, FunctionStarted))
+        assert [e.data for e in events[first + 1 : first + 51]] == list(range(50))
+        assert isinstance(events[first + 51], FunctionEnded)
+
+
+class TestFailing:
+    @pytest.mark.spec("4.19: failures of a function that end the call", "4.20: it names the function that failed")
+    @anyhow
+    def test_a_failure_that_is_the_calls_ends_it_and_lets_go_of_the_others(self, driven: Driver):
+        def breaks() -> None:
+            """Break."""
+            raise OSError("the disk is full")
+
+        with stuck() as made:
+            one = seed(prompt(Function.of(breaks, on_error="fail"), made("waiting")))
+            events = driven(one, Script([call("stuck"), call("breaks")]), threads=16)
+        ending = one.record.ending
+        assert (ending.reason, ending.function) == (Reason.FUNCTION_FAILED, "breaks")
+        assert ending.detail == "breaks: OSError: the disk is full"
+        assert results(one)[0] == "Not run: breaks: OSError: the disk is full"
+        assert_sendable(one.record.dialog)
+        assert [e.is_error for e in events if isinstance(e, FunctionEnded)] in ([True], [])
+
+    @pytest.mark.spec("4.19: failures of a function: tell, retry or a default")
+    @anyhow
+    def test_defaults_and_retries_are_no_failures(self, driven: Driver):
+        tries = []
+
+        def flaky() -> str:
+            """Fail once."""
+            tries.append(1)
+            if len(tries) == 1:
+                raise OSError("busy")
+            return "at last"
+
+        def absent() -> str:
+            """Fail."""
+            raise LookupError
+
+        one = seed(prompt(Function.of(flaky, on_error="retry"), Function.of(absent, on_error=Default("nothing"))))
+        driven(one, Script([call("flaky"), call("absent")], "done"))
+        assert results(one) == ["at last", "nothing"]
+        assert [f.error for f in one.record.function_calls] == [None, None]
+
+
+class TestListeners:
+    @pytest.mark.spec("4.30: by a listener, at any event")
+    @everywhere
+    @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_what_is_called_off_when_it_should_begin_is_not_run(
+        self, driven: Driver, kind: str, policy: dict[str, Any]
+    ):
+        ran: list[int] = []
+
+        async def waiting(n: int) -> None:
+            """Note it."""
+            ran.append(n)
+
+        def plain(n: int) -> None:
+            """Note it."""
+            ran.append(n)
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionStarted) and event.id == "2.1":
+                one.advance("", Cancelled(reason="enough"))
+
+        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work", **policy)))
+        script = Script([call("work", n=n) for n in range(3)])
+        if driven in (by_arun, by_adrive):
+            asyncio.run(arun(one, world(script), listen))
+        else:
+            run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+        assert one.record.ending.reason is Reason.CANCELLED
+        assert set(ran) <= {0}
+
+    @pytest.mark.spec("4.30: while functions run beside each other")
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_called_off_while_functions_run_it_lets_go_of_them(self, driven: Driver, kind: str):
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionEnded):
+                one.advance("", Cancelled(reason="enough"))
+
+        with stuck() as made:
+            one = seed(prompt(made(kind), Function(name="quick", call=lambda: 1)))
+            script = Script([call("stuck"), call("quick")])
+            if driven is by_arun:
+                asyncio.run(arun(one, world(script), listen))
+            else:
+                run(one, world(script), listen)
+        assert results(one) == ["Not run: enough", "1"]
+        assert_sendable(one.record.dialog)

@@ -1,0 +1,1 @@
+"""What tests share: scripts of calls, drivers, servers, recordings, and bodies of requests and replies."""

@@ -1,0 +1,41 @@
+"""What would a service of chat completions have answered, and what does the codec make of it?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.openai.chat import OpenAIChat
+from support.codec_conformance import read
+
+CODEC = OpenAIChat()
+
+
+def completion(message: Any = None, *, finish_reason: Any = "stop", choice: Any = None, **more: Any) -> bytes:
+    """A whole completion with this message."""
+    first = {"index": 0, "message": message, "finish_reason": finish_reason, **(choice or {})}
+    return json.dumps({"id": "r1", "model": "m1", "choices": [first], **more}).encode()
+
+
+def sse(*chunks: Any, done: bool = True) -> bytes:
+    """A stream of these chunks."""
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return ("".join(lines) + ("data: [DONE]\n\n" if done else "")).encode()
+
+
+def stream(*deltas: Any, done: bool = True, **last: Any) -> bytes:
+    """A stream of these deltas, and a chunk that ends it."""
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    return sse(*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", **last}]}, done=done)
+
+
+def whole(body: bytes, **headers: str) -> Reply:
+    """The reply in a whole body."""
+    return CODEC.decode(200, headers, body)
+
+
+def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
+    """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
+    return read(CODEC, body, piece)

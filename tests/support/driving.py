@@ -1,0 +1,91 @@
+"""How is one call driven in each of the ways that there are?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime import thread_task as thread_jobs
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import World
+from fsm_agent.testing import Script
+from support.walking import PROMPT
+
+TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
+
+
+def seed(prompt: Prompt = PROMPT, **options: Any) -> AgentCall:
+    return AgentCall.seed(TASK, prompt, **options)
+
+
+def world(script: Script, **changes: Any) -> World:
+    return World.of(script, **changes)
+
+
+def by_run(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    run(one, world(script, **{"threads": 0, **changes}), events.append)
+    return events
+
+
+def by_threads(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    run(one, world(script, **changes), events.append)
+    return events
+
+
+def by_drive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    return list(drive(one, world(script, **changes)))
+
+
+def by_arun(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    events: list[Any] = []
+    asyncio.run(arun(one, world(script, **changes), events.append))
+    return events
+
+
+def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    async def main() -> list[Any]:
+        return [event async for event in adrive(one, world(script, **changes))]
+
+    return asyncio.run(main())
+
+
+DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]
+Driver = Callable[..., list[Any]]
+everywhere = pytest.mark.parametrize("driven", DRIVERS)
+
+
+def by_run_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    run(one, world(script, **changes))
+    return []
+
+
+def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
+    asyncio.run(arun(one, world(script, **changes)))
+    return []
+
+
+anyhow = pytest.mark.parametrize("driven", [*DRIVERS, by_run_unheard, by_arun_unheard])  # for what comes of it
+
+
+def busy_threads() -> int:
+    """How many functions and requests run in threads; some may have been left behind for long."""
+    return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(thread_jobs._idle)
+
+
+def until_threads_rest(busy: int) -> None:
+    """Wait until no more than so many threads are busy."""
+    until_s = time.monotonic() + 10
+    while busy_threads() > busy:
+        assert time.monotonic() < until_s
+        time.sleep(0.001)

@@ -1,0 +1,65 @@
+"""What would a service of Anthropic's wire have answered, and what does the codec make of it?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.anthropic.messages import Anthropic
+from support.codec_conformance import read
+
+CODEC = Anthropic()
+
+
+def message(*content: Any, stop_reason: Any = "end_turn", **more: Any) -> bytes:
+    """A whole message with these blocks."""
+    body = {"type": "message", "id": "r1", "model": "m1", "content": content, "stop_reason": stop_reason, **more}
+    return json.dumps(body).encode()
+
+
+def sse(*events: Any) -> bytes:
+    """A stream of these events, each named by its type."""
+    names = [event.get("type", "") if isinstance(event, dict) else "" for event in events]
+    return "".join(
+        [f"event: {name}\ndata: {json.dumps(event)}\n\n" for name, event in zip(names, events, strict=True)]
+    ).encode()
+
+
+def block(index: int, start: Any, *deltas: Any) -> list[Any]:
+    """The events of one block of content."""
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *[{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas],
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def text(*pieces: str) -> list[Any]:
+    """The events of a block of text at the beginning."""
+    return block(0, {"type": "text", "text": ""}, *[{"type": "text_delta", "text": piece} for piece in pieces])
+
+
+START = {"type": "message_start", "message": {"id": "r1", "model": "m1", "content": [], "usage": {"input_tokens": 3}}}
+STOP = {"type": "message_stop"}
+
+
+def end(stop_reason: Any = "end_turn", **usage: Any) -> dict[str, Any]:
+    """The event that says why the model stopped."""
+    return {"type": "message_delta", "delta": {"stop_reason": stop_reason, "stop_sequence": None}, "usage": usage}
+
+
+def stream(*events: Any, stop_reason: Any = "end_turn", **usage: Any) -> bytes:
+    """A whole stream around these events."""
+    return sse(START, *events, end(stop_reason, **usage), STOP)
+
+
+def whole(body: bytes, **headers: str) -> Reply:
+    """The reply in a whole body."""
+    return CODEC.decode(200, headers, body)
+
+
+def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
+    """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
+    return read(CODEC, body, piece)

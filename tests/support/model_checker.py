@@ -1,0 +1,354 @@
+"""All that can happen to an agent call within small limits, breadth-first, and what has to become of it.
+
+A configuration is what decides what may happen next, so two calls of one configuration are explored once.  `Model`s
+differ in their limits, prompts and in what the model may reply: many small ones reach more than a large one would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, Sleep
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    Expired,
+    FunctionFailed,
+    Injected,
+    ModelFailed,
+    Modified,
+    Outcome,
+    Replied,
+    Returned,
+    Slept,
+)
+from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.prompt import Prompt
+from support.walking import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
+
+BEGUN_S = 1000.0
+VALID = Modified('{"path": "y"}')
+REPLIES: dict[str, Reply] = {
+    "answer": asked(text="42"),
+    "wrong": asked(text="forty-two"),
+    "cut": Reply(message=Message.of("assistant", "4"), finish="length"),
+    "enough": asked(text="enough"),
+    "refusal": Reply(message=Message.of("assistant"), refusal="no"),
+    "filtered": Reply(message=Message.of("assistant", "4"), finish="content_filter"),
+    "pause": Reply(message=Message.of("assistant", "…"), finish="pause"),
+    "broken off": Reply(message=Message.of("assistant", "…"), finish="error"),
+    "tick": asked(function_call("tick")),
+    "add": asked(function_call("add", a=1, b=1)),
+    "invalid": asked(function_call("add", a="x"), FunctionCall(name="add", arguments_json="{")),
+    "unknown": asked(function_call("nosuch")),
+    "erase": asked(function_call("erase", path="x")),
+    "add, erase": asked(function_call("add", a=1, b=1), function_call("erase", path="x")),
+    "erase, tick": asked(function_call("erase", path="x"), function_call("tick")),
+    "fetch, login": asked(function_call("fetch"), function_call("login", user="a")),
+    "login": asked(function_call("login", user="a")),
+    "twice": asked(function_call("tick"), function_call("tick")),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A corner of what can happen.
+
+    Attributes:
+        limits: Of the call.
+        replies: What the model may reply, by their names in `REPLIES`.
+        prompt: The task's.
+        depth: How many calls this one is inside of.
+        delays_s: How long may have to be waited before a recall; empty: the transport never fails.
+        is_injected: Whether somebody may inject a message, once.
+    """
+
+    limits: Limits
+    replies: tuple[str, ...] = ("answer",)
+    prompt: Prompt = PROMPT
+    depth: int = 0
+    delays_s: tuple[float, ...] = ()
+    is_injected: bool = False
+
+
+@dataclass
+class Explored:
+    """What was found.
+
+    Attributes:
+        steps: How many were taken.
+        rows: How often each was taken: source, trigger, target, guard.
+        reasons: How calls ended.
+    """
+
+    configurations: int = 0
+    steps: int = 0
+    rows: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    reasons: Counter[Reason] = field(default_factory=Counter)
+
+
+def explore(model: Model) -> Explored:
+    """Take every step from every configuration, and check each."""
+    explored = Explored()
+    first = seeded(model.limits, depth=model.depth, prompt=model.prompt)
+    known, waiting = {_configuration(first.record)}, deque([first.record])
+    ending, before = set[object](), dict[object, set[object]]()
+    while waiting:
+        record = waiting.popleft()
+        here = _configuration(record)
+        for key, outcome in _moves(model, _call(record, model)):
+            call = _call(record, model)
+            call.advance(key, outcome)
+            _check_step(record, key, outcome, call)
+            explored.steps += 1
+            explored.rows[call.step.source, call.step.trigger, call.step.to, call.step.guard] += 1
+            there = _configuration(call.record)
+            if not isinstance(outcome, Expired | Cancelled):
+                before.setdefault(there, set()).add(here)
+            if there not in known:
+                known.add(there)
+                waiting.append(call.record)
+            if call.record.ending:
+                explored.reasons[call.record.ending.reason] += 1
+                ending.add(there)
+    explored.configurations = len(known)
+    _check_that_all_can_end(known, ending, before)
+    return explored
+
+
+def _check_that_all_can_end(known: set[object], ending: set[object], before: dict[object, set[object]]) -> None:
+    """From everywhere, without being called off."""
+    able, waiting = set(ending), deque(ending)
+    while waiting:
+        for source in before.get(waiting.popleft(), set()) - able:
+            able.add(source)
+            waiting.append(source)
+    assert able == known, f"{len(known - able)} configurations only end when they are called off"
+
+
+def _call(record: CallRecord, model: Model) -> AgentCall:
+    return AgentCall(record, model.prompt, stop_when=stop_when)
+
+
+def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
+    found: list[tuple[str, Outcome]] = [("", Expired()), ("", Cancelled())] if call.effects else []
+    hurry = Message.of("user", "Hurry.")
+    if model.is_injected and call.state is State.CALLING and hurry not in call.record.dialog:
+        found.append(("", Injected((hurry,))))
+    for effect in call.effects:
+        match effect:
+            case Begin(key):
+                found.append((key, Begun(at_s=BEGUN_S)))
+            case CallModel(key):
+                found += [(key, Replied(reply=REPLIES[name])) for name in model.replies]
+                for delay_s in model.delays_s:
+                    for retryable in (True, False):
+                        error = ErrorReport(message="busy", retryable=retryable)
+                        found.append((key, ModelFailed(error=error, delay_s=delay_s, at_s=BEGUN_S)))
+            case Sleep(key):
+                found.append((key, Slept()))
+            case AskApproval(key):
+                found += [(key, Approved()), (key, Denied()), (key, VALID), (key, Modified("{}"))]
+            case _:
+                found += [(effect.key, Returned(text="2")), (effect.key, Returned(text="no", is_error=True))]
+                found.append((effect.key, FunctionFailed(text="no")))
+    return found
+
+
+def _configuration(r: CallRecord) -> object:
+    """All that decides what may happen next; counters only where something is counted down."""
+    limits, loop = r.limits, r.limits.identical_rounds
+    counted = (
+        None if limits.rounds is None else r.rounds,
+        None if limits.parse_retries is None else r.parse_errors,
+        None if limits.recalls is None else (r.recalls, r.attempt),
+        None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
+    )
+    waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
+    succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
+    tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
+    injected = any(m.text == "Hurry." for m in r.dialog)
+    ended = r.ending and r.ending.reason
+    return r.state, counted, waiting, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended
+
+
+# What has to become of a step, by the words of the documentation and not by those of the table
+
+
+def _check_step(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -> None:
+    r = call.record
+    expected = _expected(before, key, outcome, call.prompt)
+    assert (r.state, r.ending and r.ending.reason) == expected, f"{outcome} in {before.state}: {expected} expected"
+    assert (call.step, call.step.source, call.step.to) == (r.trace[-1], before.state, r.state)
+    _check_counters(r)
+    if r.ending is not None:
+        assert (r.branch, r.round, call.effects) == ((), (), ())
+        assert_sendable(r.dialog)
+        return
+    if r.rounds > before.rounds and r.function_calls != before.function_calls:
+        _check_words_behind_results(r, call.prompt)
+    assert_policies_hold(call)
+    for effect in call.effects:
+        if isinstance(effect, CallModel):
+            assert_sendable(effect.request.messages)
+            assert effect.attempt == r.attempt
+            assert effect.request.messages[len(r.dialog) :] == r.branch
+            assert (effect.request.functions == ()) == (_is_final(r, call.prompt) or not call.prompt.by_name)
+        if isinstance(effect, Sleep):
+            assert effect.until_s == (outcome.at_s + outcome.delay_s if isinstance(outcome, ModelFailed) else 0.0)
+
+
+def _check_counters(r: CallRecord) -> None:
+    """Each is what the trace and the messages say."""
+    steps = [(step.trigger, step.to) for step in r.trace]
+    refused = [m for m in (*r.pruned, *r.branch) if m.role == "assistant"]
+    assert len(refused) == sum(trigger == "parse_failed" for trigger, _ in steps), "no unusable answer is lost"
+    assert r.parse_errors == steps.count(("parse_failed", State.PARSE_EXCEPTION))
+    assert r.recalls == steps.count(("model_failed", State.BACKOFF))
+    closed = {f.id.partition(".")[0] for f in r.function_calls}
+    assert r.rounds == len(closed) + steps.count(("paused", State.CALLING))
+    assert r.runs == sum(f.was_run for f in r.function_calls)
+    assert r.replies == sum(step.usage is not None for step in r.trace)
+    failures = 0
+    for step in reversed(r.trace):
+        if step.trigger not in ("model_failed", "slept", "injected"):
+            break
+        failures += step.trigger == "slept"
+    assert r.attempt == 1 + (0 if r.state in FINAL else failures)
+
+
+def _check_words_behind_results(r: CallRecord, prompt: Prompt) -> None:
+    """A loop is told, then that it is the last request."""
+    told = r.dialog[max(i for i, m in enumerate(r.dialog) if m.role == "tool") + 1 :]
+    loop, same = r.limits.identical_rounds, _same_rounds(_marks(r))
+    is_told = loop is not None and r.limits.on_loop == "tell" and same >= loop and same % loop == 0
+    expected = [(r.limits.loop_role, "You have called")] * is_told
+    expected += [("user", "You have reached")] * _is_final(r, prompt)
+    assert [(m.role, " ".join(m.text.split()[:3])) for m in told] == expected
+
+
+def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) -> tuple[State, Reason | None]:
+    """The state that follows, and why the call ends if it does."""
+    limits, about = before.limits, key.partition(":")[2]
+    match outcome:
+        case Expired():
+            return State.FAILED, Reason.EXPIRED
+        case Cancelled():
+            return State.FAILED, Reason.CANCELLED
+        case Injected():
+            return State.CALLING, None
+        case Begun():
+            is_deep = limits.depth is not None and before.depth >= limits.depth
+            return (State.FAILED, Reason.TOO_DEEP) if is_deep else (State.CALLING, None)
+        case ModelFailed():
+            return _recalled(before, outcome.error.retryable, outcome.delay_s, outcome.at_s)
+        case Slept():
+            return next(State(step.source) for step in reversed(before.trace) if step.to == State.BACKOFF), None
+        case Replied():
+            return _read(before, outcome.reply, prompt)
+        case FunctionFailed():
+            return State.FAILED, Reason.FUNCTION_FAILED
+    if isinstance(outcome, Approved) or outcome == VALID:
+        return State.TOOL_INTERRUPT, None
+    failed = not isinstance(outcome, Returned) or outcome.is_error
+    pending = {f.id: f.name for f in before.round if not f.is_settled}
+    if pending.pop(about) == "login" and failed and not _succeeded(before, "login"):
+        pending = {id: name for id, name in pending.items() if name != "fetch"}  # which waits for a login
+    return (State.TOOL_INTERRUPT, None) if pending else _closed(before)
+
+
+def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reason | None]:
+    limits, is_last = before.limits, _is_final(before, prompt)
+    if reply.message.text == "enough":
+        return State.COMPLETED, Reason.STOPPED
+    if calls := reply.message.function_calls:
+        if is_last:
+            return State.FAILED, Reason.ROUND_LIMIT
+        loop, same = limits.identical_rounds, _same_rounds([*_marks(before), _mark(reply.message)])
+        if limits.on_loop == "stop" and loop is not None and same >= loop:
+            return State.FAILED, Reason.LOOPED
+        return (State.TOOL_INTERRUPT, None) if any(_runs(f, calls, before) for f in calls) else _closed(before)
+    if reply.refusal or reply.finish == "content_filter":
+        return State.FAILED, Reason.REFUSED
+    if reply.finish == "pause":
+        return (State.FAILED, Reason.ROUND_LIMIT) if is_last else (State.CALLING, None)
+    if reply.finish == "error":
+        return _recalled(before, True, 0.0, 0.0)
+    if prompt.two_stage and not is_last:
+        return State.CALLING, None
+    is_cut = reply.finish == "length" and limits.on_cut == "retry"
+    if reply.message.text.isdigit() if prompt.parser else not is_cut:
+        return State.COMPLETED, Reason.ANSWERED
+    if limits.parse_retries is None or before.parse_errors < limits.parse_retries:
+        return State.PARSE_EXCEPTION, None
+    return State.FAILED, Reason.UNPARSEABLE
+
+
+def _recalled(before: CallRecord, retryable: bool, delay_s: float, at_s: float) -> tuple[State, Reason | None]:
+    limits = before.limits
+    is_patient = limits.wait_s is None or delay_s <= limits.wait_s
+    is_early = limits.deadline_s is None or at_s + delay_s < BEGUN_S + limits.deadline_s
+    has_left = limits.recalls is None or before.recalls < limits.recalls
+    may = retryable and is_patient and is_early and has_left
+    return (State.BACKOFF, None) if may else (State.FAILED, Reason.MODEL_FAILED)
+
+
+def _closed(before: CallRecord) -> tuple[State, Reason | None]:
+    limits = before.limits
+    if limits.rounds is None or before.rounds + 1 < limits.rounds or limits.on_limit == "final_prompt":
+        return State.CALLING, None
+    return (State.COMPLETED if limits.on_limit == "stop" else State.FAILED), Reason.ROUND_LIMIT
+
+
+def _is_final(r: CallRecord, prompt: Prompt) -> bool:
+    """Whether functions are withdrawn."""
+    if r.limits.rounds is not None and r.rounds >= r.limits.rounds:
+        return True
+    is_drafted = any(step.trigger == "drafted" for step in r.trace)
+    return is_drafted or (bool(prompt.by_name) and all(_is_used_up(name, r) for name in prompt.by_name))
+
+
+def _is_used_up(name: str, r: CallRecord) -> bool:
+    runs = [f for f in r.function_calls if f.name == name and f.was_run]
+    failures, most = sum(f.error is not None for f in runs), r.limits.failures_per_function
+    return (name == "login" and len(runs) >= 2) or (most is not None and failures >= most)
+
+
+def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecord) -> bool:
+    """Whether a call that was asked for is run, now or when somebody approves; others are answered at once."""
+    is_invalid = call.name == "nosuch" or REPLIES["invalid"].message.function_calls.count(call) > 0
+    if is_invalid or _is_used_up(call.name, before):
+        return False
+    if call.name == "fetch":
+        login = next((f for f in calls if f.name == "login"), None)
+        return _succeeded(before, "login") or (login is not None and _runs(login, calls, before))
+    return call.name == "tick" or not _succeeded(before, call.name, call.arguments)
+
+
+def _succeeded(r: CallRecord, name: str, arguments: dict[str, Any] | None = None) -> bool:
+    calls = [*r.function_calls, *r.round] if arguments is None else r.function_calls
+    found = [f for f in calls if f.name == name and f.was_run and f.error is None]
+    return any(arguments is None or f.arguments == arguments for f in found)
+
+
+def _marks(r: CallRecord) -> list[str]:
+    return [_mark(m) for m in r.dialog if m.function_calls]
+
+
+def _mark(message: Message) -> str:
+    return json.dumps(sorted([f.name, f.arguments_json.replace(" ", "")] for f in message.function_calls))
+
+
+def _same_rounds(marks: list[str]) -> int:
+    """How many at the end are alike."""
+    return next((i for i, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
