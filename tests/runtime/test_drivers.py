@@ -32,7 +32,7 @@ from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Modified, Returned
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.messages.event import (
@@ -48,6 +48,7 @@ from fsm_agent.messages.event import (
     Suspended,
     TextDelta,
 )
+from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import current_depth
@@ -691,6 +692,27 @@ def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
     assert one.record.ending.reason is Reason.CANCELLED
     assert isinstance(seen[-1], Done)
     assert_sendable(one.record.dialog)
+
+
+@everywhere
+def test_a_message_that_a_listener_injects_while_the_model_answers_makes_that_request_anew(driven: Driver):
+    one, deltas = seed(), []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, TextDelta):
+            deltas.append(event.text)
+            if len(deltas) == 1:
+                one.advance("", Injected((Message.of("user", "Be brief."),)))
+
+    script = Script("one two three", "42")
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(script), listen))
+    else:
+        run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+    assert one.result().output == 42
+    assert deltas == ["one", "42"]
+    assert [len(request.messages) for request in script.requests] == [2, 3]
+    assert script.requests[1].messages[-1].text == "Be brief."
 
 
 @everywhere
