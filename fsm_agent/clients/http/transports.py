@@ -140,7 +140,7 @@ def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
         # One that trusts nobody: for http it is never asked, and the real one takes 20 ms to load.
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {
-        "verify": verify if isinstance(verify, ssl.SSLContext) else context_for(verify, network.http2),
+        "verify": verify if isinstance(verify, ssl.SSLContext) else context_for(verify, http2=network.http2),
         "limits": limits,
         "http2": network.http2,
         "proxy": network.proxy,

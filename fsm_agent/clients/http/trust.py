@@ -20,7 +20,7 @@ HTTP1 = ["http/1.1"]  # all that our own connections speak, by its name in ALPN
 
 
 @lru_cache(maxsize=16)
-def context_for(verify: bool | str, http2: bool) -> ssl.SSLContext:
+def context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
     """Return the context that trusts whom ``verify`` says; see `Network.verify`.
 
     One for each value of ``http2``, because httpx writes the protocols it offers into the context that it is given.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, Http1
+from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, MAX_INTERIM_RESPONSES, Http1
 from fsm_agent.clients.http.request import RequestHead
 
 ASKED = RequestHead(httpx.URL("http://h:8/v1/x?a=b"), httpx.Headers({"host": "h:8", "x-one": "1"}))
@@ -152,6 +152,13 @@ def test_nothing_but_a_body_is_long(flood: str) -> None:
     wire.feed(begin)
     with pytest.raises(httpx.RemoteProtocolError):
         _ = [wire.feed(more) for _ in range(2 * MAX_HEAD_BYTES // len(more) + 2)]
+
+
+def test_few_responses_are_interim() -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    assert fed(begun(), interim * MAX_INTERIM_RESPONSES + LENGTH)[1] == b"hello"
+    with pytest.raises(httpx.RemoteProtocolError, match=f"{MAX_INTERIM_RESPONSES + 1} interim responses"):
+        begun().feed(interim * (MAX_INTERIM_RESPONSES + 1))
 
 
 def test_a_body_may_be() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import linecache
+import os
+import signal
+import socket
 import ssl
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -17,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 from support.asking import JSON_HEAD, REQUEST, WHOLE, client_of
-from support.fault_server import BARRIER, CLOSE, STALL, FaultServer
+from support.fault_server import BARRIER, CLOSE, STALL, FaultServer, Step, http
 from test_async_pool import Asked
 from test_pools import in_threads
 
@@ -129,6 +133,27 @@ def test_who_gives_up_takes_no_ones_place() -> None:
         assert post(pool, server)
 
 
+def test_one_to_which_something_came_unasked_is_given_to_nobody() -> None:
+    go, came = threading.Event(), threading.Event()
+
+    def send_another(connection: socket.socket) -> None:
+        go.wait(LIMIT_S)
+        connection.sendall(http("not asked for"))
+        came.set()
+
+    bodies: list[bytes] = []
+    with FaultServer([*WHOLE, send_another], [http("asked for")]) as server, pool_of(max_connections=1) as pool:
+        holder = begin(pool, server)
+        while holder.read():
+            pass
+        waiter = Waiter(pool, lambda: bodies.append(post(pool, server)))
+        go.set()
+        came.wait(LIMIT_S)
+        holder.close()
+        waiter.join()
+        assert bodies == [b"asked for"]
+
+
 def test_one_that_failed_gives_its_place_back() -> None:
     with FaultServer([CLOSE]) as server, pool_of(max_connections=1) as pool:
         for _ in range(3):
@@ -195,6 +220,25 @@ def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
         begin(pool, server).close()
         post(pool, server)
         assert server.n_connections == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_waits_for_no_lock_and_hangs_up_on_nobody() -> None:
+    scripts: list[list[Step]] = [[JSON_HEAD, b"{", BARRIER, b"}" * 999], [BARRIER, *WHOLE]]
+    with FaultServer(*scripts, together=2) as server, pool_of() as pool:
+        holder = begin(pool, server)
+        assert holder.read() == b"{"
+        with pool._lock, warnings.catch_warnings():  # as another thread may hold it at that moment
+            warnings.simplefilter("ignore", DeprecationWarning)  # the server's threads stay behind, unused
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(5)
+                holder.close()
+                pool.close()
+                os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        post(pool, server)
+        assert read(holder) == b"}" * 999
 
 
 class Interrupt:

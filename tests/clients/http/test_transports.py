@@ -178,10 +178,11 @@ class TestHeads:
         [
             [b"HTTP/1.1 200 OK\r\n", Repeat(b"x: y\r\n", 0.03)],
             [b"HTTP/1.1 200 OK\r\nx: ", DRIP],
+            [b"HTTP/1.1 200 OK\r\nx: ", Repeat(b"y", 0.0002)],
             [Repeat(INTERIM, 0.03)],
             [JSON_HEAD, DRIP],
         ],
-        ids=["lines", "characters", "interim responses", "body"],
+        ids=["lines", "characters", "fast characters", "interim responses", "body"],
     )
     def test_nothing_drips_past_the_deadline(self, script: list[Step], way: str) -> None:
         with FaultServer(script) as server, client_of(server) as client:
@@ -203,7 +204,7 @@ class TestHeads:
         with FaultServer([Repeat(INTERIM, 0)]) as server, client_of(server) as client, at_once():
             error = error_of(client, way)
         assert isinstance(error, BadReply)
-        assert "101 interim responses" in error.message or "interim" in error.message
+        assert "interim responses" in error.message
 
     @each_way
     @pytest.mark.parametrize("status", [b"000", b"099", b"20", b"2000"])
@@ -592,10 +593,16 @@ class TestForking:
         command = [sys.executable, "-c", FORKING + code, server.base_url, over or "", child_does]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
-    @pytest.mark.parametrize("over", ["own"], indirect=True)
     @pytest.mark.parametrize("child_does", ["asks", "asks in a loop", "closes", "ends"])
     @pytest.mark.parametrize(
-        "reader", ["read_a_stream()", "read_a_stream_in_a_thread()", "asyncio.run(read_a_stream_in_a_loop())"]
+        ("reader", "over"),
+        [
+            ("read_a_stream()", "own"),
+            ("read_a_stream_in_a_thread()", "own"),
+            ("read_a_stream_in_a_thread()", "httpx"),
+            ("asyncio.run(read_a_stream_in_a_loop())", "own"),
+        ],
+        indirect=["over"],
     )
     def test_what_the_parent_reads_is_left_alone(self, reader: str, child_does: str, over: str | None) -> None:
         pieces = [chunk(events(delta("x"), done=False)) for _ in range(3)]
