@@ -2,3 +2,8 @@
 
 Diagrams are made of tables and traces, never drawn by hand.  Nothing here moves a machine.
 """
+
+from fsm_agent.diagrams.diagram import lifecycle, trace_diagram, write_lifecycle
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, render, write
+
+__all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
