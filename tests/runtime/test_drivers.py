@@ -51,6 +51,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.reconciler import MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import Delayed, Script, ScriptError, call
@@ -603,6 +604,46 @@ def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
 
     asyncio.run(main())
     assert len(closed) == 2
+
+
+def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
+    made, is_far_ahead = 0, threading.Event()
+
+    class Endless:
+        name = "endless"
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            nonlocal made
+            while True:
+                made += 1
+                if made == MAX_BACKLOG:
+                    is_far_ahead.set()
+                yield TextDelta("x")
+
+    events = drive(seed(), World(client=Endless()))
+    while not isinstance(next(events), TextDelta):
+        pass
+    assert is_far_ahead.wait(10)
+    time.sleep(0.05)  # for what it must not do
+    assert made <= MAX_BACKLOG + 2
+    for _ in range(MAX_BACKLOG):
+        assert next(events) == TextDelta("x")
+    events.close()
+    assert made <= 2 * MAX_BACKLOG + 2
+
+
+@everywhere
+def test_no_delta_is_reported_that_came_after_a_cancellation(driven: Driver):
+    class Hasty(Script):
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            for item in super().stream(request):
+                one.cancel("enough")
+                yield item
+
+    one = seed()
+    events = driven(one, Hasty("one two three"))
+    assert one.record.ending.reason is Reason.CANCELLED
+    assert not [event for event in events if isinstance(event, TextDelta)]
 
 
 # What a listener does
