@@ -5,11 +5,13 @@ Codecs decide by the functions here, and tell with `adaptations` what they decid
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.message import Message
 from fsm_agent.providers.codec import Profile
 
 CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
@@ -47,6 +49,10 @@ def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Functio
     return functions, choice if profile.required_tool_choice or choice != "required" else "auto"
 
 
+def _has_user_after_results(messages: Iterable[Message]) -> bool:
+    return ("tool", "user") in pairwise([message.role for message in messages])
+
+
 def adaptations(
     request: Request, profile: Profile, *, tells_schema: bool, taken_settings: Collection[str]
 ) -> tuple[str, ...]:
@@ -59,9 +65,12 @@ def adaptations(
         taken_settings: Those of sampling that its codec says.
     """
     choice = request.tool_choice
-    if not tells_schema and choice == "auto" and len(taken_settings) == len(_ALL):
+    bridges = not profile.user_after_results and _has_user_after_results(request.messages)
+    if not bridges and not tells_schema and choice == "auto" and len(taken_settings) == len(_ALL):
         return ()  # as nearly always
     notes = []
+    if bridges:
+        notes.append("a word of the model's was put between results and a user's message: it takes no other order")
     if tells_schema:
         beside = " beside functions" if profile.native_schema and not profile.schema_with_functions else ""
         notes.append(f"the schema was told in words: the model does not take it{beside}")

@@ -179,8 +179,14 @@ _BUILT_IN = (
         "MISTRAL_API_KEY",
         # 422 for what it does not know; usage comes unasked: https://github.com/dnakov/anon-kode/issues/53
         # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": https://github.com/karthink/gptel/issues/1203
+        # "Unexpected role 'user' after role 'tool'": https://github.com/zed-industries/zed/pull/31736, read 2026-11-22
         profile=Profile(
-            stream_usage=False, logprobs=False, seed_name="random_seed", reasoning_name="thinking", call_id_chars=9
+            stream_usage=False,
+            logprobs=False,
+            seed_name="random_seed",
+            reasoning_name="thinking",
+            call_id_chars=9,
+            user_after_results=False,
         ),
     ),
     _chat("xai", "https://api.x.ai/v1", "XAI_API_KEY"),

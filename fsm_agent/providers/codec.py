@@ -50,6 +50,7 @@ class Profile:
     stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
     named_tool_choice: bool = True  # otherwise the one function is offered alone and required
     required_tool_choice: bool = True  # otherwise the model is left free to call or not
+    user_after_results: bool = True  # takes a user's message directly behind the results of functions
     call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
     # Tools of the provider that it can use: kind, and its type on the wire.
     hosted_tools: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -11,16 +11,18 @@ from pydantic import BaseModel
 from support.asking import KEY, completion
 from support.fault_server import FaultServer, http
 
+from fsm_agent._internal.vector import Vector
 from fsm_agent.clients.client import client_for
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import offered_functions
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.catalog import PROVIDERS, split_model
 from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
@@ -96,6 +98,28 @@ def test_settings_that_are_left_out(wire: str, takes: bool) -> None:
     if wire == "chat" and not takes:
         assert notes[0] == "temperature=0.25 was left out: the model does not take it here"
     assert adapted(wire, {"temperature": takes})[0] == ()
+
+
+def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_between() -> None:
+    codec, profile = OpenAIChat(), PROVIDERS["mistral"].profile
+    asked = FunctionCall(name="add", arguments_json="{}", id="1.0")
+    done = FunctionResult(id="1.0", name="add", text="3")
+    messages = [USER, Message.of("assistant", asked), Message.of("tool", done)]
+    stop = Message.of("user", "That is enough.")
+    once = Once()
+    for dialog, roles, count in (
+        (messages, "user assistant tool", 0),
+        ([*messages, stop], "user assistant tool assistant user", 1),
+        ([*messages, Message.of("assistant", "3"), stop], "user assistant tool assistant user", 0),
+    ):
+        request = Request(messages=Vector(dialog), functions=(ADD,))
+        body = codec.encode(request, model="m", profile=profile, stream=False)
+        assert [entry["role"] for entry in body["messages"]] == roles.split()
+        assert all(entry.get("content") or entry.get("tool_calls") for entry in body["messages"])
+        assert len(codec.adapted(request, profile)) == count
+        assert codec.adapted(request, Profile()) == ()
+        grown = codec.encode(request, model="m", profile=profile, stream=False, encoding=once)
+        assert json.loads(as_json(grown)) == body
 
 
 def test_who_thinks_at_anthropics_takes_no_temperature() -> None:

@@ -30,6 +30,8 @@ from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, Reply
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
 
+BRIDGE = "Understood."  # not empty: "Assistant message must have either content or tool_calls"
+
 
 class OpenAIChat:
     """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it."""
@@ -111,6 +113,7 @@ class _Entries:
         self._profile = profile
         self._words = words  # as long as nothing has been said
         self._ids = CallIds(exactly=profile.call_id_chars)
+        self._last_role = ""
         self._beside: list[Any] = []
 
     def feed(self, message: Message) -> list[Any]:
@@ -134,14 +137,28 @@ class _Entries:
         if self._words and entries:
             _tell(entries, self._words, profile)
             self._words = None
+        entries = self._bridged(entries)
+        self._last_role = entries[-1]["role"] if entries else self._last_role
         return entries
+
+    def _bridged(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Put a word of the model's between results and a user's message, where a service demands it."""
+        if self._profile.user_after_results:
+            return entries
+        last_role, bridged = self._last_role, list[dict[str, Any]]()
+        for entry in entries:
+            if last_role == "tool" and entry["role"] == "user":
+                bridged.append({"role": "assistant", "content": BRIDGE})
+            bridged.append(entry)
+            last_role = entry["role"]
+        return bridged
 
     def finish(self) -> list[Any]:
         """What stands behind the last round."""
         entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
         if self._words:
             _tell(entries, self._words, self._profile)
-        return entries
+        return self._bridged(entries)
 
 
 def _said(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
