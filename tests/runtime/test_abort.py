@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fsm_agent.abort import Abort, Aborted, abort_in_force
+from fsm_agent.runtime.abort import Abort, Aborted, abort_in_force
 
 
 def test_who_waits_is_woken_now_and_later() -> None:
