@@ -46,13 +46,13 @@ CALLS = {  # of functions, Python's and C's, in one piece of work: a tenth more 
 }
 RATIOS = {  # to the time of the work by hand: twice what there is (November 2026, CPython 3.11)
     "one turn": 120,
-    "three rounds": 23,
-    "three rounds, sync": 50,
-    "16 functions at once": 6.5,
-    "typed output": 4,
-    "typed output, one retry": 4.2,
-    "a delta of a stream": 9,
-    "200 rounds": 18,
+    "three rounds": 32,
+    "three rounds, sync": 75,
+    "16 functions at once": 9,
+    "typed output": 5,
+    "typed output, one retry": 5.5,
+    "a delta of a stream": 12,
+    "200 rounds": 24,
 }
 ROOT = Path(__file__).resolve().parent.parent
 FINDINGS = ROOT.parent / "shared" / "bench" / "FINDINGS.md"

@@ -7,6 +7,7 @@ here, once, and are pure by contract.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
@@ -84,6 +85,7 @@ Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
 
 _COMPOUND = (dict, list)
 _make_asked, _make_spoken, _make_message = maker(Asked), maker(Spoken), maker(Message)
+_KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 _to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
 _with_result = changer(FunctionCall, "result", "was_run")
 
@@ -284,10 +286,18 @@ def _told(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """The same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ."""
-    canonical = (
-        call.name + pydantic_core.to_json(_sorted(pydantic_core.from_json(call.arguments_json or "{}"))).decode()
-    )
+    """Return the same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ.
+
+    Raises:
+        ValueError: The arguments are no JSON.
+    """
+    arguments = call.arguments_json or "{}"
+    return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
+
+
+@lru_cache(maxsize=64)  # a round is looked at when it comes, and again when the next one does
+def _fingerprint(name: str, arguments_json: str) -> str:
+    canonical = name + pydantic_core.to_json(_sorted(pydantic_core.from_json(arguments_json))).decode()
     if len(canonical) <= 64:
         return canonical
     return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -343,19 +343,20 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
 
 
 def _identical_rounds(r: CallRecord, answer: Asked) -> int:
-    """How many rounds in a row ask for just the same, the one of this reply included."""
+    """Return how many rounds in a row ask for just the same, the one of this reply included."""
     if r.limits.identical_rounds is None:
         return 0
-    return r.identical_rounds + 1 if _marks(answer.message) == _marks(_asked_last(r)) else 1
+    return r.identical_rounds + 1 if _marks(answer.calls) == _marks(_asked_last(r)) else 1
 
 
-def _asked_last(r: CallRecord) -> Message | None:
-    """The message of the newest round: its calls as the model asked, whatever an approver made of them."""
-    return r.dialog[int(r.function_calls[-1].id.partition(".")[0])] if r.function_calls else None
+def _asked_last(r: CallRecord) -> tuple[FunctionCall, ...]:
+    """Return the calls of the newest round as the model asked for them, whatever an approver made of them."""
+    calls = r.function_calls
+    return r.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
 
 
-def _marks(message: Message | None) -> list[str]:
-    return sorted([_mark(f) for f in message.function_calls]) if message else []
+def _marks(calls: tuple[FunctionCall, ...]) -> list[str]:
+    return sorted([_mark(f) for f in calls])
 
 
 def _mark(f: FunctionCall) -> str:
