@@ -292,6 +292,20 @@ class TestStopping:
 
     @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
+    def test_a_call_that_was_ended_before_its_driver_was_stopped_stays_as_it_is(self, driven: Driver):
+        busy = busy_threads()
+
+        def listen(event: Any) -> None:
+            if isinstance(event, FunctionEnded):
+                until_threads_rest(busy)
+                one.advance("", Cancelled(reason="enough"))
+                raise LookupError
+
+        one = seed(prompt(Function.of(lambda n: n, name="f")))
+        stopped(driven, one, Script([call("f", n=n) for n in range(3)]), listen)
+        assert one.record.ending.reason is Reason.CANCELLED
+
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
         begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
 
