@@ -1,4 +1,4 @@
-"""The README's picture of a run, drawn from its trace: ``python tests/run_picture.py`` writes ``diagrams/a_run.svg``."""
+"""The README's picture of a run: ``python tests/run_picture.py`` draws ``diagrams/a_run.svg`` from its trace."""
 
 from __future__ import annotations
 
