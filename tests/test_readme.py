@@ -10,6 +10,7 @@ import threading
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
+import cost_table
 import pytest
 from provider_table import table
 from pydantic import BaseModel, BeforeValidator, Field
@@ -103,6 +104,16 @@ def test_every_reason_to_use_it_is_proved():
     assert set(re.findall(r"\]\[([^]]+)\]", why)) == {*defined}
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmark():
+    (turn,) = [row for row in cost_table.ROWS if row.work == "one turn, µs"]
+    others = [one / turn.by_hand for one in turn.peers]
+    ours, by_hand = turn.ours
+    why = " ".join(TEXTS["README.md"].split())
+    assert f"A turn takes {ours / by_hand:.1f} times the processor time of the same work by hand" in why
+    assert f"take {min(others):.0f} to {max(others):.0f} times" in why
+    assert (len(others), "six other libraries" in why) == (6, True)
+
+
 def test_every_page_is_linked_from_the_readme():
     linked = {link for name, link, _, _ in LINKS if name == "README.md"}
     assert {*TEXTS} - linked == {"README.md"}
@@ -129,6 +140,15 @@ def test_the_glossary_has_at_most_forty_words_each_once_and_in_order():
     _, *words = [word for word, _ in TABLE_ROW.findall(TEXTS["docs/glossary.md"])]
     assert 0 < len(words) <= 40
     assert words == sorted({*words}, key=str.lower)
+
+
+def test_the_words_of_the_glossary_are_those_of_the_package():
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "fsm_agent").rglob("*.py")).lower()
+    _, *rows = TABLE_ROW.findall(TEXTS["docs/glossary.md"])
+    names = {name for _, meaning in rows for name in re.findall(r"`(\w+)=?`", meaning)}
+    assert {
+        word for word in names | {word for word, _ in rows} if not re.search(rf"\b{word.lower()}s?\b", source)
+    } == set()
 
 
 def test_the_folders_of_the_package_are_those_that_contributors_are_told_of():
