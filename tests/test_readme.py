@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.lifecycle.outcomes import Begun, Replied
 from fsm_agent.messages.reply import Reply
@@ -151,11 +153,18 @@ def test_the_words_of_the_glossary_are_those_of_the_package():
     } == set()
 
 
-def test_the_folders_of_the_package_are_those_that_contributors_are_told_of():
+def test_contributors_are_told_the_layers_in_the_order_in_which_they_are_checked():
     rows = "".join(word for word, _ in TABLE_ROW.findall(TEXTS["CONTRIBUTING.md"]))
-    package = ROOT / "fsm_agent"
-    parts = {path.parent.name for path in package.glob("*/__init__.py")} | {path.stem for path in package.glob("*.py")}
-    assert {name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", rows)} == parts - {"__init__", "__main__"}
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    shown = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", rows)]
+    assert [name for name in shown if name != "fsm_agent"] == checked[::-1]
+
+
+def test_the_ways_of_the_small_picture_are_ways_of_the_machine():
+    picture = TEXTS["docs/design.md"].partition("```mermaid")[2].partition("```")[0]
+    shown = set(re.findall(r"^ +(\w+) -[-.]+>(?:\|[^|]+\|)? (\w+)$", picture, re.MULTILINE))
+    assert len(shown) == picture.count(">")
+    assert shown <= {(edge.source, edge.target) for edge in lifecycle().edges}
 
 
 def test_a_function_whose_time_is_up_runs_on_unheard():
