@@ -1,4 +1,4 @@
-"""The README's table of providers, drawn from the catalogue: ``python tests/provider_table.py`` prints it."""
+"""The table in docs/providers.md, made from the catalogue: ``python tests/provider_table.py`` prints it."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ RATIOS = {  # to the time of the work by hand: twice what there is (November 202
     "200 rounds": 24,
 }
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "cost.md"
 FINDINGS = ROOT.parent / "shared" / "bench" / "FINDINGS.md"
 BY_HAND = {**dict.fromkeys(("W4h", "W5", "W7", "W8"), "bare_httpx"), "W6": "bare_httpx_fast"}  # others: bare_typed
 ATTEMPTS = 16
@@ -331,13 +332,13 @@ def tables(text: str) -> dict[tuple[str, str], dict[str, float]]:
     return found
 
 
-class TestReadme:
+class TestPage:
     def test_the_table_is_that_of_the_figures(self):
-        assert cost_table.table() in (ROOT / "README.md").read_text()
+        assert cost_table.table() in PAGE.read_text()
 
     def test_what_is_measured_is_in_it(self):
-        readme = (ROOT / "README.md").read_text()
-        assert all(f" {name} " in readme for name in WORKS)
+        page = PAGE.read_text()
+        assert all(f" {name} " in page for name in WORKS)
 
     @pytest.mark.skipif(not FINDINGS.exists(), reason="the benchmark's tables are not here: ../shared/bench")
     @pytest.mark.parametrize("row", cost_table.ROWS, ids=lambda row: row.work)

@@ -1,4 +1,4 @@
-"""Is everything in the README true?"""
+"""Is everything in the README and in docs true?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
+import cost_table
 import pytest
 from provider_table import table
 from pydantic import BaseModel, BeforeValidator, Field
@@ -18,26 +20,52 @@ from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.lifecycle.outcomes import Begun, Replied
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, call
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+ALL = "".join(TEXTS.values())
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)  # and its output
+EXAMPLES = [(name, *found) for name, text in TEXTS.items() for found in EXAMPLE.findall(text)]
+LINK = re.compile(r"(?:\]\(|^\[[^]]+\]: )(?!https?:)([^\s)#]*)(?:#([^\s)]+))?(?: \"([^\"]+)\")?", re.MULTILINE)
+LINKS = [(name, *found) for name, text in TEXTS.items() for found in LINK.findall(text)]
+TABLE_ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.strip().splitlines()[-1][:40])
-def test_every_python_block_runs(block, monkeypatch, capsys):
+def title(example):
+    name, code, _ = example
+    return f"{name}: {code.strip().splitlines()[-1][:40]}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys):
+    name, code, output = example
     with StubServer(["42"] * 8) as server, scoped_registry():
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
-        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+        exec(compile(code, name, "exec"), {"__name__": "readme"})
+    if output:
+        assert capsys.readouterr().out == output
 
 
-def test_the_test_of_the_readme_passes_with_the_installed_plugin(tmp_path):
-    (block,) = [block for block in BLOCKS if "def test_" in block]
-    (tmp_path / "test_readme_example.py").write_text(block)
+def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():
+    shown = [(code, output) for name, code, output in EXAMPLES if name == "README.md"]
+    assert len(shown) >= 2
+    assert all(output and "Script(" in code for code, output in shown)
+
+
+def test_the_readme_is_read_in_a_few_minutes():
+    assert README.stat().st_size <= 8192
+
+
+def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
+    (code,) = [code for _, code, _ in EXAMPLES if "def test_" in code]
+    (tmp_path / "test_readme_example.py").write_text(code)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fsm-coverage", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
@@ -45,7 +73,7 @@ def test_the_test_of_the_readme_passes_with_the_installed_plugin(tmp_path):
 
 
 def test_the_ci_runs_the_command_of_the_readme():
-    (command,) = re.findall(r"^\[ \.venv/dev .*$", README, re.MULTILINE)
+    (command,) = re.findall(r"^\[ \.venv/dev .*$", TEXTS["README.md"], re.MULTILINE)
     shown = (ROOT / ".ci" / "run").read_text().replace("bash -c", "printf '%s\\n'")
     script = re.sub(r"^if ! command.*?^fi$", "", shown, flags=re.DOTALL | re.MULTILINE)
     done = subprocess.run(
@@ -54,22 +82,89 @@ def test_the_ci_runs_the_command_of_the_readme():
     assert done.stdout.splitlines() == [command, f"{command} -m long"]
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\((?!https?:)([^)#]+)\)", README))
-def test_links_into_the_repository_lead_somewhere(link):
-    assert (ROOT / link).exists()
+def anchors(page):
+    """What can be linked to in a page: its headings, as GitHub names them."""
+    without_code = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("name", "link", "anchor", "test"), LINKS)
+def test_links_into_the_repository_lead_somewhere(name, link, anchor, test):
+    page = (ROOT / name).parent / link if link else ROOT / name
+    assert page.exists()
+    assert not anchor or anchor in anchors(page)
+    assert not test or f"def {test}(" in page.read_text("utf-8")
+
+
+def test_every_reason_to_use_it_is_proved():
+    why = TEXTS["README.md"].partition("## Why\n")[2].partition("\n## ")[0]
+    defined = re.findall(r"^\[([^]]+)\]: ", why, re.MULTILINE)
+    facts = re.findall(r"^- .*?(?=^- |^\[|\Z)", why, re.DOTALL | re.MULTILINE)
+    assert len(facts) == 5
+    assert all(re.search(r"\]\(docs/|\]\[", fact) for fact in facts)
+    assert set(re.findall(r"\]\[([^]]+)\]", why)) == {*defined}
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmark():
+    (turn,) = [row for row in cost_table.ROWS if row.work == "one turn, µs"]
+    others = [one / turn.by_hand for one in turn.peers]
+    ours, by_hand = turn.ours
+    why = " ".join(TEXTS["README.md"].split())
+    assert f"A turn takes {ours / by_hand:.1f} times the processor time of the same work by hand" in why
+    assert f"take {min(others):.0f} to {max(others):.0f} times" in why
+    assert (len(others), "six other libraries" in why) == (6, True)
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = {link for name, link, _, _ in LINKS if name == "README.md"}
+    assert {*TEXTS} - linked == {"README.md"}
 
 
 def test_the_states_are_those_of_the_machine():
-    assert all(f"`{state}`" in README for state in State)
+    assert re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", states_table(), re.MULTILINE))) == [*State]
+
+
+def states_table():
+    return TEXTS["docs/design.md"].partition("| state | waits for |")[2].partition("\n\n")[0]
 
 
 def test_the_table_of_providers_is_that_of_the_catalogue():
-    assert table() in README
+    assert table() in TEXTS["docs/providers.md"]
 
 
 @pytest.mark.parametrize("name", [item.name for item in (*fields(Limits), *fields(Policy))] + [r.name for r in Reason])
 def test_every_limit_policy_and_reason_is_named(name):
-    assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", README)
+    assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL)
+
+
+def test_the_glossary_has_at_most_forty_words_each_once_and_in_order():
+    _, *words = [word for word, _ in TABLE_ROW.findall(TEXTS["docs/glossary.md"])]
+    assert 0 < len(words) <= 40
+    assert words == sorted({*words}, key=str.lower)
+
+
+def test_the_words_of_the_glossary_are_those_of_the_package():
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "fsm_agent").rglob("*.py")).lower()
+    _, *rows = TABLE_ROW.findall(TEXTS["docs/glossary.md"])
+    names = {name for _, meaning in rows for name in re.findall(r"`(\w+)=?`", meaning)}
+    assert {
+        word for word in names | {word for word, _ in rows} if not re.search(rf"\b{word.lower()}s?\b", source)
+    } == set()
+
+
+def test_contributors_are_told_the_layers_in_the_order_in_which_they_are_checked():
+    rows = "".join(word for word, _ in TABLE_ROW.findall(TEXTS["CONTRIBUTING.md"]))
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    shown = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", rows)]
+    assert [name for name in shown if name != "fsm_agent"] == checked[::-1]
+
+
+def test_the_ways_of_the_small_picture_are_ways_of_the_machine():
+    picture = TEXTS["docs/design.md"].partition("```mermaid")[2].partition("```")[0]
+    shown = set(re.findall(r"^ +(\w+) -[-.]+>(?:\|[^|]+\|)? (\w+)$", picture, re.MULTILINE))
+    assert len(shown) == picture.count(">")
+    assert shown <= {(edge.source, edge.target) for edge in lifecycle().edges}
 
 
 def test_a_function_whose_time_is_up_runs_on_unheard():

@@ -19,6 +19,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_picture import run_picture
 from support.paths import ROOT
 from support.walking import function_call, seeded
 
@@ -110,6 +111,11 @@ def stale(diagram: Diagram) -> set[str]:
 
 def test_the_committed_diagrams_show_the_table():
     assert stale(lifecycle()) == set(), "see the head of this file"
+
+
+def test_the_committed_picture_of_a_run_is_what_the_code_draws():
+    picture = (COMMITTED / "a_run.svg").read_text("utf-8")
+    assert drawn(picture) == wanted(run_picture()), "python tests/run_picture.py draws it"
 
 
 def changed_guard():
