@@ -31,7 +31,7 @@ class Default:
 
 @frozen(kw_only=True)
 class Retries:
-    """How often and after which delay a function that raised is run again; the delay doubles each time."""
+    """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
     attempts: int = 3  # the first one included
     delay_s: float = 0.1  # before the second attempt

@@ -139,7 +139,7 @@ class Toolset:
 
     @property
     def decides_per_call(self) -> bool:
-        """Whether `for_call` offers different functions to different agent calls: it has filters or shares."""
+        """True if `for_call` offers different functions to different agent calls: it has filters or shares."""
         return any(entry.conditions or entry.choose for entry in self._entries)
 
     def __iter__(self) -> Iterator[Function]:
@@ -227,10 +227,10 @@ class Toolset:
         return self._with([entry._replace(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Any], bool]) -> Toolset:
-        """Offer functions only where ``predicate(function, deps)`` holds, evaluated for each agent call.
+        """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
 
-        The predicate sees the functions under their present names; no function is offered without those that it
-        depends on.
+        The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No function
+        is offered without those that it depends on.
         """
         if not callable(predicate) or inspect.iscoroutinefunction(predicate):
             raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
@@ -239,7 +239,7 @@ class Toolset:
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset:
-        """Offer versions of one function by share: each agent call is offered one of them.
+        """Return the functions, with versions of one by share: each agent call is offered one of them.
 
         Args:
             name: The function's name.

@@ -159,7 +159,7 @@ class AgentCall:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What the call waits for now; empty once it has ended."""
+        """The effects that the call waits for now; empty once it has ended."""
         if self._effects is None:
             self._effects = self._wanted()
         return self._effects

@@ -63,7 +63,7 @@ class Ending:
 
 @frozen(is_quick=True)
 class Tally:
-    """How often a function was run in a call, and how often it returned or raised."""
+    """The successes and failures of a function in a call; together they are its runs."""
 
     successes: int = 0
     failures: int = 0
@@ -152,13 +152,13 @@ class CallRecord:
 
     @property
     def is_looping(self) -> bool:
-        """Whether the newest round is one of a loop that is to be reported."""
+        """True if the newest round is one of a loop that is to be reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether a function of this round waits for approval."""
+        """True if a function of this round waits for approval."""
         for f in self.round:  # noqa: SIM110  # at half the price of any()
             if f.needs_approval and not f.is_settled:
                 return True

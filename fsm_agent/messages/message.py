@@ -141,7 +141,7 @@ class Document(_File):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text, wherever its contents are."""
+        """True if it is text, wherever its contents are."""
         return self.media_type.startswith("text/") or self.media_type in _TEXT_TYPES.values()
 
     @property
@@ -261,12 +261,12 @@ class FunctionCall:
 
     @property
     def is_settled(self) -> bool:
-        """Whether its outcome can be reported to the model."""
+        """True if its outcome can be reported to the model."""
         return self.result is not None or self.error is not None
 
     @property
     def succeeded(self) -> bool:
-        """Whether it was run and returned."""
+        """True if it was run and returned."""
         return self.result is not None and not self.is_repeated
 
 

@@ -61,7 +61,7 @@ class Output(Memo):
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether the schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``."""
+        """True if the schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``."""
         return self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @cached_property

@@ -79,7 +79,7 @@ def _backoff() -> wait_base:
 
 @frozen(kw_only=True, slots=False)
 class World:
-    """What performs the effects of a call.
+    """Everything with which the effects of a call are performed.
 
     Args:
         client: Sends requests to the model.
