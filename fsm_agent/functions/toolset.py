@@ -229,8 +229,8 @@ class Toolset:
     def filtered(self, predicate: Callable[[Function, Any], bool]) -> Toolset:
         """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
 
-        The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No function
-        is offered without those that it depends on.
+        The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No
+        function is offered without those that it depends on.
         """
         if not callable(predicate) or inspect.iscoroutinefunction(predicate):
             raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
