@@ -346,10 +346,10 @@ def _identical_rounds(r: CallRecord, answer: Asked) -> int:
     """Return how many rounds in a row request exactly the same, that of this reply included."""
     if r.limits.identical_rounds is None:
         return 0
-    return r.identical_rounds + 1 if _marks(answer.message) == _marks(_asked_last(r)) else 1
+    return r.identical_rounds + 1 if _marks(answer.message) == _marks(_newest_request(r)) else 1
 
 
-def _asked_last(r: CallRecord) -> Message | None:
+def _newest_request(r: CallRecord) -> Message | None:
     """Return the message of the newest round: its calls as the model requested them, whatever an approver changed."""
     return r.dialog[int(r.function_calls[-1].id.partition(".")[0])] if r.function_calls else None
 

@@ -48,7 +48,7 @@ class ArgumentsDelta:
 class FunctionCallCompleted:
     """The arguments of the call number ``index`` of this reply are complete.
 
-    It comes once more when a service resumes a call.
+    It comes once more when a service resumes a call that it had left.
     """
 
     index: int
@@ -71,7 +71,7 @@ Delta: TypeAlias = (
 
 @frozen()
 class RequestStarted:
-    """A request was sent.  ``number`` counts requests of this call, and the dialog has so many messages."""
+    """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
 
     number: int  # from 1; each attempt at a request counts
     messages: int

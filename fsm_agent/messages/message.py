@@ -44,7 +44,7 @@ class Citation:
 
 @frozen(is_quick=True)
 class Text:
-    """Text."""
+    """A piece of plain text."""
 
     text: str
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part

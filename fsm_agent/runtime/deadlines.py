@@ -21,7 +21,7 @@ AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 
 
 def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
-    """Take the step of an outcome and return it; return none when a listener has ended the call meanwhile."""
+    """Take the step of an outcome, before it is reported; return it, or none when a listener has ended the call."""
     if call.record.ending is not None:
         return ()
     call.advance(key, outcome)

@@ -138,7 +138,7 @@ class Threads(Reconciler):
         self.call.cancel("the function that made this agent call was left behind")
 
     def wait(self) -> None:
-        """Wait until something happens, or until the patience is over."""
+        """Wait until something happens, for at most `patience_s` seconds."""
         try:
             self._bell.get(timeout=self.patience_s())
         except queue.Empty:
@@ -236,7 +236,7 @@ class Tasks(Reconciler):
             self.release()
 
     async def wait(self) -> Event | None:
-        """Wait until something happens, or until the patience is over; return an event that needs no step."""
+        """Wait until something happens, for at most `patience_s` seconds; return an event that needs no step."""
         patience_s = self.patience_s() if self._has_deadline or self._is_timed else None
         if (alone := self._alone) is not None:
             if not alone.is_dropped:

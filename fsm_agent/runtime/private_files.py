@@ -90,7 +90,7 @@ def _remove_if_dead(fresh: Path) -> None:
         return
     try:
         descriptor = os.open(fresh, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # there is nearly never one
+    except OSError:  # there nearly never is such a file
         return
     try:
         if _lock(descriptor, is_ours=False) and _is_at(descriptor, fresh):
@@ -101,7 +101,7 @@ def _remove_if_dead(fresh: Path) -> None:
 
 
 def _lock(descriptor: int, *, is_ours: bool) -> bool:
-    """Lock a file unless another writer has; where there are no locks, return ``is_ours``."""
+    """Lock a file unless another writer has; on a file system without locks, return ``is_ours``."""
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -370,7 +370,7 @@ def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
         return _make_returned(text=result_text(value), at_s=run.world.clock.now())
     try:
-        text, attachments = _shown(value, run)
+        text, attachments = _content(value, run)
     except Exception as error:  # the function has run: how its result is shown is no reason to run it again
         _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
         try:
@@ -386,7 +386,7 @@ def _returned(value: Any, run: Run) -> Returned:
     )
 
 
-def _shown(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
+def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
     """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
     parts = value if isinstance(value, list | tuple) else (value,)

@@ -83,7 +83,7 @@ def picture(report: Report) -> RenderableType:
         [f"{name} {machine[name]}" for name in machine if name not in ("machine", "system", "python", "at")]
     )
     head = Text(f"{where}\n{made_with}\n")
-    return Group(head, _table(report), *([_asked_table(report)] if report.asked else ()))
+    return Group(head, _table(report), *([_request_table(report)] if report.asked else ()))
 
 
 def _table(report: Report) -> Table:
@@ -105,7 +105,7 @@ def _table(report: Report) -> Table:
     return drawn
 
 
-def _asked_table(report: Report) -> Table:
+def _request_table(report: Report) -> Table:
     drawn = _blank(f"Requests to {report.model}", "", f"of {len(report.asked)}")
     if first := [one.first_delta_s for one in report.asked if one.first_delta_s is not None]:
         drawn.add_row("time to first delta", _summary(first, TIME))

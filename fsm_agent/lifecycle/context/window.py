@@ -91,7 +91,7 @@ def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Messa
     if start == 0:
         return dialog
     if start > first and messages[start].function_calls:
-        pinned += [i for i in _asked_last(messages, start) if i >= first]
+        pinned += [i for i in _newest_task(messages, start) if i >= first]
     return (*[messages[i] for i in pinned if i < start], *messages[start:])
 
 
@@ -114,7 +114,7 @@ def _pinned(messages: list[Message]) -> list[int]:
     return pinned
 
 
-def _asked_last(messages: list[Message], start: int) -> list[int]:
+def _newest_task(messages: list[Message], start: int) -> list[int]:
     """Return the index of the newest user's message before ``start``."""
     return next(([index] for index in range(start - 1, -1, -1) if messages[index].role == "user"), [])
 
