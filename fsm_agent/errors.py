@@ -1,18 +1,18 @@
-"""What can go wrong, and whose fault is it?
+"""Errors, by whose fault they are.
 
 ```
 FsmAgentError
 ├── UsageError(ValueError)     the caller's
 │   ├── PromptError            a prompt that cannot be rendered or makes no sense
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
-│   ├── OutcomeError           an outcome that nothing asked for
+│   ├── OutcomeError           an outcome that the call does not wait for
 │   └── IllegalTrigger         a trigger that no row of the table takes
 ├── ParseError(ValueError)     the model's: shown to the model, which tries again
 ├── Retry                      a function's word to the model: what to do differently
 ├── ProviderError              the provider's; what is retryable is decided in `RETRYABLE_STATUS`
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
 ├── CallFailed                 an agent call ended without an output
-├── CallSuspended              an agent call waits for somebody who is not here
+├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
 ```
@@ -32,11 +32,11 @@ else:
     difflib = deferred("difflib")
 
 
-def hint(word: str, known: Iterable[str]) -> str:
-    """What to say after an unknown word: the known one that was probably meant, or all of them."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known) or 'none'}"
+def hint(word: str, words: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
+    words = list(words)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f": did you mean {close[0]!r}?" if close else f"; there are: {', '.join(words) or 'none'}"
 
 
 class FsmAgentError(Exception):
@@ -56,7 +56,7 @@ class ConfigError(UsageError):
 
 
 class OutcomeError(UsageError):
-    """An outcome was given for something that the call does not wait for; the call is unchanged."""
+    """An outcome was given that the call does not wait for; the call is unchanged."""
 
 
 class IllegalTrigger(UsageError):
@@ -70,7 +70,7 @@ class SnapshotError(FsmAgentError, ValueError):
 class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
-    Parsers raise it (or any other `ValueError`); its text is what the model is told.
+    Parsers raise it (or any other `ValueError`); its text is shown to the model.
     """
 
 
@@ -88,19 +88,19 @@ RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 
 
 @frozen(kw_only=True)
 class ErrorReport:
-    """A `ProviderError` as data: what a record, a journal and a trace keep of it."""
+    """A `ProviderError` as data: its form in a record, a journal and a trace."""
 
     kind: str = "ProviderError"  # the class's name
     message: str
     status: int | None = None  # HTTP status; 200 when the failure came inside a reply
-    code: str | None = None  # the provider's own word
+    code: str | None = None  # the provider's own code
     request_id: str | None = None
     retryable: bool = False
     retry_after_s: float | None = None
-    model: str | None = None  # provider:model that was asked
+    model: str | None = None  # provider:model of the request
 
     def exception(self) -> ProviderError:
-        """The error that this reports, ready to be raised."""
+        """Return the error of this report, ready to be raised."""
         return _PROVIDER_ERRORS.get(self.kind, ProviderError)(
             self.message,
             status=self.status,
@@ -119,10 +119,10 @@ class ProviderError(FsmAgentError):
         message: What happened, in the provider's words where it has some.
         status: HTTP status; None when there was no answer, 200 when the failure came inside one.
         code: The provider's own code or type of error.
-        request_id: What the provider wants to hear when asked about it.
-        retryable: Whether asking again may help; by default what the class and the status say.
-        retry_after_s: How long the provider asked to wait, in seconds.
-        model: Who was asked, as ``provider:model``.
+        request_id: The provider's id of the request, for enquiries.
+        retryable: Whether another attempt may help; by default decided by the class and the status.
+        retry_after_s: The delay that the provider requested, in seconds.
+        model: The model of the request, as ``provider:model``.
     """
 
     retryable_by_nature: bool | None = None  # None: by the status
@@ -150,15 +150,15 @@ class ProviderError(FsmAgentError):
         self.retryable = status in RETRYABLE_STATUS if retryable is None else retryable
 
     def __str__(self) -> str:
-        known = {"model": self.model, "status": self.status, "code": self.code, "request_id": self.request_id}
-        facts = ", ".join(f"{name}={value}" for name, value in known.items() if value is not None)
+        details = {"model": self.model, "status": self.status, "code": self.code, "request_id": self.request_id}
+        facts = ", ".join(f"{name}={value}" for name, value in details.items() if value is not None)
         return f"{self.message} [{facts}]" if facts else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ErrorReport.exception, (self.report(),)
 
     def report(self) -> ErrorReport:
-        """This error as data."""
+        """Return this error as data."""
         return ErrorReport(
             kind=type(self).__name__,
             message=self.message,
@@ -184,7 +184,7 @@ class Overloaded(ProviderError):
 
 
 class TimedOut(ProviderError):
-    """No answer, or not the whole of it, in time; or no connection at all."""
+    """No answer, or only a part of it, in time; or no connection at all."""
 
     retryable_by_nature = True
 
@@ -202,7 +202,7 @@ class ContextTooLong(ProviderError):
 
 
 class BadReply(ProviderError):
-    """What came back is not an answer: no JSON, cut off, or of an unknown shape."""
+    """The response is not an answer: no JSON, cut off, or of an unknown shape."""
 
     retryable_by_nature = True
 
@@ -239,7 +239,7 @@ class CallFailed(FsmAgentError):
 
 
 class CallSuspended(FsmAgentError):
-    """An agent call waits for somebody who is not here; ``call.effects`` says for what."""
+    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what."""
 
     def __init__(self, message: str, *, call: Any) -> None:
         super().__init__(message)
@@ -250,7 +250,7 @@ class CallSuspended(FsmAgentError):
 
 
 def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
-    """Return what pickle needs to make the error again; see `AgentCall.portable`."""
+    """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
     cause = error.__cause__ if isinstance(error.__cause__, ProviderError | ParseError) else None
     return _unpickled, (type(error), str(error), cause, *error.call.portable())
 

@@ -1,6 +1,6 @@
-"""What is said of an argument that cannot be right, and what would be?
+"""Errors for invalid arguments, which name what would be right.
 
-Whoever comes from another library types its words: `AGENT_WORDS` and the tables below it have ours.
+Users of other libraries try their words: `AGENT_WORDS` and the tables below it have ours.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ AGENT_METHODS = {
 
 
 def shown(value: object) -> str:
-    """Return what a message may show of a value: its `repr`, cut, without keys.
+    """Return a value as a message may show it: its `repr`, cut, without keys.
 
     Of a mapping, whose values may be secret, only the numbers are shown.
     """
@@ -103,21 +103,21 @@ def check(what: str, value: object, is_right: bool, right: str, kind: type[Usage
         raise wrong(what, value, right, kind)
 
 
-def check_fields(given: object, owner: str, rights: Rights) -> None:
+def check_fields(instance: object, owner: str, rights: Rights) -> None:
     """Raise the error of `wrong` for the first field that is not right."""
     for name, is_right, right in rights:
-        value = getattr(given, name)
+        value = getattr(instance, name)
         check(f"{name} of {owner}", value, is_right(value), right)
 
 
 def unknown_argument(owner: str, words: Iterable[str], known: Iterable[str], ours: Mapping[str, str]) -> TypeError:
-    """Return the error for arguments that ``owner`` does not have.
+    """Return the error for unknown arguments of ``owner``.
 
     Args:
         owner: The class.
         words: The arguments.
-        known: Those that it has.
-        ours: What is right instead of some that other libraries have.
+        known: The arguments that it has.
+        ours: The equivalents of arguments of other libraries.
     """
     word = next(iter(words))
     return TypeError(f"{owner} has no argument {word!r}{remedy(word, known, ours)}")

@@ -1,4 +1,4 @@
-"""Which class of a union does a JSON object mean?"""
+"""Select the class of a union by the ``kind`` of a JSON object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ByKind:
-    """In an `Annotated` union: that whose ``kind`` it has.  `pydantic.Discriminator`, without loading pydantic."""
+    """In an `Annotated` union: selects the class by ``kind``.  `pydantic.Discriminator`, without loading pydantic."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return pydantic.Discriminator("kind").__get_pydantic_core_schema__(source, handler)

@@ -1,13 +1,13 @@
-"""How is a heavy library there for whoever needs it, and costs nothing to whoever does not?
+"""Import heavy libraries when they are first used.
 
     if TYPE_CHECKING:
         import jinja2
     else:
         jinja2 = deferred("jinja2")
 
-The module is imported when the first of its names is asked for; from then on, names cost what those of a module cost.
-For libraries only, the standard one included: names of this package are imported as usual.  What many modules use is
-deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.
+The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  For
+libraries only, the standard one included: names of this package are imported as usual.  Libraries that many modules use
+are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["core_schema", "deferred", "pattern", "pydantic", "pydantic_core", "p
 
 
 class Deferred:
-    """What is made when it is first used; safe under threads, if making it twice is."""
+    """An object that is made at its first use; thread-safe, if making it twice is."""
 
-    def __init__(self, shown: str, make: Callable[[], Any]) -> None:
-        self._shown = shown
+    def __init__(self, label: str, make: Callable[[], Any]) -> None:
+        self._label = label
         self._make = make
 
     def __getattr__(self, name: str) -> Any:
@@ -34,16 +34,16 @@ class Deferred:
         return value
 
     def __repr__(self) -> str:
-        return f"<deferred {self._shown}>"
+        return f"<deferred {self._label}>"
 
 
 def deferred(module: str) -> Any:
-    """The module of this name, not imported yet."""
+    """Return the module of this name, not imported yet."""
     return Deferred(f"module {module!r}", partial(import_module, module))
 
 
 def pattern(regex: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    """The regular expression, not compiled yet."""
+    """Return the regular expression, not compiled yet."""
     made: Any = Deferred(f"pattern {regex!r}", partial(re.compile, regex, flags))
     return made  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""What of a stranger's text may somebody be shown?"""
+"""Clean untrusted text for display."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 _KEPT = "\n\t"
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_TAGS = range(0xE0000, 0xE0080)  # letters that nobody sees, but models read
+_TAGS = range(0xE0000, 0xE0080)  # letters that are invisible, but read by models
 
 
 def plain(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Which parts of a request, a URL or a text are secret, and what stands in their place?
+"""Find and mask the secret parts of requests, URLs and texts.
 
-The one definition of it, for errors, logs, cassettes and servers of every kind.  A secret is known by the name under
-which it is sent (`is_secret_name`), by its place in a URL (`secrets_in_url`, `path_tokens`), by its looks (API keys,
-tokens and account numbers of known services), or because somebody has declared it, such as ``api_key``.
+The one definition of them, for errors, logs, cassettes and servers of every kind.  A secret is recognized by the name
+under which it is sent (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by its format
+(API keys, tokens and account numbers of known services), or because it was declared as one, such as ``api_key``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ else:
     urllib_parse = deferred("urllib.parse")
 
 MASK = "***"
-EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets which it carries
+EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets in it
 MIN_CHARS = 3  # shorter values hide nothing
 MIN_ANYWHERE_CHARS = 8  # shorter ones are masked as whole words only: they are parts of other words
-MIN_PIECE_CHARS = 4  # of a secret that somebody has cut
+MIN_PIECE_CHARS = 4  # of a secret that was cut
 
-# API keys that the documentation of servers without keys suggests, and words as common as these.
+# Placeholder keys in the documentation of servers without keys, and words as common as these.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
 _NAME = pattern(
     r"auth|key|token|secret|pass|pwd|credential|cookie|signature|(?<![a-z])sig(?![a-z])|session|subscription|jwt"
     r"|organi[sz]ation|project|account|header",  # --header, of a command line
     re.IGNORECASE,
 )
-_TOKEN_WORD = pattern(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path, where more would hide words
+_TOKEN_WORD = pattern(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would hide words
 _OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
 
-# A word begins here, also behind an escape inside of JSON: "\\nsk-…".
+# A word begins here, also after an escape inside JSON: "\\nsk-…".
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
-# What comes before something that must follow is bounded, so a search is linear.
+# A prefix that something must follow is bounded, so a search is linear.
 _KEY = pattern(
     _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"
     r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9._-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
@@ -52,7 +52,7 @@ _SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or nu
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether what a header, parameter, option or variable of this name holds is secret."""
+    """Return whether the value of a header, parameter, option or variable of this name is secret."""
     return _NAME.search(name) is not None
 
 
@@ -61,7 +61,7 @@ def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = 
 
     Args:
         headers: Names and values.
-        all_names: Every long value is one, and short ones under a secret name.
+        all_names: Every long value is one, and so are short ones under a secret name.
     """
     for name, value in headers:
         is_declared = is_secret_name(name)
@@ -93,7 +93,7 @@ def path_tokens(url: str) -> Iterator[str]:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without its user, its fragment and the values of its query, but for harmless ones; decoded."""
+    """Return a URL without its user, its fragment and the values of its query, except harmless ones; decoded."""
     scheme, separator, _ = url.partition("://")
     host, path = _authority(url).rpartition("@")[2], urllib_parse.unquote(_path(url))
     query = "&".join([f"{name}={value if name.lower() in _OPEN_QUERY else MASK}" for name, value in _query(url)])
@@ -102,16 +102,16 @@ def shown_url(url: str) -> str:
 
 
 def _authority(url: str) -> str:
-    return _place(url).partition("/")[0]
+    return _address(url).partition("/")[0]
 
 
 def _path(url: str) -> str:
-    _, slash, path = _place(url).partition("/")
+    _, slash, path = _address(url).partition("/")
     return slash + path
 
 
-def _place(url: str) -> str:
-    """Return what is between the scheme of a URL, which may be missing, and its query."""
+def _address(url: str) -> str:
+    """Return the part between the scheme of a URL, which may be missing, and its query."""
     head = re.split("[?#]", url, maxsplit=1)[0]
     return head.partition("://")[2] if "://" in head else head
 
@@ -121,9 +121,9 @@ def _query(url: str) -> list[tuple[str, str]]:
 
 
 class Secrets:
-    """Values that nobody may see, in every spelling in which a text may quote them.
+    """Values that must not be shown, in every spelling in which a text may quote them.
 
-    A short one counts where it stands as a word; placeholders such as ``none`` do not count.
+    A short one counts only as a whole word; placeholders such as ``none`` do not count.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -134,7 +134,7 @@ class Secrets:
 
     @cached_property
     def _spellings(self) -> list[str]:
-        """The longest first, so that one within another leaves nothing."""
+        """The spellings, the longest first, so that one within another leaves no rest."""
         real = [value for value in self._values if len(value) >= MIN_CHARS and value.lower() not in _PLACEHOLDERS]
         return sorted({spelling for value in real for spelling in _spelled(value)}, key=len, reverse=True)
 
@@ -144,7 +144,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without these secrets, or what is left of them where it was cut, and without likely keys."""
+        """Return ``text`` without these secrets, without pieces of them where it was cut, and without likely keys."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -172,44 +172,44 @@ class Secrets:
 
 
 def mask_keys(text: str) -> str:
-    """Return ``text`` with only the beginning of what looks like a key, so that one can tell whose it is."""
+    """Return ``text`` with only the beginning of each likely key, so that its owner can be recognized."""
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 
 def _without_pieces(text: str, secret: str) -> str:
     """Mask the beginning of a secret where a text ends or has a gap, and its end behind a gap."""
-    found = []  # from where to where
-    place = text.find(secret[:MIN_PIECE_CHARS])
-    while place >= 0:
+    spans = []  # start and end of each
+    index = text.find(secret[:MIN_PIECE_CHARS])
+    while index >= 0:
         size = MIN_PIECE_CHARS
-        while size < len(secret) and text.startswith(secret[size], place + size):
+        while size < len(secret) and text.startswith(secret[size], index + size):
             size += 1
-        if _CUT.match(text, place + size):
-            found.append((place, place + size))
-        place = text.find(secret[:MIN_PIECE_CHARS], place + 1)
+        if _CUT.match(text, index + size):
+            spans.append((index, index + size))
+        index = text.find(secret[:MIN_PIECE_CHARS], index + 1)
     for gap in _GAP.finditer(text):
         first = text[gap.end() : gap.end() + MIN_PIECE_CHARS]
         start = secret.find(first) if len(first) == MIN_PIECE_CHARS else -1
         while start >= 0 and not text.startswith(secret[start:], gap.end()):
             start = secret.find(first, start + 1)
         if start >= 0:
-            found.append((gap.end(), gap.end() + len(secret) - start))
+            spans.append((gap.end(), gap.end() + len(secret) - start))
     masked, last = "", 0
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         masked += text[last:start] + MASK
         last = max(last, end)
     return masked + text[last:]
 
 
 def _spelled(value: str) -> Iterator[str]:
-    """Yield a value as it is, as JSON and URLs write it, and in Base64, wherever it stands in what was encoded."""
+    """Yield a value as it is, as JSON and URLs write it, and in Base64, at any position within the encoded text."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield from (urllib_parse.quote(value, safe=""), urllib_parse.quote(value), urllib_parse.quote_plus(value))
     if len(value) < MIN_ANYWHERE_CHARS:
         return
     data = value.encode("utf-8", "surrogatepass")
     for shift in range(3):
-        # Six bits a character: those at both ends hold bits of the neighbours too.
+        # Six bits a character: the first and the last character hold bits of their neighbours too.
         first, last = -(-shift * 8 // 6), (shift + len(data)) * 8 // 6
         for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
             yield encode(b"\0" * shift + data).decode()[first:last]

@@ -1,4 +1,4 @@
-"""What is an immutable sequence that is cheap to append to?"""
+"""An immutable sequence that is cheap to append to."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _new = object.__new__
 
 
 class Vector(Sequence[T]):
-    """A persistent vector: appending gives a new one in constant time and leaves the old one as it was.
+    """A persistent vector: appending returns a new one in constant time and leaves the old one as it was.
 
-    Versions share one list of items and differ in how much of it is theirs.  The first to append to the
-    end of the list extends it in place; whoever appends to an older version gets a copy.  Both are safe in
-    threads: an item found in the place where another was put makes the loser of a race copy as well.
+    Versions share one list of items and differ in the length of their part of it.  The first to append to the end of
+    the list extends it in place; an append to an older version makes a copy.  Both are thread-safe: a loser of a race
+    sees the other's item in the slot meant for its own, and copies as well.
     """
 
     __slots__ = ("_items", "_length")
@@ -35,11 +35,11 @@ class Vector(Sequence[T]):
         self._length = len(self._items)
 
     def append(self, *items: T) -> Vector[T]:
-        """This vector with ``items`` at its end."""
+        """Return this vector with ``items`` at its end."""
         return self.extend(items)
 
     def extend(self, items: Sequence[T]) -> Vector[T]:
-        """This vector with all of ``items`` at its end."""
+        """Return this vector with all of ``items`` at its end."""
         if len(items) == 1:
             return self.push(items[0])
         shared, start = self._items, self._length
@@ -51,7 +51,7 @@ class Vector(Sequence[T]):
         return self._view(shared, start + len(items))
 
     def push(self, item: T) -> Vector[T]:
-        """This vector with one item more; `append` for what is done all the time."""
+        """Return this vector with one more item; `append` for frequent use."""
         shared, start = self._items, self._length
         if len(shared) != start:
             shared = shared[:start]
@@ -63,11 +63,11 @@ class Vector(Sequence[T]):
         return view
 
     def since(self, start: int) -> list[T]:
-        """The items from ``start`` on."""
+        """Return the items from ``start`` on."""
         return self._items[start : self._length]
 
     def head(self, length: int) -> Vector[T]:
-        """The first ``length`` items, sharing them with this vector."""
+        """Return the first ``length`` items, shared with this vector."""
         return self._view(self._items, max(0, min(length, self._length)))
 
     def _view(self, items: list[T], length: int) -> Vector[T]:
@@ -104,7 +104,7 @@ class Vector(Sequence[T]):
         return f"Vector({list(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self),)  # without what newer versions have behind it
+        return type(self), (list(self),)  # without the items of newer versions
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

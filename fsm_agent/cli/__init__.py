@@ -1,6 +1,6 @@
-"""The command ``fsm-agent``: what it is without its extra, and how it ends.
+"""The command ``fsm-agent``: its entry point, and its message when its extra is missing.
 
-`commands` has the commands, `options` what they take, `render` and `terminal` what they show; `demo` and `bench` are
+`commands` has the commands, `options` their arguments, `render` and `terminal` their output; `demo` and `bench` are
 folders.  Nothing else in the package needs any of it.
 """
 
@@ -10,11 +10,11 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-EXTRA = ("typer", "rich")  # what only the command needs
+EXTRA = ("typer", "rich")  # needed by the command only
 
 
 def main() -> None:
-    """The entry point: every end is an exit code, none a traceback."""
+    """Run the command: every end is an exit code, none a traceback."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -26,6 +26,6 @@ def main() -> None:
         if missing not in EXTRA:
             raise
         sys.exit(f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'")
-    except KeyboardInterrupt:  # before a command had begun
+    except KeyboardInterrupt:  # before a command has begun
         sys.stderr.write("fsm-agent: interrupted\n")
         sys.exit(130)

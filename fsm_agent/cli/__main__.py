@@ -1,4 +1,4 @@
-"""What ``python -m fsm_agent.cli`` does: the same as the command ``fsm-agent``."""
+"""Run ``python -m fsm_agent.cli``: the same as the command ``fsm-agent``."""
 
 from fsm_agent.cli import main
 

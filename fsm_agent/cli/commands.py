@@ -1,4 +1,4 @@
-"""Which commands does ``fsm-agent`` have, and what do they do?"""
+"""The commands of ``fsm-agent``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 class Format(StrEnum):
-    """How a diagram is drawn."""
+    """The format of a diagram."""
 
     MERMAID = "mermaid"
     DOT = "dot"
@@ -95,12 +95,12 @@ def demo(
         findings: list[Finding] = []
         with Screen(steps=as_json) as screen, _connected(model, base_url, screen) as (client, name):
             is_embedded = _is_embedded(model, base_url)
-            shown = DemoScreen(screen, as_json=as_json)
-            shown.introduce(name)
+            demo_screen = DemoScreen(screen, as_json=as_json)
+            demo_screen.introduce(name)
             reach = _reach(model, base_url)
             with closing(build_demo(client, is_embedded=is_embedded, reach=reach).play()) as items:
                 for item in items:
-                    shown.show(item)
+                    demo_screen.show(item)
                     if isinstance(item, Finding):
                         findings.append(item)
             paths = write_diagrams(findings, output)
@@ -135,10 +135,10 @@ def ask(
     debug: Debug = False,
 ) -> None:
     """Ask a model, and let it call functions."""
-    # What functions print is not the answer.
+    # The output of functions is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         functions, chosen = _code(function, prompt)
-        settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person is told, and shown it
+        settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
         dialog = _taken("task", dialog_of, task, chosen, _taken("--var", pairs, var or ()), system)
         with _connected(model, base_url, screen) as (client, name):
             agent = Agent(
@@ -177,16 +177,18 @@ def resume(
         if only and approve is None:
             raise typer.BadParameter("it goes with --approve or --deny", param_hint="--only")
         document = read_snapshot(snapshot)
-        given = None if approve is None else Approved(at_s=time.time()) if approve else Denied(reason, at_s=time.time())
+        ruling = (
+            None if approve is None else Approved(at_s=time.time()) if approve else Denied(reason, at_s=time.time())
+        )
         with _connected(model, base_url, screen) as (client, name):
             approver = Approver(screen)
             agent = Agent(client, functions=functions, name="ask", settings=settings, approve=approver)
             call = agent.restore(document, chosen)
             waiting = waiting_calls(call)
-            if given and not waiting:
+            if ruling and not waiting:
                 screen.tell(f"nothing waits for approval: the call is in {call.state}")
-            if given:
-                approver.settle(_only(waiting, only), given)
+            if ruling:
+                approver.settle(_only(waiting, only), ruling)
             answer(agent, call, screen, json_of=name if as_json else None, kept_in=snapshot)
 
 
@@ -225,14 +227,14 @@ def bench(
     from fsm_agent.cli.bench.screen import as_json, measured, picture
 
     with reporting(debug):
-        name, asked = "", list[costs.Asked]()
+        name, measurements = "", list[costs.Asked]()
         if model is not None:
             with Screen() as screen, _connected(model, base_url, screen) as (client, name):
                 screen.standing.state = f"asking {plain(name)}"
-                said = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
-                asked += costs.ask(client, settings_and_limits(said)[0], requests)
+                options = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+                measurements += costs.ask(client, settings_and_limits(options)[0], requests)
         typer.echo("measuring; this takes ten seconds", err=True)
-        report = measured(runs, model=name, asked=asked)
+        report = measured(runs, model=name, asked=measurements)
         with Screen(quiet=True) as screen:
             screen.show(picture(report))
         if json_file is not None:
@@ -241,7 +243,7 @@ def bench(
 
 @contextmanager
 def reporting(debug: bool) -> Iterator[None]:
-    """Make an exit code of whatever comes, and a paragraph on stderr of what went wrong.
+    """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
 
     Raises:
         typer.Exit: Something went wrong.
@@ -280,11 +282,11 @@ def _in_options(message: str) -> str:
 
 
 def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
-    """What ``take`` makes of the words of an option.
+    """Return the values of an option as ``take`` converts them.
 
     Raises:
-        ConfigError: What they name is not there.
-        typer.BadParameter: They make no sense.
+        ConfigError: An object that they name does not exist.
+        typer.BadParameter: They are invalid.
     """
     try:
         return take(*words)
@@ -295,9 +297,9 @@ def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
 
 
 def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
-    """Return what the options name that is code.
+    """Return the functions and the prompt that the options name.
 
-    Whoever names a function in a command has chosen it: only one that requires approval is asked about.
+    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
     """
     named = [_taken("--function", load_function, function) for function in functions or ()]
     chosen = None if prompt is None else _taken("--prompt", load_named_prompt, prompt)
@@ -316,23 +318,23 @@ def _only(waiting: list[FunctionCall], ids: Many) -> list[FunctionCall]:
     Raises:
         typer.BadParameter: No call with such an id is waiting.
     """
-    known = [f.id for f in waiting]
-    if unknown := [id for id in ids or () if id not in known]:
+    waiting_ids = [f.id for f in waiting]
+    if unknown := [id for id in ids or () if id not in waiting_ids]:
         raise typer.BadParameter(
-            f"{unknown[0]!r} does not wait; {', '.join(known) or 'none'} would be right", param_hint="--only"
+            f"{unknown[0]!r} does not wait; {', '.join(waiting_ids) or 'none'} would be right", param_hint="--only"
         )
     return [f for f in waiting if not ids or f.id in ids]
 
 
-def _settings(model: str, base_url: str | None, said: Many, **defaults: str) -> tuple[Settings, Limits]:
-    """Return what ``--set`` says, over what the embedded model needs and the defaults of a command."""
+def _settings(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
+    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
     if _is_embedded(model, base_url):
         defaults |= EMBEDDED_SETTINGS
-    return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, said or ())})
+    return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, options or ())})
 
 
 def _reach(model: str, base_url: str | None) -> Reach:
-    """How another process asks this model; the embedded one, of the server that runs already."""
+    """Return how another process reaches this model; the embedded one, through the server that runs already."""
     if not _is_embedded(model, base_url):
         return Reach(options=("--model", model, *(("--base-url", base_url) if base_url else ())))
     server = local_server(split_model(model)[1] or None)
@@ -349,7 +351,7 @@ def _is_embedded(model: str, base_url: str | None) -> bool:
 
 @contextmanager
 def _connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
-    """A client, and what its model is called."""
+    """Yield a client and the name of its model."""
     with client_for(model, base_url=base_url) as client:
         screen.resume()
         is_embedded = _is_embedded(model, base_url)

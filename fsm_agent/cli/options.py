@@ -1,4 +1,4 @@
-"""What do the words of a command line mean: which function, which prompt, which setting?"""
+"""Convert the options of a command line to functions, prompts and settings."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from fsm_agent.prompts.template import render
 
 
 def load_function(named: str) -> Function:
-    """The function that ``module:name`` names; modules in the working directory are found, too.
+    """Return the function that ``module:name`` names; modules in the working directory are found, too.
 
     Raises:
-        UsageError: It is not of this shape, or what it names cannot be called by a model.
+        UsageError: The name has another form, or its object cannot be called by a model.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
     if not (colon and module_name and path):
         raise UsageError(f"{named!r} names no function: 'module:name' would")
-    found: Any = _imported(module_name, named)
+    target: Any = _imported(module_name, named)
     for name in path.split("."):
-        if not hasattr(found, name):
-            close = get_close_matches(name, dir(found), n=1)
+        if not hasattr(target, name):
+            close = get_close_matches(name, dir(target), n=1)
             raise ConfigError(f"there is no {name!r} in {named!r}" + (f": did you mean {close[0]!r}?" if close else ""))
-        found = getattr(found, name)
-    if not callable(found):
-        raise UsageError(f"{named!r} is {found!r:.80}, and that cannot be called")
-    return Function.of(found)
+        target = getattr(target, name)
+    if not callable(target):
+        raise UsageError(f"{named!r} is {target!r:.80}, and that cannot be called")
+    return Function.of(target)
 
 
 def _imported(name: str, named: str) -> Any:
@@ -58,11 +58,11 @@ def _imported(name: str, named: str) -> Any:
         raise ConfigError(f"the module of {named!r} cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
-        sys.path.append(here)  # last from now on: nothing here hides what is installed
+        sys.path.append(here)  # last from now on: nothing here hides installed modules
 
 
 def load_named_prompt(named: str) -> Prompt:
-    """The prompt of a file that ends in ``.jinja``, or of the library, as ``root/name``.
+    """Return the prompt of a file that ends in ``.jinja``, or of the library, as ``root/name``.
 
     Raises:
         UsageError: There is none, or it is wrong; a `PromptError` is one.
@@ -76,16 +76,16 @@ def load_named_prompt(named: str) -> Prompt:
 
 
 def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, str], system: str) -> Dialog:
-    """What the model is asked.
+    """Return the dialog of a task.
 
     Args:
         task: Text; of a prompt, its variable ``task``.
-        prompt: Says it in other words.
+        prompt: The prompt that holds the task, if any.
         variables: More variables of the prompt.
         system: The system prompt's text; empty for none.
 
     Raises:
-        UsageError: There is nothing to ask, or the variables are not those of the prompt.
+        UsageError: The task is empty, or the variables are not those of the prompt.
     """
     values = dict(variables)
     if task is not None and "task" in values:
@@ -94,11 +94,11 @@ def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, s
         values["task"] = task
     if not (task or prompt):
         raise UsageError("there is nothing to ask: give a text, or a prompt")
-    known = prompt.variables if prompt else frozenset({"task"})
-    if unknown := sorted(values.keys() - known):
-        there = ", ".join(sorted(known)) if prompt else "none: there is no prompt"
+    expected = prompt.variables if prompt else frozenset({"task"})
+    if unknown := sorted(values.keys() - expected):
+        there = ", ".join(sorted(expected)) if prompt else "none: there is no prompt"
         raise UsageError(f"the variable {unknown[0]!r} is not asked for; those that are: {there or 'none'}")
-    if missing := sorted(known - values.keys()):
+    if missing := sorted(expected - values.keys()):
         raise UsageError(f"the prompt needs the variable {missing[0]!r}: '{missing[0]}=…' would give it")
     text = render(prompt.template, values) if prompt else values["task"]
     messages = [Message.of("system", system)] if system else []
@@ -106,33 +106,33 @@ def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, s
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:
-    """What each ``name=value`` says.
+    """Return the value of each ``name=value``.
 
     Raises:
-        UsageError: One is not of this shape, or a name comes twice.
+        UsageError: One has another form, or a name occurs twice.
     """
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not (name and equals):
             raise UsageError(f"{option!r} sets nothing: 'name=value' would")
-        if name in said:
-            raise UsageError(f"{name!r} is set twice: to {said[name]!r} and {value!r}")
-        said[name] = value
-    return said
+        if name in values:
+            raise UsageError(f"{name!r} is set twice: to {values[name]!r} and {value!r}")
+        values[name] = value
+    return values
 
 
 def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
-    """Settings and limits, of which no two have one name; each value is JSON, or else text.
+    """Return settings and limits, of which no two have one name; each value is JSON, or else text.
 
     Raises:
         UsageError: There is no such setting or limit, or its value is of the wrong type.
     """
     of_settings, of_limits = ({item.name for item in fields(kind)} for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
-        known = sorted(of_settings | of_limits)
-        close = get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+        names = sorted(of_settings | of_limits)
+        close = get_close_matches(unknown[0], names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
         raise UsageError(f"{unknown[0]!r} is no setting or limit: {hint}")
     values = {name: _value(text) for name, text in options.items()}
     return (

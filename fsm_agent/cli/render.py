@@ -1,4 +1,4 @@
-"""How is a call driven from the command line, and what is said of it?"""
+"""Drive a call from the command line, and show its output."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from fsm_agent.runtime.world import Verdict
 
 
 class Approver:
-    """Decides which functions may be called: as the command line says, or else as whoever sits at the terminal does.
+    """An approver that decides as the command line does, or else as the person at the terminal does.
 
     Args:
-        screen: Makes room for the question.
+        screen: Pauses for the question.
     """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._given: dict[str, Approved | Denied] = {}  # by the function call's id
+        self._verdicts: dict[str, Approved | Denied] = {}  # by the function call's id
 
     def settle(self, calls: Iterable[FunctionCall], verdict: Approved | Denied) -> None:
         """Show these function calls, and give this verdict on them and on no other."""
         for call in calls:
             self._screen.tell(f"{verdict.kind}: {whole_call(call)}")
-            self._given[call.id] = verdict
+            self._verdicts[call.id] = verdict
 
     def __call__(self, call: FunctionCall) -> Verdict:
         """Return the verdict; None: nobody is there."""
-        if call.id in self._given:
-            return self._given[call.id]
+        if call.id in self._verdicts:
+            return self._verdicts[call.id]
         if not sys.stdin.isatty():
             return None
         self._screen.pause()
-        asked = whole_call(call)
-        if len(asked) > MAX_SHOWN:
-            typer.echo(asked, err=True)
-            asked = f"{call.name} with all of these {len(asked):,} characters"
-        return typer.confirm(f"May the model call {asked}?", err=True)
+        request = whole_call(call)
+        if len(request) > MAX_SHOWN:
+            typer.echo(request, err=True)
+            request = f"{call.name} with all of these {len(request):,} characters"
+        return typer.confirm(f"May the model call {request}?", err=True)
 
 
 def waiting_calls(call: AgentCall) -> list[FunctionCall]:
-    """The function calls that wait for somebody's approval."""
+    """Return the function calls that wait for approval."""
     return [effect.call for effect in call.effects if isinstance(effect, AskApproval)]
 
 
 def answer(
     agent: Agent, call: AgentCall, screen: Screen, *, json_of: str | None = None, kept_in: Path | None = None
 ) -> None:
-    """Drive the call, and say what comes of it: on a terminal as it comes, elsewhere when it is sure.
+    """Drive the call and show its output: on a terminal as it comes, elsewhere when it is final.
 
     Args:
-        agent: Whose call it is.
+        agent: The agent of the call.
         call: The call.
-        screen: Where it is said.
-        json_of: The model's name, if it is to be said as JSON.
+        screen: The output.
+        json_of: The model's name, if the output is JSON.
         kept_in: The file in which the call is kept, from step to step.
 
     Raises:
@@ -124,5 +124,5 @@ def _call_json(model: str, call: AgentCall) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """``value`` in ASCII: what models say reaches no terminal as it is."""
+    """Return ``value`` in ASCII: a model's text never reaches a terminal as it is."""
     return json.dumps(value, indent=2)

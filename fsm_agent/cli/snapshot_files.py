@@ -1,4 +1,4 @@
-"""How does an agent call lie in a file between two processes?"""
+"""Keep an agent call in a file between two processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES = 50_000_000  # of a snapshot
 
 
 def write_snapshot(call: AgentCall, path: str | os.PathLike[str]) -> None:
-    """Keep ``call`` in a file, which only its owner may read, and which is either replaced whole or left as it was.
+    """Write ``call`` to a file, which only its owner may read, and which is either replaced whole or left as it was.
 
     Raises:
         UsageError: The file cannot be written.
@@ -27,7 +27,7 @@ def write_snapshot(call: AgentCall, path: str | os.PathLike[str]) -> None:
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> bytes:
-    """What `write_snapshot` wrote, for `Agent.restore`.
+    """Return the document that `write_snapshot` wrote, for `Agent.restore`.
 
     Raises:
         SnapshotError: The file cannot be read, or is larger than any snapshot.

@@ -1,7 +1,7 @@
-"""What does a person at a terminal see?
+"""The output of the command on a terminal.
 
-The answer goes to stdout; what is said about it, and the line that tells where a call stands, to stderr.  What
-models, functions and files say is data: it is never markup, and no control character of theirs reaches the terminal.
+The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
+functions and files is data: it is never markup, and none of its control characters reaches the terminal.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from fsm_agent.messages.message import FunctionCall
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 BAR_WIDTH = 40
-_ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # that lead back to the model
+_ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
 def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
-    """``text`` as one plain line of bounded length."""
+    """Return ``text`` as one plain line of bounded length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
     return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
 
 
 def shown_call(call: FunctionCall) -> str:
-    """A function call as one plain line of bounded length."""
+    """Return a function call as one plain line of bounded length."""
     return one_line(_written(call))
 
 
@@ -57,45 +57,45 @@ def whole_call(call: FunctionCall) -> str:
 
 
 def _written(call: FunctionCall) -> str:
-    """Return a function call as Python writes it; as the model did, when its arguments are no JSON object."""
+    """Return a function call as Python writes it; as the model did, when its arguments are not a JSON object."""
     try:
-        given = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
+        arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
     except ValueError:  # a number of more digits than Python writes out
-        given = []
+        arguments = []
     is_empty = call.arguments_json.strip() in ("", "{}")
-    return f"{call.name}({', '.join(given) or ('' if is_empty else call.arguments_json)})"
+    return f"{call.name}({', '.join(arguments) or ('' if is_empty else call.arguments_json)})"
 
 
 def shown_function(event: FunctionStarted | FunctionEnded) -> str:
-    """What happens to a function call."""
+    """Return the event of a function call as text."""
     if isinstance(event, FunctionStarted):
         return shown_call(FunctionCall(name=event.name, arguments_json=event.arguments_json))
     return f"{event.name} {'raised' if event.is_error else '→'} {one_line(event.text)}"
 
 
 def shown_step(step: Stepped) -> str:
-    """A step as states and why."""
+    """Return a step as its states and its reason."""
     why = f": {one_line(step.detail)}" if step.detail else ""
     return f"{step.source} → {step.to} ({step.trigger}{why})"
 
 
 class Standing:
-    """Where the calls of one command stand, as their events tell it."""
+    """The progress of the calls of one command, as their events show it."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
         self.state: str = State.SEEDED
         self.rounds = 0
         self._reported = 0
-        self._pieces = 0  # of the reply that is coming in: nearly its tokens
+        self._pieces = 0  # of the incoming reply: nearly its tokens
 
     @property
     def tokens(self) -> int:
-        """Tokens so far, in and out; of a reply that is coming in, an estimate."""
+        """Tokens so far, in and out; of an incoming reply, an estimate."""
         return self._reported + self._pieces
 
     def take(self, event: Event) -> None:
-        """Take notice of an event."""
+        """Update the progress from an event."""
         match event:
             case TextDelta() | ReasoningDelta() | ArgumentsDelta():
                 self._pieces += 1
@@ -115,12 +115,12 @@ class Standing:
 
 
 class Screen:
-    """Both streams of the command, and the live line that goes away for whatever is said.
+    """Both streams of the command, and the live line that gives way to all other output.
 
     Args:
-        quiet: Nothing is said but results and errors.
-        steps: Whether steps and functions are told on stderr; on a terminal, whose live line tells the state, of
-            the steps only what went wrong.
+        quiet: Only results and errors are written.
+        steps: Whether steps and functions are written on stderr; on a terminal, whose live line shows the state, only
+            the steps that went wrong.
     """
 
     def __init__(self, *, quiet: bool = False, steps: bool = True) -> None:
@@ -130,7 +130,7 @@ class Screen:
         self.standing = Standing()
         self._spinner = Spinner("dots")
         self._live: Live | None = None
-        self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in all
+        self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in total
         self._is_inside_line = False
 
     def __enter__(self) -> Self:
@@ -142,13 +142,13 @@ class Screen:
             self.end_line()
 
     def pause(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def resume(self) -> None:
-        """Bring the live line back, where there is one and nothing stands in its place."""
+        """Restore the live line, where there is one and nothing else stands in its place."""
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
@@ -173,7 +173,7 @@ class Screen:
         return line
 
     def write(self, text: str, style: str = "") -> None:
-        """Say the next piece of a line on stdout."""
+        """Write the next piece of a line on stdout."""
         text = plain(text)
         if not text:
             return
@@ -192,20 +192,20 @@ class Screen:
             self.write("\n")
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Say a whole line on stdout."""
+        """Write a whole line on stdout."""
         self.end_line()
         self.write(f"{text}\n", style)
         self.resume()
 
     def show(self, picture: RenderableType) -> None:
-        """Put a table or the like on stdout; its texts have to be plain already."""
+        """Write a table or the like on stdout; its texts have to be plain already."""
         self.end_line()
         self.pause()
         self.out.print(picture)
         self.resume()
 
     def tell(self, text: str, style: str = "dim") -> None:
-        """Say a line on stderr, unless quiet."""
+        """Write a line on stderr, unless quiet."""
         if self.quiet:
             return
         if self.out.is_terminal:
@@ -215,18 +215,18 @@ class Screen:
         self.resume()
 
     def take(self, event: Event) -> None:
-        """Notice where the call stands now, and tell it."""
+        """Update the progress from an event, and write it."""
         self.standing.take(event)
         if self._steps and isinstance(event, FunctionStarted | FunctionEnded):
             self.tell(shown_function(event))
         elif self._steps and isinstance(event, Stepped):
-            went_wrong = event.detail and event.to != State.FAILED  # of that end, an error will tell
+            went_wrong = event.detail and event.to != State.FAILED  # an error reports that end
             if went_wrong or not self.err.is_terminal:
                 self.tell(shown_step(event))
         self.resume()
 
     def start_embedded(self, path: str) -> str:
-        """Start the embedded model's server, the model being fetched before where need be; gives the model's name.
+        """Start the embedded model's server, after fetching the model if need be; return the model's name.
 
         Raises:
             ConfigError: The model or the engine is missing or unfit.
@@ -243,13 +243,13 @@ class Screen:
 
 
 def error_line(text: Any) -> None:
-    """Say what went wrong, on stderr."""
+    """Write an error on stderr."""
     message = Text.assemble(("fsm-agent: ", "bold red"), plain(str(text)))
     _console(sys.stderr).print(message, soft_wrap=True)
 
 
 def discard_output() -> None:
-    """Nobody reads stdout any more: what is still to be written goes nowhere, silently."""
+    """Discard all further output to stdout, silently: its reader is gone."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

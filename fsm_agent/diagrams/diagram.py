@@ -1,7 +1,7 @@
-"""What does the machine of an agent call look like, and what did one run of it look like?
+"""Diagrams of the machine of an agent call, and of its runs.
 
-Both are drawn from `ROWS`.  Dashed is the exception branch: what is said there is seen by the model and pruned
-from the dialog.  ``diagrams/agent_call.*`` are `write_lifecycle`'s.
+Both are drawn from `ROWS`.  Dashed is the exception branch: its messages are sent to the model and pruned from the
+dialog.  ``diagrams/agent_call.*`` are written by `write_lifecycle`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Arrow:
 
 @dataclass(slots=True)
 class _Stay:
-    """What a run spent in one state."""
+    """The time and tokens that a run spent in one state."""
 
     visits: int = 0
     spent_s: float | None = None
@@ -67,14 +67,14 @@ class _Stay:
 
 
 def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> Diagram:
-    """The machine of an agent call: its states, and every row as ``trigger [guard]`` on an edge.
+    """Return the machine of an agent call: its states, and every row as ``trigger [guard]`` on an edge.
 
-    Rows between the same two states share an edge.  ``[else]`` is a row that takes when those with the same
-    trigger before it do not.
+    Rows between the same two states share an edge.  ``[else]`` is a row that is taken when those with the same trigger
+    before it are not.
 
     Args:
         rows: The table.
-        title: What to write above.
+        title: The title above the diagram.
     """
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in _arrows(rows):
@@ -86,7 +86,7 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> D
 def trace_diagram(
     trace: Sequence[Stepped], *, title: str = "A run of an agent call", shows_unvisited: bool = True
 ) -> Diagram:
-    """One run on the map of all: how often each way was taken, and what was spent where.
+    """Return one run on the map of all: how often each way was taken, and the time and tokens of each state.
 
     Notes count visits, the time from entering to leaving, and tokens (input + output) of the replies waited
     for there.  The state in which the run stands or has ended has a thick border, and why it failed is the
@@ -94,8 +94,8 @@ def trace_diagram(
 
     Args:
         trace: Steps in the order taken; of several runs, one after the other, they add up.
-        title: What to write above.
-        shows_unvisited: Whether states and ways that the run did not touch are there, in gray.
+        title: The title above the diagram.
+        shows_unvisited: Whether states and ways outside of the run are drawn, in gray.
     """
     stays = _stays(trace)
     taken = Counter((str(step.source), str(step.to)) for step in trace)
@@ -150,7 +150,7 @@ def _node(name: str) -> Node:
 
 
 def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
-    # A reply to the exception branch that can be used goes into the dialog; all else that is said there does not.
+    # A usable reply to the exception branch goes into the dialog; the other messages of the branch do not.
     branch, unused = State.PARSE_EXCEPTION, (State.BACKOFF, State.FAILED)
     is_dashed = to == branch or (source == branch and to in unused)
     weight = _WEIGHTS.get((source, to), 1)
@@ -158,13 +158,13 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 
 
 def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
-    """By the name of the state, in the order of the lifecycle; names that it does not know come last."""
+    """Return the stays by name of the state, in the order of the lifecycle; unknown names come last."""
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
     lingering = {(arrow.source, arrow.trigger) for arrow in _arrows(ROWS) if arrow.stays}
     before: Stepped | None = None
     at_s = 0.0
     for step in trace:
-        since_s, at_s = at_s, step.at_s or at_s  # 0: it is not known when
+        since_s, at_s = at_s, step.at_s or at_s  # 0: the time is unknown
         source, to = stays.setdefault(str(step.source), _Stay()), stays.setdefault(str(step.to), _Stay())
         if before is not None and before.to == step.source:
             source.spent_s = (source.spent_s or 0.0) + _elapsed_s(since_s, at_s)
@@ -179,12 +179,12 @@ def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
 
 
 def _taken_labels(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
-    """The lines of the ways taken, in the order first taken."""
-    known = {(arrow.source, arrow.trigger, arrow.to, arrow.guard): arrow.label for arrow in _arrows(ROWS)}
+    """Return the lines of the ways taken, in the order first taken."""
+    label_of = {(arrow.source, arrow.trigger, arrow.to, arrow.guard): arrow.label for arrow in _arrows(ROWS)}
     labels: dict[tuple[str, str], list[str]] = {}
     for taken, times in Counter((str(s.source), s.trigger, str(s.to), s.guard) for s in trace).items():
         source, trigger, to, guard = taken
-        label = known.get(taken, f"{trigger} [{guard}]" if guard else trigger)
+        label = label_of.get(taken, f"{trigger} [{guard}]" if guard else trigger)
         labels.setdefault((source, to), []).append(f"{_TIMES}{times} {label}" if times > 1 else label)
     return labels
 
@@ -193,16 +193,16 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
     verb = "ended" if current in FINAL else "waits"
     spent = _duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
     tokens = _counted(sum(stay.usage.total_tokens for stay in stays.values()), "token")
-    said = [f"{verb} in {current} after {_counted(len(trace), 'step')}, {spent}, {tokens}"]
+    lines = [f"{verb} in {current} after {_counted(len(trace), 'step')}, {spent}, {tokens}"]
     if trace and current == State.FAILED:
         last = trace[-1]
         why = f"{last.trigger}: {last.detail}" if last.detail else last.trigger
-        said += textwrap.wrap(one_line(why, _REASON), _REASON_LINE)
-    return tuple(said)
+        lines += textwrap.wrap(one_line(why, _REASON), _REASON_LINE)
+    return tuple(lines)
 
 
 def _elapsed_s(since_s: float, at_s: float) -> float:
-    """Clocks may be set back, and numbers in a file may be anything."""
+    """Return the time between, or 0: clocks may be set back, and numbers in a file may be anything."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 

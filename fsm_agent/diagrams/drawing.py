@@ -1,8 +1,8 @@
-"""How does a graph of states become Mermaid, DOT, SVG or PNG?
+"""Draw a graph of states as Mermaid, DOT, SVG or PNG.
 
-Names and texts of a diagram are data, whoever wrote them: models and users have their say in the trace of a
-call.  Here each becomes printable, of bounded length, and escaped for the language it is put in, so no text
-ends a label, starts a tag or adds a node.
+Names and texts of a diagram are data, whatever their source: models and users contribute to the trace of a call.  Each
+is made printable, of bounded length, and escaped for its target language, so no text ends a label, starts a tag or adds
+a node.
 
 Colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/,
 2008-09-30).  Nodes carry both a fill and a text color, and lines a medium one, so that they can be read on
@@ -48,7 +48,7 @@ _FONT = "Helvetica,Arial,sans-serif"
 _LINE = 100  # characters of a line of a label; what is beyond is cut
 _FOLD = 20  # characters after which the label of an edge goes on in the next line
 _CONFIG = ("config:", "  flowchart:", "    wrappingWidth: 600")  # pixels; the lines of labels are short enough
-_SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that is not surely plain
+_SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that may have a special meaning
 _INSTALL = (
     "`apt-get install graphviz`, `brew install graphviz`, `winget install graphviz` or https://graphviz.org/download"
 )
@@ -63,8 +63,8 @@ class Node:
     tone: Tone = "plain"
     is_start: bool = False
     is_final: bool = False
-    is_current: bool = False  # where a run stands or has ended
-    visits: int | None = None  # None: not of a run
+    is_current: bool = False  # the state in which a run stands or has ended
+    visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
 
 
@@ -76,8 +76,8 @@ class Edge:
     target: str
     lines: tuple[str, ...] = ()  # of its label
     is_dashed: bool = False
-    times: int | None = None  # taken; None: not of a run
-    weight: int = 1  # the heavier, the shorter and straighter it is drawn, where the format can say so
+    times: int | None = None  # taken; None: not part of a run
+    weight: int = 1  # heavier edges are drawn shorter and straighter, where the format allows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
         ``path``.
 
     Raises:
-        UsageError: The suffix stands for no format, there is no such format or directory, or it cannot be written.
+        UsageError: The suffix belongs to no format, there is no such format or directory, or it cannot be written.
         ConfigError: `dot` is needed, and is not installed or does not work.
     """
     path = Path(path)
@@ -167,13 +167,13 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 def _names(diagram: Diagram) -> dict[str, str]:
-    """What each node is called in Mermaid and DOT, whose keywords are written small."""
+    """Return the id of each node in Mermaid and DOT, whose keywords are in lower case."""
     plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
     return {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
 
 
 def one_line(text: str, length: int = _LINE) -> str:
-    """The beginning of ``text``, up to ``length`` characters, as one printable line."""
+    """Return the beginning of ``text``, up to ``length`` characters, as one printable line."""
     line = " ".join("".join([c if c.isprintable() else " " for c in text[: 2 * length]]).split())
     return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
 
@@ -194,7 +194,7 @@ def _line_color(edge: Edge, target: Node) -> str:
 
 
 def _mermaid(diagram: Diagram) -> str:
-    """A flowchart: Mermaid's state diagrams have no dashed lines."""
+    """Return a flowchart: Mermaid's state diagrams have no dashed lines."""
     names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
     lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", "flowchart TB"]
     styles: list[str] = []
@@ -204,7 +204,7 @@ def _mermaid(diagram: Diagram) -> str:
         fill, line, color = _colors(node)
         width = 4 if node.is_current else 2
         styles.append(f"    style {name} fill:{fill},stroke:{line},color:{color},stroke-width:{width}px")
-    arrows: list[tuple[str, str]] = []  # and what it looks like
+    arrows: list[tuple[str, str]] = []  # and their styles
     for node in diagram.nodes:
         if node.is_start:
             color = _COLORS["plain"][1]
@@ -231,11 +231,11 @@ def _mermaid(diagram: Diagram) -> str:
 
 def _mermaid_label(lines: Iterable[str]) -> str:
     text = "<br/>".join(_entities(one_line(line)) for line in lines)
-    return f'"{text or " "}"'  # an empty label is a mistake in Mermaid
+    return f'"{text or " "}"'  # an empty label is an error in Mermaid
 
 
 def _entities(text: str) -> str:
-    """ASCII that might mean something to Mermaid, or to the Markdown in its labels, as ``#code;``."""
+    """Return text with ASCII special to Mermaid, or to the Markdown in its labels, as ``#code;``."""
     return _SPECIAL.sub(lambda c: "#36;#8203;" if c[0] == "$" else f"#{ord(c[0])};", text)  # $$: a formula
 
 
@@ -305,7 +305,7 @@ def _dot_label(lines: Iterable[str]) -> str:
 
 
 def _dot_text(lines: Iterable[str], end: str) -> str:
-    """Lines with what ends each, so that none is taken for HTML; an ``&`` would start an entity."""
+    """Return lines with their ends, so that none is taken for HTML; an ``&`` would start an entity."""
     from graphviz import escape
 
     return "".join([escape(line).replace("&", "&amp;") + end for line in lines])
@@ -325,5 +325,5 @@ def _picture(diagram: Diagram, format: str) -> bytes:
             f"({_INSTALL}), or take the format 'mermaid' or 'dot'"
         ) from error
     except CalledProcessError as error:
-        said = (error.stderr or b"").decode(errors="replace")
-        raise ConfigError(f"the program 'dot' could not draw {format!r}: {one_line(said)}") from error
+        output = (error.stderr or b"").decode(errors="replace")
+        raise ConfigError(f"the program 'dot' could not draw {format!r}: {one_line(output)}") from error

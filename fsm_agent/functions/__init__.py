@@ -1,4 +1,4 @@
-"""What a model may ask for: functions, their signatures, schemas and policies, toolsets and versions.
+"""Functions for models to call: their signatures, schemas and policies, toolsets and versions.
 
 A function is described and its arguments are checked here.  Nothing here runs one: `fsm_agent.runtime` does.
 """

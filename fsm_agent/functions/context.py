@@ -1,4 +1,4 @@
-"""What does a running function know of the agent call that it is part of?"""
+"""The context of a running function: what it may know and do of the agent call that it is part of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 
 def _unheard(_: Any) -> None:
-    """Nobody listens: the function was called by hand."""
+    """Discard an event: the function was called by hand, without observers."""
 
 
 def _never() -> bool:
@@ -30,20 +30,20 @@ def _never() -> bool:
 
 @frozen(kw_only=True, eq=False)
 class Context(Generic[Deps]):
-    """What a function is given when its first parameter is annotated ``Context`` or ``Context[MyDeps]``.
+    """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
     The parameter is not in the schema: no model sees it or can fill it.  Every attempt at a call has its own.
     A test makes one of just the ``deps``.
 
     Args:
-        deps: What the caller of the agent shares with its functions: a database, a user, a cache.
-        call: What the model asked for.
-        agent_call_id: Which agent call this is.
+        deps: What the agent's caller shares with its functions: a database, a user, a cache.
+        call: The model's function call.
+        agent_call_id: The id of the agent call.
         depth: How many agent calls this one is inside of; 0 for one that no function started.
-        attempt: Which run of this call it is, from 1; more than 1 after a retry.
-        emit: Tells observers how far it is; the model sees nothing of it.
-        is_cancelled: Whether the agent call is being stopped: a long function asks now and then, and returns.
-        release: Takes the results of these rounds (from 1) out of what the model is sent from now on.
+        attempt: The number of this run of the call, from 1; more than 1 after a retry.
+        emit: Reports progress to observers; not visible to the model.
+        is_cancelled: Whether the agent call is being stopped: a long function checks it now and then, and returns.
+        release: Removes the results of these rounds (from 1) from all later requests to the model.
     """
 
     deps: Deps = field(repr=False)
@@ -57,25 +57,25 @@ class Context(Generic[Deps]):
 
     @property
     def idempotency_key(self) -> str:
-        """The same in every attempt at this call, also after a resume: a payment made under it is made once."""
+        """An id that is the same in every attempt at this call, even after a resume, so that a payment is made once."""
         return f"{self.agent_call_id}/{self.call.id}"
 
 
 def accepts_context(decide: Callable[..., Any], owner: str) -> bool:
     """Return whether ``decide`` is to be called with a function call and its `Context`, or with the call alone.
 
-    A second parameter is the context unless it has a default; with one, when it is called or annotated so.
+    A second parameter is the context unless it has a default; with one, if its name or annotation shows it.
 
     Args:
         decide: An approver, or a predicate of function calls.
-        owner: Its name in an error.
+        owner: Its name in the error.
 
     Raises:
         UsageError: It takes neither.
     """
     try:
         parameters = inspect.signature(decide).parameters.values()
-    except (TypeError, ValueError):  # it cannot be called, or is written in C and does not tell
+    except (TypeError, ValueError):  # not callable, or written in C without a signature
         raise _unfit(decide, owner) from None
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)

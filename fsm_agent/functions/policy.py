@@ -1,4 +1,4 @@
-"""What governs how a function is run: how often, after what, how long, and what happens when it raises?"""
+"""Policies of functions: retries, dependencies, timeouts, approval, and the handling of exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check_fields
 
-# What an exception of a function means: the model is told, the function is run again first (`Retries`), or the
+# Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
 # agent call fails.
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
@@ -24,20 +24,20 @@ _VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
 
 @frozen()
 class Default:
-    """What a function returns when it raised."""
+    """The result of a function that raised."""
 
     value: Any
 
 
 @frozen(kw_only=True)
 class Retries:
-    """How often and how late a function that raised is run again; the wait doubles each time."""
+    """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
     attempts: int = 3  # the first one included
     delay_s: float = 0.1  # before the second attempt
     max_delay_s: float = 5.0
     jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
-    retry_if: Callable[[Exception], bool] | None = None  # None: whatever was raised
+    retry_if: Callable[[Exception], bool] | None = None  # None: any exception
 
     def __post_init__(self) -> None:
         check_fields(self, "Retries", _RETRIES)
@@ -47,31 +47,31 @@ class Retries:
 
 @frozen(kw_only=True, eq=False)
 class Policy(Memo):
-    """What may be said of a function beside what it is; every `Function` is one."""
+    """The options of a function beside its definition; every `Function` is one."""
 
-    acall: Callable[..., Any] | None = field(default=None, repr=False)  # a twin of its callable, for asyncio
-    blocking: bool = True  # under asyncio a plain function runs in a thread, unless it says that it returns at once
+    acall: Callable[..., Any] | None = field(default=None, repr=False)  # its asyncio counterpart
+    blocking: bool = True  # under asyncio a plain function runs in a thread, unless this is False
     # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
     # `Context`, that returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
-    repeatable: bool = False  # run again when asked again with the same arguments (a clock, a dice, a poll)
+    repeatable: bool = False  # run again on a repeated request with the same arguments (a clock, a dice, a poll)
     version: str = ""
-    deprecated: str = ""  # what to use instead: told to the model, and to who picks it from a `Toolset`
+    deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
     max_calls: int | None = None  # in one agent call; then it is no longer offered
     max_failures: int | None = None  # in one agent call; then it is no longer offered
     depends_on: tuple[str, ...] = ()  # functions that must have succeeded before, in this agent call
-    timeout_s: float | None = None  # for one run, its retries included; the model is told
+    timeout_s: float | None = None  # for one run, its retries included; an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
     middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
-    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # what the model is told
+    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
 
 
 def check_policy(policy: Policy, owner: str) -> None:
-    """Refuse what makes no sense, and make tuples of lists.
+    """Check a policy, and convert its lists to tuples.
 
     Raises:
-        UsageError: It names what is wrong, and what would be right.
+        UsageError: It names the invalid value, and what would be right.
     """
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
@@ -80,15 +80,15 @@ def check_policy(policy: Policy, owner: str) -> None:
 
 
 def check_names(policy: Iterable[str]) -> None:
-    """Refuse what is no policy.
+    """Refuse names that are not policies.
 
     Raises:
-        UsageError: It names the one that was probably meant.
+        UsageError: It names the policy that was probably meant.
     """
-    known = [item.name for item in fields(Policy)]
+    names = [item.name for item in fields(Policy)]
     for name in policy:
-        if name not in known:
-            raise UsageError(f"there is no policy {name!r} of functions{hint(name, known)}")
+        if name not in names:
+            raise UsageError(f"there is no policy {name!r} of functions{hint(name, names)}")
 
 
 def _is_bool(value: Any) -> bool:
@@ -96,7 +96,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it can be called, and does not have to be awaited."""
+    """Return whether a value is callable, and its result need not be awaited."""
     return callable(value) and not inspect.iscoroutinefunction(value)
 
 

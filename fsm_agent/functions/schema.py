@@ -1,12 +1,12 @@
-"""How are arguments checked against a JSON Schema that no Python type stands behind?
+"""Check arguments against a JSON Schema that has no Python type behind it.
 
-What is read: types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``, ``nullable``,
-``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts and lists.
-What says more is left to who answers the call.
+Supported are types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``, ``nullable``,
+``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts and lists.  All else
+is left to the function or server behind the call.
 
-A schema may come from a stranger, so it is read as a tree of bounded size: that takes a fraction of a second, whatever
-it says, and each check a time that is linear in the arguments, whatever refers to whatever.  It is read when arguments
-are first checked: of many functions that are offered, few are called.
+A schema may be untrusted, so it is read as a tree of bounded size: that takes a fraction of a second, whatever its
+contents, and each check takes linear time in the arguments, whatever the references.  It is read when arguments are
+first checked: of many functions that are offered, few are called.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _TEXT = {**_LENGTHS, "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
-_MAX_TYPES = 7  # there are no more
+_MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = pattern(r"\\[wWdDsSpPbB]")
 _REPEAT = pattern(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def _bad() -> tuple[type[Exception], ...]:
-    """What pydantic_core says of constraints."""
+    """Return the exceptions that pydantic_core raises for invalid constraints."""
     return pydantic_core.SchemaError, ValueError, TypeError, OverflowError
 
 
 class ArgumentsValidator:
-    """Checks arguments against a JSON Schema, as far as it is read; they are an object in any case."""
+    """A validator of arguments against a JSON Schema, as far as it is supported; they are an object in any case."""
 
     __slots__ = ("_schema", "_validator")
 
@@ -53,10 +53,10 @@ class ArgumentsValidator:
         self._validator: SchemaValidator | None = None
 
     def validate_json(self, arguments: str | bytes) -> Any:
-        """Return the arguments in a document.
+        """Return the arguments in a JSON document.
 
         Raises:
-            ValidationError: They are not as the schema wants them.
+            ValidationError: They do not fit the schema.
         """
         if self._validator is None:
             self._validator = _read(self._schema)
@@ -83,19 +83,19 @@ class _Reader:
         properties, required = schema.get("properties"), schema.get("required")
         names = self._taken(required) if isinstance(required, list) else []
         needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
-        given: dict[str, Any] = {**needed}
+        schemas: dict[str, Any] = {**needed}
         if isinstance(properties, Mapping):
             first = islice(properties.items(), max(0, self.left))
-            given |= {key: inner for key, inner in first if isinstance(key, str)}
+            schemas |= {key: inner for key, inner in first if isinstance(key, str)}
         fields = {}
-        for key, inner in given.items():
+        for key, inner in schemas.items():
             if self.left <= 0:
                 break
             read = self.read(inner, depth + 1)
-            if key not in needed:  # models say null of what they leave out
+            if key not in needed:  # models write null for what they leave out
                 read = core_schema.nullable_schema(read)
             fields[key] = core_schema.typed_dict_field(read, required=key in needed)
-        if self.left <= 0:  # what is not read may be anything
+        if self.left <= 0:  # an unread schema allows anything
             return core_schema.typed_dict_schema(fields, extra_behavior="allow")
         others = schema.get("additionalProperties")
         if others is False:
@@ -110,14 +110,14 @@ class _Reader:
         return taken
 
     def read(self, schema: Any, depth: int) -> CoreSchema:
-        """What a schema says; anything where it says nothing that is read."""
+        """Return the core schema of a JSON Schema; any value where nothing supported restricts it."""
         self.left -= 1
         if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
             return _ANY
-        read = self._said(schema, depth)
+        read = self._restricted(schema, depth)
         return core_schema.nullable_schema(read) if schema.get("nullable") is True else read
 
-    def _said(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+    def _restricted(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
         match schema:
             case {"$ref": str(ref)}:
                 return self._referred(ref, depth)
@@ -144,7 +144,7 @@ class _Reader:
         if kind == "string":
             return self._text(schema)
         read, default = _scalar(schema, kind), schema.get("default")
-        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # then it is taken
+        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # then it is converted
             return core_schema.union_schema([read, core_schema.literal_schema([default])])
         return read
 
@@ -156,7 +156,7 @@ class _Reader:
         return _bounded({"type": "str"}, schema, names)
 
     def _union(self, kinds: list[Any], depth: int) -> CoreSchema:
-        if len(kinds) > self.left:  # and one that is not read may be anything
+        if len(kinds) > self.left:  # and an unread schema allows anything
             return _ANY
         types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
         read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
@@ -171,17 +171,17 @@ class _Reader:
             return _ANY
         self.open.append(ref)
         try:
-            return self.read(_found(self.root, ref), depth + 1)
+            return self.read(_target(self.root, ref), depth + 1)
         finally:
             self.open.pop()
 
 
-def _found(root: Mapping[str, Any], ref: str) -> Any:
-    """What a reference within the schema points at (RFC 6901); None when that is nothing."""
-    found: Any = root
+def _target(root: Mapping[str, Any], ref: str) -> Any:
+    """Return the target of a reference within the schema (RFC 6901); None when there is none."""
+    target: Any = root
     for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
+        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    return target
 
 
 def _either(kinds: list[CoreSchema], types: list[Any]) -> CoreSchema:
@@ -192,9 +192,9 @@ def _either(kinds: list[CoreSchema], types: list[Any]) -> CoreSchema:
 
 
 def _cost(regex: str) -> float:
-    """Return how much it takes to compile a pattern: 1 for each class of Unicode, up to half a millisecond.
+    """Return the cost of compiling a pattern: 1 for each class of Unicode, up to half a millisecond.
 
-    An estimate from above: what is repeated is added to its length, and multiplied if it was repeated or grouped.
+    An upper estimate: what is repeated is added to its length, and multiplied if it was repeated or grouped.
     """
     size, times = len(regex), 1
     for match in _REPEAT.finditer(regex):
@@ -223,10 +223,10 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> CoreSchema:
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> CoreSchema:
-    """With its bounds where pydantic takes them: not with a pattern that looks around, say."""
+    """Return the schema with its bounds if pydantic accepts them: a pattern that looks ahead is refused, say."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
     try:
-        if plain["type"] == "int":  # pydantic takes whole bounds only
+        if plain["type"] == "int":  # pydantic accepts whole bounds only
             bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
         if bounds:
             pydantic_core.SchemaValidator(cast("CoreSchema", plain | bounds))

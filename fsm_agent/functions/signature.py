@@ -1,4 +1,4 @@
-"""What does a Python callable say of itself: its name, its parameters as a JSON Schema, its want of a context?"""
+"""Describe a Python callable: its name, its parameters as a JSON Schema, its need for a context."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ else:
     docstring_parser = deferred("docstring_parser")
 
 _MAY_BE_NONE = pattern(r"\b(None|Optional|Any|object)\b")
-_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that nobody means a model to fill
-_UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # at an annotation
+_CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that is never meant for a model
+_UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
 
 
 def undescribable() -> tuple[type[Exception], ...]:
-    """What pydantic raises at a type that it has no JSON schema for."""
+    """Return the exceptions that pydantic raises at a type without a JSON schema."""
     own = (pydantic.PydanticUserError, pydantic_core.SchemaError)
     return (*own, AssertionError, NameError, TypeError, ValueError)
 
 
 @frozen(kw_only=True)
 class Passing:
-    """How a callable takes its arguments."""
+    """The way in which a callable takes its arguments."""
 
     is_async: bool = False
     takes_context: bool = False  # its first parameter is one
-    deps_type: str = ""  # of that context, unless it may be None
-    positional: tuple[tuple[str, Any], ...] = ()  # those that it takes by position only, with their defaults
+    deps_type: str = ""  # its type of dependencies, unless it may be None
+    positional: tuple[tuple[str, Any], ...] = ()  # positional-only parameters, with their defaults
 
 
 @frozen(kw_only=True)
 class Description:
-    """What a callable says of itself to a model."""
+    """A callable as it is described to a model."""
 
     name: str
     text: str
@@ -69,19 +69,19 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
     docs = docstring_parser.parse(docstring)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
-    given = call.keywords if isinstance(call, partial) else {}  # and therefore not by a model
+    bound = call.keywords if isinstance(call, partial) else {}  # bound, and therefore not for a model
     signature = _signature(call, name)
     hints = _hints(call, target, signature, name, namespace)
-    context = _context(name, signature, hints, given)
+    context = _context(name, signature, hints, bound)
     offered = [p for p in signature.parameters.values() if p.name != context]
-    arguments = _arguments_type(name, offered, hints, documented, given)
+    arguments = _arguments_type(name, offered, hints, documented, bound)
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(arguments)
         schema = adapter.json_schema()
     except undescribable() as error:
         raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
     schema.pop("title", None)
-    for key in given:
+    for key in bound:
         schema["properties"].pop(key, None)
     for parameter in offered:
         if parameter.name in schema["properties"] and (default := _default(parameter)) is not None:
@@ -101,17 +101,17 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> Passing:
-    """How a callable takes arguments that are described already.
+    """Return how a callable takes arguments that are described already.
 
     Raises:
-        UsageError: It does not take what the schema offers, or needs what the schema does not require.
+        UsageError: It does not accept an argument of the schema, or needs one that the schema does not require.
     """
     target, _ = _explained(call)
     signature = _signature(call, name)
-    given = call.keywords if isinstance(call, partial) else {}
+    bound = call.keywords if isinstance(call, partial) else {}
     hints = _hints(call, target, signature, name, {})
-    context = _context(name, signature, hints, given)
-    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in given]
+    context = _context(name, signature, hints, bound)
+    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in bound]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
@@ -132,7 +132,7 @@ def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], .
 
 
 def _explained(call: Callable[..., Any]) -> tuple[Any, str]:
-    """What carries the code of a callable, and its docstring."""
+    """Return the object with the code of a callable, and its docstring."""
     target: Any = call.func if isinstance(call, partial) else call
     if inspect.isroutine(target):
         return target, inspect.getdoc(target) or ""
@@ -157,13 +157,13 @@ def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
 def _hints(
     call: Any, target: Any, signature: inspect.Signature, name: str, namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The annotations of the parameters, resolved; not that of what is returned, which no model sees."""
+    """Return the resolved annotations of the parameters; not that of the result, which no model sees."""
     annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
     scope = _scope(call, target)
     for key in [key for key in signature.parameters if key in annotations][:1]:
         head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
         if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):
-            annotations[key] = Context  # of what, is often known to type checkers only
+            annotations[key] = Context  # its type of dependencies is often known to type checkers only
     try:
         return _resolved(annotations, scope, namespace)
     except _UNRESOLVABLE as error:
@@ -171,7 +171,7 @@ def _hints(
 
 
 def _scope(call: Any, target: Any) -> dict[str, Any]:
-    """The names that annotations may use."""
+    """Return the names that annotations may use."""
     module = sys.modules.get(getattr(call, "__module__", None) or "")
     return getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
 
@@ -179,16 +179,16 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> str:
-    """Return what the context, which is the first parameter, is annotated to be of; "" if that may be None."""
+    """Return the type of dependencies in the annotation of the context, the first parameter; "" if that may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if not get_args(hint) and isinstance(parameter.annotation, str):  # `_hints` left it out
+    if not get_args(hint) and isinstance(parameter.annotation, str):  # `_hints` omitted it
         inner = parameter.annotation.partition("[")[2].rpartition("]")[0]
-        found = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
-        if key not in found:  # known to type checkers only
+        resolved = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
+        if key not in resolved:  # defined for type checkers only
             return "" if _MAY_BE_NONE.search(inner) else inner
-        return "" if _may_be_none(found[key]) else inner
+        return "" if _may_be_none(resolved[key]) else inner
     return "".join([getattr(arg, "__name__", str(arg)) for arg in get_args(hint) if not _may_be_none(arg)])
 
 
@@ -219,25 +219,25 @@ def _mentions_context(hint: Any) -> bool:
     return _is_context(hint) or any(_mentions_context(inner) for inner in get_args(hint))
 
 
-def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
-    """The parameter that is no model's to fill."""
-    found = None
-    for place, (key, parameter) in enumerate(signature.parameters.items()):
-        if place == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in given:
+def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], bound: Mapping[str, Any]) -> str | None:
+    """Return the name of the parameter that is the context, which no model fills."""
+    context = None
+    for index, (key, parameter) in enumerate(signature.parameters.items()):
+        if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
             raise UsageError(
                 f"parameter {key!r} of function {name!r} has no annotation: Context would be right for what the agent"
                 " gives, another type for what the model gives"
             )
-        if key in given or not _mentions_context(hints.get(key)):
+        if key in bound or not _mentions_context(hints.get(key)):
             continue
         by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if place > 0 or not by_position or not _is_context(hints[key]):
+        if index > 0 or not by_position or not _is_context(hints[key]):
             raise UsageError(
                 f"parameter {key!r} of function {name!r} is annotated with Context: it is given as the first parameter,"
                 " by position, annotated Context or Context[…]"
             )
-        found = key
-    return found
+        context = key
+    return context
 
 
 def _refuse(value: Any) -> Any:
@@ -249,9 +249,9 @@ def _arguments_type(
     parameters: list[inspect.Parameter],
     hints: Mapping[str, Any],
     documented: Mapping[str, str | None],
-    given: Mapping[str, Any],
+    bound: Mapping[str, Any],
 ) -> Any:
-    """A TypedDict of the parameters, without those that are given."""
+    """Return a TypedDict of the parameters, without the bound ones."""
     fields: dict[str, Any] = {}
     is_open = False
     for parameter in parameters:
@@ -260,22 +260,22 @@ def _arguments_type(
             raise UsageError(f"function {name!r} takes '*{key}': a model can only give arguments by name")
         if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
-            fields |= dict.fromkeys(given, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])
-        elif key not in given:
+            fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])
+        elif key not in bound:
             fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
     configured = pydantic.with_config(pydantic.ConfigDict(extra="allow" if is_open else "forbid"))
     return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
-    """The type of one argument; what its annotation says of itself goes over the docstring."""
+    """Return the type of one argument; a description in its annotation takes precedence over the docstring."""
     hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    said = [
+    descriptions = [
         note if isinstance(note, str) else note.documentation
         for note in notes
         if isinstance(note, str | typing_extensions.Doc)
     ]
-    if description := said[0] if said else description:
+    if description := descriptions[0] if descriptions else description:
         notes = [pydantic.Field(description=description), *notes]
     if isinstance(parameter.default, pydantic_fields.FieldInfo):
         notes.append(parameter.default)
@@ -289,7 +289,7 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """The default, for the schema, if JSON can say it."""
+    """Return the default for the schema, if it can be written as JSON."""
     default = parameter.default
     if default is parameter.empty or default is None or isinstance(default, pydantic_fields.FieldInfo):
         return None

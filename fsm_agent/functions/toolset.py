@@ -1,4 +1,4 @@
-"""Which functions are offered: by name, by version, by who asks?"""
+"""Toolsets: functions selected by name, by version, and by the caller's dependencies."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from fsm_agent.mistakes import wrong
 
 
 class FunctionSource(Protocol):
-    """Anything that has functions to offer: a `Toolset`, an MCP server."""
+    """Any provider of functions: a `Toolset`, an MCP server."""
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """What it offers."""
+        """The functions that it offers."""
 
 
 Functions: TypeAlias = Iterable[Function | Callable[..., Any] | FunctionSource]
 
 
-def functions_of(given: Functions) -> tuple[Function, ...]:
-    """The functions of a list of functions, plain callables and sources, in order.
+def functions_of(items: Functions) -> tuple[Function, ...]:
+    """Return the functions of a list of functions, plain callables and sources, in order.
 
     Raises:
-        UsageError: It is no such list, or holds a toolset that decides anew for each agent call.
+        UsageError: It is no such list, or holds a toolset whose offer depends on the agent call.
     """
-    found: list[Function] = []
-    for item in _flat(given):
-        found += item if isinstance(item, Toolset) else [item]
-    return tuple(found)
+    functions: list[Function] = []
+    for item in _flat(items):
+        functions += item if isinstance(item, Toolset) else [item]
+    return tuple(functions)
 
 
-def sources(given: Any) -> tuple[Any, ...]:
+def sources(items: Any) -> tuple[Any, ...]:
     """Return the items of an argument ``functions``; an agent among them becomes a function.
 
     Raises:
         UsageError: It is neither a list nor a source of functions.
     """
     if (
-        hasattr(given, "as_function")
-        or hasattr(type(given), "functions")
-        or "functions" in getattr(given, "__dict__", ())
+        hasattr(items, "as_function")
+        or hasattr(type(items), "functions")
+        or "functions" in getattr(items, "__dict__", ())
     ):
-        given = (given,)
-    if callable(given):
-        name = getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__)
+        items = (items,)
+    if callable(items):
+        name = getattr(items, "name", None) or getattr(items, "__name__", type(items).__name__)
         raise UsageError(f"functions is {name!r} itself: [{name}], a list of functions would be right")
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise wrong("functions", given, "a list of functions")
-    return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in given])
+    if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
+        raise wrong("functions", items, "a list of functions")
+    return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in items])
 
 
 def _as_function(agent: Any) -> Function:
@@ -72,7 +72,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
     """Refuse dependencies that can never be met.
 
     Raises:
-        PromptError: One is on a function that is not there, or some depend on each other in a circle.
+        PromptError: One is on a function that is missing, or some form a circle.
     """
     graph = {function.name: function.depends_on for function in functions}
     for name, needed in graph.items():
@@ -91,7 +91,7 @@ class _Entry(NamedTuple):
 
     function: Function
     conditions: tuple[Callable[[Any], bool], ...] = ()  # of the deps; it is offered when all hold
-    share: float | None = None  # of the agent calls that this version is for; None: its name has no shares
+    share: float | None = None  # of the agent calls that are offered this version; None: its name has no shares
     choose: Callable[[], float] | None = None
 
     @property
@@ -101,20 +101,20 @@ class _Entry(NamedTuple):
 
 @frozen(eq=False)
 class Toolset:
-    """Functions under a name: a value, changed by making others of it.
+    """Functions under a name: an immutable value; its methods return changed copies.
 
-    A name may be there in several versions.  The highest is offered; ``search@1`` stands for one of them wherever
-    a method takes names.
+    One name may have several versions.  The highest is offered; ``search@1`` stands for one of them wherever a method
+    takes names.
 
     Args:
         functions: `Function`s, plain callables, and other sources of functions.
-        name: What error messages call it.
+        name: Its name in error messages.
 
     Raises:
-        PromptError: Two have one name and version, or their dependencies can never be met.
+        PromptError: Two have the same name and version, or their dependencies can never be met.
     """
 
-    functions: tuple[Function, ...]  # what may be offered: of each name, the highest version that is for anybody
+    functions: tuple[Function, ...]  # offered: of each name, the highest version without a share
     name: str
     _entries: tuple[_Entry, ...]
 
@@ -139,14 +139,14 @@ class Toolset:
 
     @property
     def decides_per_call(self) -> bool:
-        """Whether `for_call` offers one agent call what it does not offer another: it has filters or shares."""
+        """True if `for_call` offers different functions to different agent calls: it has filters or shares."""
         return any(entry.conditions or entry.choose for entry in self._entries)
 
     def __iter__(self) -> Iterator[Function]:
-        """What is offered.
+        """Iterate over the functions offered.
 
         Raises:
-            UsageError: That differs from call to call.  A list would offer to everybody what is kept from some.
+            UsageError: They differ from call to call.  A list would offer to everybody what is withheld from some.
         """
         if self.decides_per_call:
             raise UsageError(f"toolset {self.name!r} decides anew for each agent call: ask its for_call(deps)")
@@ -156,13 +156,13 @@ class Toolset:
         return len(self.functions)
 
     def __contains__(self, item: object) -> bool:
-        """Whether it has a function, or one of this name: ``search`` or ``search@1``."""
+        """Return whether it has a function, or one of this name: ``search`` or ``search@1``."""
         if isinstance(item, str):
             return any(item in (entry.function.name, entry.reference) for entry in self._entries)
         return any(item is entry.function for entry in self._entries)
 
     def __add__(self, other: FunctionSource) -> Toolset:
-        """Both; the functions of each keep their filters and shares."""
+        """Return the functions of both; each keeps its filters and shares."""
         names = [name for name in (self.name, getattr(other, "name", "")) if name]
         return self._with([*self._entries, *_entries_of(other)], "+".join(names))
 
@@ -170,21 +170,21 @@ class Toolset:
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
 
     def pick(self, name: str) -> Function:
-        """The function of this name: ``search`` is its highest version, ``search@1`` a certain one.
+        """Return the function of this name: ``search`` is its highest version, ``search@1`` a specific one.
 
         Raises:
-            UsageError: There is none; the error names what was probably meant.
+            UsageError: There is none; the error names the one that was probably meant.
         """
-        picked = _highest(self._found(name)).function
+        picked = _highest(self._select(name)).function
         _warn(picked)
         return picked
 
     def only(self, *names: str) -> Toolset:
-        """Just these; ``search`` keeps all versions, ``search@1`` one.
+        """Return only these functions; ``search`` keeps all versions, ``search@1`` one.
 
-        Of several versions that are named so, each is offered, as ``search_v1`` and ``search_v2``.
+        If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
         """
-        named = {name: self._found(name) for name in names}
+        named = {name: self._select(name) for name in names}
         kept = {entry.reference for entries in named.values() for entry in entries}
         certain = {entries[0].reference: entries[0] for name, entries in named.items() if "@" in name}
         for entry in certain.values():
@@ -201,34 +201,36 @@ class Toolset:
         return self._with(_renamed(entries, new))
 
     def without(self, *names: str) -> Toolset:
-        """All but these; ``search@1`` takes out one version."""
-        out = {entry.reference for name in names for entry in self._found(name)}
+        """Return all but these functions; ``search@1`` removes one version."""
+        out = {entry.reference for name in names for entry in self._select(name)}
         return self._with([entry for entry in self._entries if entry.reference not in out])
 
     def prefixed(self, prefix: str) -> Toolset:
-        """Each name with this before it; dependencies follow."""
+        """Return the functions with this before each name; dependencies follow."""
         return self._with(_renamed(self._entries, [f"{prefix}{entry.function.name}" for entry in self._entries]))
 
     def renamed(self, names: Mapping[str, str]) -> Toolset:
-        """New names for old; dependencies follow.  Of one version (``search@1``) it makes a function of its own."""
-        new = {entry.reference: name for old, name in names.items() for entry in self._found(old)}
+        """Return the functions under new names; dependencies follow.
+
+        One version (``search@1``) becomes a function of its own."""
+        new = {entry.reference: name for old, name in names.items() for entry in self._select(old)}
         return self._with(
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
     def changed(self, **policy: Any) -> Toolset:
-        """One policy for all: ``changed(needs_approval=True, timeout_s=10)``.
+        """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
-            UsageError: There is no such policy, or it makes no sense.
+            UsageError: There is no such policy, or its value is invalid.
         """
         return self._with([entry._replace(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Any], bool]) -> Toolset:
-        """Offered only where ``predicate(function, deps)`` holds, asked anew for each agent call.
+        """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
 
-        The predicate sees the functions as they are called now; what depends on a function that is not offered is
-        not offered either.
+        The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No
+        function is offered without those that it depends on.
         """
         if not callable(predicate) or inspect.iscoroutinefunction(predicate):
             raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
@@ -237,17 +239,17 @@ class Toolset:
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset:
-        """Versions of one function by share: each agent call is offered one of them.
+        """Return the functions, with versions of one by share: each agent call is offered one of them.
 
         Args:
-            name: The function's.
-            shares: Of each version; 1 together.  A version that is not named is never picked.
-            choose: Gives a number from 0 to below 1 for each agent call: ``Random(7).random``, say.
+            name: The function's name.
+            shares: The share of each version; their sum is 1.  A version that is missing is never picked.
+            choose: Returns a number from 0 to below 1 for each agent call: ``Random(7).random``, for example.
 
         Raises:
-            UsageError: There is no such function or version, or the shares are no shares.
+            UsageError: There is no such function or version, or the shares are invalid.
         """
-        entries = self._found(name)
+        entries = self._select(name)
         check_shares(name, shares, [entry.function.version for entry in entries])
         if not callable(choose):
             raise UsageError(f"choose is {choose!r}: a function that gives a number from 0 to below 1 would be right")
@@ -260,10 +262,10 @@ class Toolset:
         )
 
     def for_call(self, deps: Any = None) -> tuple[Function, ...]:
-        """What one agent call is offered: filters asked, versions picked.
+        """Return the functions offered to one agent call: filters evaluated, versions picked.
 
         Raises:
-            UsageError: A filter returned no bool, or ``choose`` no number from 0 to below 1.
+            UsageError: A filter did not return a bool, or ``choose`` no number from 0 to below 1.
         """
         picked = {}
         for name, versions in self._by_name().items():
@@ -282,23 +284,23 @@ class Toolset:
         return tuple(picked.values())
 
     def _by_name(self) -> dict[str, list[_Entry]]:
-        found: dict[str, list[_Entry]] = {}
+        by_name: dict[str, list[_Entry]] = {}
         for entry in self._entries:
-            found.setdefault(entry.function.name, []).append(entry)
-        return found
+            by_name.setdefault(entry.function.name, []).append(entry)
+        return by_name
 
-    def _found(self, name: str) -> list[_Entry]:
-        found = [entry for entry in self._entries if name in (entry.function.name, entry.reference)]
-        if not found:
+    def _select(self, name: str) -> list[_Entry]:
+        selected = [entry for entry in self._entries if name in (entry.function.name, entry.reference)]
+        if not selected:
             by_name = self._by_name()
-            known = [e.reference for e in by_name.get(name.partition("@")[0], ())] if "@" in name else list(by_name)
-            raise UsageError(f"toolset {self.name!r} has no function {name!r}{hint(name, known or by_name)}")
-        return found
+            others = [e.reference for e in by_name.get(name.partition("@")[0], ())] if "@" in name else list(by_name)
+            raise UsageError(f"toolset {self.name!r} has no function {name!r}{hint(name, others or by_name)}")
+        return selected
 
 
-def _flat(given: Any) -> Iterator[Function | Toolset]:
-    """The functions of a list or a source; toolsets as they are."""
-    for item in sources(given):
+def _flat(items: Any) -> Iterator[Function | Toolset]:
+    """Yield the functions of a list or a source; toolsets are yielded whole."""
+    for item in sources(items):
         if isinstance(item, Toolset):
             yield item
         elif isinstance(item, Function) or not hasattr(item, "functions"):
@@ -307,15 +309,15 @@ def _flat(given: Any) -> Iterator[Function | Toolset]:
             yield from _flat(item.functions)
 
 
-def _entries_of(given: Any) -> list[_Entry]:
+def _entries_of(items: Any) -> list[_Entry]:
     entries: list[_Entry] = []
-    for item in _flat(given):
+    for item in _flat(items):
         entries += item._entries if isinstance(item, Toolset) else [_Entry(item)]
     return entries
 
 
 def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
-    """The entries under these names; a dependency follows when no version keeps the old name."""
+    """Return the entries under these names; a dependency follows when no version keeps the old name."""
     pairs = list(zip(entries, names, strict=True))
     follows: dict[str, str] = {}
     for entry, name in sorted(pairs, key=lambda pair: version_order(pair[0].function.version)):
@@ -331,15 +333,15 @@ def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
 
 
 def _highest(versions: Iterable[_Entry]) -> _Entry:
-    """The highest version, of those that are for anybody where there are shares."""
+    """Return the highest version; where there are shares, of those that are not limited to one."""
     return max(versions, key=lambda entry: (entry.share != 0, version_order(entry.function.version)))
 
 
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
-    """The version whose share the point falls into; shares of versions that are not admitted go to the others."""
+    """Return the version whose share the point falls into; shares of versions not admitted go to the others."""
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
-    place = sharer([entry.share or 0.0 for entry in versions], point)
-    return [] if place is None else [versions[place]]
+    index = sharer([entry.share or 0.0 for entry in versions], point)
+    return [] if index is None else [versions[index]]
 
 
 def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which of several versions is higher, and which one falls to an agent call?"""
+"""Order versions of a function, and share agent calls among them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECE = pattern(r"[0-9]{1,18}|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """How versions compare: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
+    """Return a key by which versions compare: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
     if not version:
         return ()
     pieces = _PIECE.findall(version.removeprefix("v"))
@@ -21,15 +21,15 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     return (*order, (1, 0, version))
 
 
-def check_shares(name: str, shares: Mapping[str, float], known: Sequence[str]) -> None:
-    """Refuse what is no sharing of agent calls among the known versions of a function.
+def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
+    """Refuse invalid shares of agent calls among the versions of a function.
 
     Raises:
-        UsageError: A version is unknown, a share is no number from 0, or they are not 1 together.
+        UsageError: A version is unknown, a share is not a number from 0, or their sum is not 1.
     """
     for version, share in shares.items():
-        if version not in known:
-            raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), known)}")
+        if version not in versions:
+            raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
         if not _is_number(share) or share < 0:
             raise UsageError(f"the share of {name}@{version} is {share!r}: a number from 0 to 1 would be right")
     if not math.isclose(total := math.fsum(shares.values()), 1):
@@ -37,10 +37,10 @@ def check_shares(name: str, shares: Mapping[str, float], known: Sequence[str]) -
 
 
 def chosen_point(name: str, choose: Callable[[], float]) -> float:
-    """A number from 0 to below 1.
+    """Return a number from 0 to below 1.
 
     Raises:
-        UsageError: ``choose`` gives another.
+        UsageError: ``choose`` returned something else.
     """
     point = choose()
     if not _is_number(point) or not 0 <= point < 1:
@@ -49,16 +49,16 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
 
 
 def sharer(shares: Sequence[float], point: float) -> int | None:
-    """The place of the share that a point falls into, of shares that need not be 1 together; None: all are 0."""
+    """Return the index of the share that a point falls into, of shares whose sum need not be 1; None: all are 0."""
     left = point * math.fsum(shares)
-    place = None
+    chosen = None
     for index, share in enumerate(shares):
         if share > 0:
-            place = index
+            chosen = index
             left -= share
             if left < 0:
                 break
-    return place
+    return chosen
 
 
 def _is_number(value: Any) -> bool:

@@ -1,5 +1,5 @@
-"""The agent call: its table, its record, and what is read into a reply.
+"""The agent call: its table, its record, and the interpretation of replies.
 
-Everything that decides is here, and it is pure: no clock, no network, no randomness.  What waits is an effect; who
-performs it is in `fsm_agent.runtime`.
+Every decision is made here, and it is pure: no clock, no network, no randomness.  What waits is an effect;
+`fsm_agent.runtime` performs it.
 """

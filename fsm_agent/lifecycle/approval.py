@@ -1,8 +1,8 @@
-"""Which function calls wait for somebody's approval?
+"""Decide which function calls wait for approval.
 
-An approver is asked about every call, unless the function's policy says that it needs none.  Whether there is an
-approver is part of a call's definition, as its prompt is: what the call waits for follows from its record and its
-definition, whoever drives it.
+The approver is asked about every call, unless the function's policy exempts it.  The presence of an approver is part of
+a call's definition, as its prompt is: what the call waits for follows from its record and its definition, whatever
+drives it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class Gate(NamedTuple):
-    """What decides, beside the functions' own policies, whether a function call waits for approval."""
+    """The part of the approval decision that is not in the functions' own policies."""
 
     has_approver: bool = False
     deps: Any = None
@@ -42,21 +42,21 @@ class Gate(NamedTuple):
         return needs
 
 
-UNATTENDED = Gate()  # nobody is there to be asked
+UNATTENDED = Gate()  # without an approver
 
 
 def context_of(call: FunctionCall, r: CallRecord, deps: Any) -> Context[Any]:
-    """Return what an approver or a predicate may know of the agent call behind ``call``."""
+    """Return the `Context` in which an approver or a predicate judges ``call``."""
     return Context(deps=deps, call=call, agent_call_id=r.id, depth=r.depth)
 
 
 def approved_keys(r: CallRecord) -> set[str]:
-    """Return the keys under which somebody approved a function call."""
+    """Return the keys under which function calls were approved."""
     return {step.key for step in r.trace if step.trigger == "approved"}
 
 
 def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
-    """Return ``r`` with the policies asked again about the pending calls that nobody has approved.
+    """Return ``r`` with the policies applied again to the pending calls that nobody has approved.
 
     A call that waited for approval still does, and so does one whose arguments are not valid any more.
     """

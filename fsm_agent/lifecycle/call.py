@@ -1,4 +1,4 @@
-"""What is one agent call, from its seed to its end?"""
+"""One agent call, from its seed to its end."""
 
 from __future__ import annotations
 
@@ -63,30 +63,30 @@ _UNASKED = (Cancelled, Expired, Injected)
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
-# What code that is not ours raises when it cannot be pickled or loaded, beside a PickleError.
+# Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-WATCHERS: list[Callable[[Stepped], object]] = []  # told of every step of every call in the process; for tests
+WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
 
 
 class AgentCall:
     """One run of the machine over a dialog: the one mutable cell around a record.
 
-    `effects` is what it waits for, `advance` gives it the answer to one of them; that is all a driver needs.
+    `effects` is what it waits for, `advance` takes the outcome of one of them; a driver needs no more.
 
     Args:
-        record: Where the call stands; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
+        record: The state of the call; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
         prompt: The task's: functions, output, handlers.
-        settings: How the model shall answer.
+        settings: Options of the request to the model.
         stop_when: Ends the call at a reply; pure.
-        view: What of the dialog the model is shown; None: all of it.
-        deps: What functions find in their `Context`; nothing here looks at it.
-        has_approver: Whoever drives the call has somebody to ask about every function that does not say that it
-            needs no approval.
+        view: Selects the part of the dialog that the model is shown; None: all of it.
+        deps: The dependencies of functions, for their `Context`; not inspected here.
+        has_approver: Whether the driver has an approver, who then decides on every function whose policy does not
+            exempt it.
 
     Attributes:
-        problem: What the prompt's parser raised at the latest reply; None when it took the answer, or was not asked.
-            The record keeps its type and text alone.  A traceback holds the frames of the call, and through them the
-            call itself, so whoever drives a call logs it and drops it.
+        problem: The exception of the prompt's parser at the latest reply; None when the parser took the answer or was
+            not called.  The record keeps its type and text alone.  A traceback holds the frames of the call, and
+            through them the call itself, so a driver logs it and drops it.
     """
 
     __slots__ = (
@@ -130,13 +130,13 @@ class AgentCall:
         self.deps = deps
         self.has_approver = has_approver
         self.state: State = record.state  # set by `transitions`; committed with the record
-        self.after = record  # what the row's action made of the record
+        self.after = record  # the record that the row's action returned
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
         self.cancellation: Cancelled | None = None  # for the driver to take
-        self.driver: weakref.ref[Any] | None = None  # what drives the call now; has a method `wake`
-        self.is_narrowed = False  # the last step took away the effect that was answered, and changed no other
+        self.driver: weakref.ref[Any] | None = None  # the call's driver; has a method `wake`
+        self.is_narrowed = False  # the last step removed the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -146,10 +146,10 @@ class AgentCall:
     def seed(
         cls, dialog: Dialog, prompt: Prompt, *, limits: Limits = Limits(), depth: int = 0, **options: Any
     ) -> AgentCall:
-        """A call that has not begun.
+        """Return a call that has not begun.
 
         Args:
-            dialog: What has been said, the task included.
+            dialog: The conversation so far, the task included.
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
@@ -159,13 +159,13 @@ class AgentCall:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What the call waits for now; empty once it has ended."""
+        """The effects that the call waits for now; empty once it has ended."""
         if self._effects is None:
             self._effects = self._wanted()
         return self._effects
 
     def cancel(self, reason: str = "") -> None:
-        """Call it off, from any thread or from one of its functions.
+        """Cancel the call, from any thread or from one of its functions.
 
         Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
         in the driver's own thread is waited for (see `fsm_agent.runtime.drive`).  A call that nobody drives is ended by
@@ -176,14 +176,14 @@ class AgentCall:
             driver.wake()
 
     def advance(self, key: str, outcome: Outcome) -> None:
-        """Take the answer to one effect.  All or nothing, synchronous, pure.
+        """Take the outcome of one effect.  All or nothing, synchronous, pure.
 
         Args:
             key: The effect's key; ``""`` for `Cancelled` and `Expired`, which answer nothing.
-            outcome: What became of it.
+            outcome: The outcome.
 
         Raises:
-            OutcomeError: Nothing was asked under ``key``, or not this.  The call is unchanged.
+            OutcomeError: The call waits for nothing under ``key``, or not for this.  The call is unchanged.
             IllegalTrigger: The call has ended.  It is unchanged.
         """
         r = self.record
@@ -205,15 +205,15 @@ class AgentCall:
             why = f"{trigger!r} is not possible in {r.state}: {error.value}"
             raise IllegalTrigger(f"{why}; possible: {legal}") from error
         except BaseException:
-            self.state = self.record.state  # the new one's when Ctrl-C came behind the commit
+            self.state = self.record.state  # the new record's, when Ctrl-C came after the commit
             raise
 
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
-        """Make the new record the call's: the row's, with what all rows have in common."""
+        """Make the record of the row the call's, with the changes that all rows have in common."""
         before, after = self.record, self.after
-        if after is before or after.trace is not before.trace:  # somebody may have seen it
+        if after is before or after.trace is not before.trace:  # it may have been seen elsewhere
             after = after.changed()
-        changes = after.__dict__  # of a record that is nobody's yet
+        changes = after.__dict__  # of a record that is not shared yet
         output, problem = self._output, self.problem
         usage = served_by = left = None
         detail = after.ending.detail if after.ending is not None else _problem(answer)
@@ -242,14 +242,14 @@ class AgentCall:
         changes["trace"] = before.trace.push(step)
         self._output, self.problem = output, problem
         self.step = step
-        self._effects = None  # before the record: whoever is interrupted between finds them anew
+        self._effects = None  # before the record: after an interruption in between they are computed anew
         self.record = after
         self._effects = left
         self.is_narrowed = left is not None
 
     @property
     def outcome(self) -> CallResult:
-        """What came of the call so far, whether or not it ended well."""
+        """The result so far, whether or not the call has ended well."""
         return CallResult(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -258,7 +258,7 @@ class AgentCall:
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a function and its arguments, all of which can be pickled, that make this call again.
 
-        Where the prompt or what else is code cannot be pickled here or loaded there, that call has its record alone.
+        Where the prompt or other code cannot be pickled here or loaded there, that call has its record alone.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())
@@ -267,13 +267,13 @@ class AgentCall:
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return what a call is made of beside its record; of one that has ended only the prompt is of use."""
+        """Return the arguments of the call beside its record; of one that has ended, the prompt alone."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
     def result(self) -> CallResult:
-        """What came of the call.
+        """Return the result of the call.
 
         Raises:
             CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
@@ -291,7 +291,7 @@ class AgentCall:
         return self.outcome
 
     def _cause(self, ending: Ending) -> Exception | None:
-        """Return the exception behind a failure, made of its report when it was another process that met it."""
+        """Return the exception behind a failure, made from its report when it was raised in another process."""
         report = ending.error
         if report is None:
             return None
@@ -301,7 +301,7 @@ class AgentCall:
 
     @property
     def output(self) -> Any:
-        """What the prompt's parser made of the answer; None as long as there is none."""
+        """The answer as the prompt's parser returned it; None as long as there is none."""
         r = self.record
         if r.ending is None or r.ending.reason is not _ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
@@ -328,7 +328,7 @@ class AgentCall:
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is _BACKOFF else ()
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
-        """What is wanted of a round beside ``key``; None: that has to be found anew, as others may begin now."""
+        """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
         if self.prompt.depended_on or self.record.limits.parallel is not None:
             return None
         effects = self.effects
@@ -358,7 +358,7 @@ class AgentCall:
         )
 
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
-        """The function call that ``key`` is about; refuses keys and outcomes that nothing waits for."""
+        """Return the function call that ``key`` is about; refuse keys and outcomes that nothing waits for."""
         for wanted in self._effects or self.effects:
             if wanted.key == key:
                 if type(outcome) not in wanted.outcomes:
@@ -369,7 +369,7 @@ class AgentCall:
         raise OutcomeError(self._unwanted(key, outcome))
 
     def _unwanted(self, key: str, outcome: Outcome) -> str:
-        """What is wrong with an outcome that nothing waits for."""
+        """Return the error text for an outcome that nothing waits for."""
         kinds = {effect.key: type(effect) for effect in self.effects}
         kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
         if kind is None or type(outcome) not in kind.outcomes:
@@ -379,7 +379,7 @@ class AgentCall:
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
 
     def _succeeded(self) -> set[str]:
-        """Fingerprints of the calls that succeeded: derived from the record, each looked at once."""
+        """Return the fingerprints of the calls that succeeded: derived from the record, each call processed once."""
         calls = self.record.function_calls
         if self._folded == len(calls) and self.view is None:
             return self._seen
@@ -393,13 +393,13 @@ class AgentCall:
 
 
 def _problem(answer: Answer) -> str:
-    """What was wrong, when the call goes on all the same."""
+    """Return the problem of an outcome after which the call goes on all the same."""
     if type(answer) is Spoken:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
 
 
-_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # what a call is given by name, and keeps under that name
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names
 
 
 def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:

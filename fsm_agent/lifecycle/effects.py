@@ -1,4 +1,4 @@
-"""What can an agent call wait for?
+"""The effects: everything that an agent call can wait for.
 
 An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
 A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
@@ -39,15 +39,15 @@ _MOST_SHOWN = 200  # characters of a function call there
 
 @frozen(kw_only=True)
 class Settings:
-    """How a model shall answer.  None: as the provider does by default.
+    """Options of a request to the model.  None: the provider's default.
 
-    ``cache`` is how long Anthropic shall keep what it read of a request for the next one: unless told, it keeps
-    nothing.  OpenAI and Gemini keep it by themselves and are told nothing.  What OpenAI can be told beside that
-    belongs in ``extra_body``: ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12
-    hours) are others, and which only GPT-5.6 and later models take (the types of its SDK, November 2026).
+    ``cache`` is how long Anthropic shall cache the prefix of a request for the next one: without it, it caches nothing.
+    OpenAI and Gemini cache by themselves and take no such option.  Further options of OpenAI belong in ``extra_body``:
+    ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12 hours) differ, and which only
+    GPT-5.6 and later models take (the types of its SDK, November 2026).
     """
 
-    temperature: float | None = None  # 0: the likeliest token, always
+    temperature: float | None = None  # 0: always the likeliest token
     top_p: float | None = None
     max_tokens: int | None = None  # of the answer
     stop: tuple[str, ...] = ()  # sequences that end the answer
@@ -57,7 +57,7 @@ class Settings:
     reasoning_effort: str | None = None
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
     cache: Literal["5m", "1h"] | None = None
-    hosted_tools: tuple[HostedTool, ...] = ()  # that the provider runs itself
+    hosted_tools: tuple[HostedTool, ...] = ()  # run by the provider itself
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
 
     @classmethod
@@ -74,17 +74,17 @@ class Settings:
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
-        """These settings with ``changes``.
+        """Return these settings with ``changes``.
 
         Raises:
             UsageError: There is no such setting.
         """
         if not changes:
             return self
-        known = [item.name for item in fields(self)]
+        names = [item.name for item in fields(self)]
         for name in changes:
-            if name not in known:
-                raise UsageError(f"there is no setting {name!r}{remedy(name, known, SETTINGS_WORDS)}")
+            if name not in names:
+                raise UsageError(f"there is no setting {name!r}{remedy(name, names, SETTINGS_WORDS)}")
         return replace(self, **changes)
 
 
@@ -92,7 +92,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-_RIGHTS: Rights = (  # which numbers make sense is the provider's to say
+_RIGHTS: Rights = (  # which numbers make sense is for the provider to decide
     ("temperature", is_finite, "a number"),
     ("top_p", is_finite, "a number"),
     ("max_tokens", is_whole, "a whole number"),
@@ -110,7 +110,7 @@ _NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})
 
 @frozen(kw_only=True, is_quick=True)
 class Request:
-    """All that a model is asked in one request."""
+    """Everything that is sent to a model in one request."""
 
     messages: Sequence[Message]
     functions: tuple[Function, ...] = ()
@@ -121,7 +121,7 @@ class Request:
 
 @frozen(is_quick=True)
 class Begin:
-    """A start: the time, an id."""
+    """The start of the call: the time and an id."""
 
     prefix, outcomes = "begin", (Begun,)
 
@@ -151,7 +151,7 @@ class Sleep:
 
 @frozen(is_quick=True)
 class AskApproval:
-    """Somebody's word whether a function may be called."""
+    """Somebody's decision whether a function may be called."""
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
@@ -175,7 +175,7 @@ EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args
 
 
 def explained(effects: Sequence[Effect]) -> str:
-    """Return what is waited for and how to go on, in words of bounded length for whoever reads an error."""
+    """Return what is waited for and how to go on, as text of bounded length for an error."""
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:
         named.append(f"{len(effects) - _MOST_NAMED} more")

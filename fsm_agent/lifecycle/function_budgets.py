@@ -1,4 +1,4 @@
-"""Which functions may be called now, and which of a round may be run?
+"""Decide which functions may be called now, and which calls of a round may be run.
 
 Everything here follows from the record and the prompt alone.
 """
@@ -19,14 +19,14 @@ _NEVER = Tally()
 
 
 def offered(r: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
-    """The functions that the model may call: all of the prompt's that are not used up."""
+    """Return the functions that the model may call: all of the prompt's that are not used up."""
     if not r.tallies:
         return prompt.offers
     return tuple([f for f in prompt.offers if used_up(r, f) is None])
 
 
 def used_up(r: CallRecord, function: Function) -> str | None:
-    """Why a function is no longer offered, in words for the model; None while it is."""
+    """Return why a function is no longer offered, as text for the model; None while it is."""
     tally = r.tallies.get(function.name, _NEVER)
     if not is_within(tally.runs, function.max_calls):
         return USED_UP.format(name=function.name, limit=function.max_calls)
@@ -37,7 +37,7 @@ def used_up(r: CallRecord, function: Function) -> str | None:
 
 
 def is_final(r: CallRecord, prompt: Prompt) -> bool:
-    """Whether the model has to answer now: the rounds are used up, all functions are, or it has in words."""
+    """Return whether the model has to answer now: the rounds or all functions are used up, or its draft is done."""
     limit = r.limits.rounds
     if r.is_drafted or (limit is not None and r.rounds >= limit):
         return True
@@ -47,12 +47,12 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:
-    """Whether an answer in words is only the first of two stages."""
+    """Return whether an answer in text is only the first of two stages."""
     return prompt.two_stage and bool(prompt.offers) and not is_final(r, prompt)
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """The tallies with these settled calls."""
+    """Return the tallies with these settled calls included."""
     if not prompt.tallied and r.limits.failures_per_function is None:
         return r.tallies
     tallies = dict(r.tallies)
@@ -64,11 +64,11 @@ def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Map
 
 
 def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """A round's calls; those that wait for a function that will not succeed are told so."""
+    """Return a round's calls; those that wait for a function that will not succeed get an error."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
-    while waits:  # each time settles one at least
+    while waits:  # each pass settles at least one
         hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
         hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
         waits = False
@@ -80,7 +80,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
 
 
 def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """The calls of the round that may be run now, in the order asked."""
+    """Return the calls of the round that may be run now, in the order requested."""
     pending = r.pending
     if prompt.depended_on:
         unsettled = {f.name for f in pending}

@@ -1,7 +1,7 @@
-"""What does an outcome mean: which trigger is it, and what does the table need to know of it?
+"""Interpret an outcome: its trigger, and the answer that the table needs to know.
 
-A reply is read into exactly one trigger before the table sees it.  The prompt's parser and `stop_when` run
-here, once, and are pure by contract.
+A reply is interpreted as exactly one trigger before the table sees it.  The prompt's parser and `stop_when` run here,
+once, and are pure by contract.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     import hashlib
 else:
-    hashlib = deferred("hashlib")  # OpenSSL
+    hashlib = deferred("hashlib")  # loads OpenSSL
 
 REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
@@ -36,7 +36,7 @@ REPEATED = (
 
 @frozen(is_quick=True)
 class Asked:
-    """A reply that asks for functions: its message with our ids, and its calls, some settled at once."""
+    """A reply that requests functions: its message with our ids, and its calls, some settled at once."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
@@ -44,17 +44,17 @@ class Asked:
 
 @frozen(is_quick=True)
 class Spoken:
-    """A reply with an output, or with what is wrong with it."""
+    """A reply with an output, or with the reason why it has none."""
 
     reply: Reply
     output: Any = None
     problem: str = ""
-    error: Exception | None = None  # what the parser raised
+    error: Exception | None = None  # raised by the parser
 
 
 @frozen(is_quick=True)
 class Stopped:
-    """A reply at which `stop_when` said stop."""
+    """A reply at which `stop_when` ended the call."""
 
     asked: Asked
     reason: str
@@ -62,19 +62,19 @@ class Stopped:
 
 
 class Stop(NamedTuple):
-    """What `stop_when` may say: why, and the output if it found one."""
+    """A decision of `stop_when` to end the call: the reason, and the output if it has one."""
 
     reason: str = ""
     output_json: str | None = None
 
 
 class StopContext(NamedTuple):
-    """What `stop_when` can see."""
+    """The input of `stop_when`."""
 
     iteration: int  # replies so far, this one included; requests that failed do not count
     reply: Reply
     usage: Usage  # of all replies, this one included
-    function_calls: int  # that were run before this reply
+    function_calls: int  # run before this reply
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
     runnable: int = 0  # function calls of this reply that will be run, unless they are denied or the call ends here
 
@@ -91,12 +91,12 @@ _with_result = changer(FunctionCall, "result", "was_run")
 
 
 def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
-    """The trigger that an outcome other than a reply is, and its answer for the table.
+    """Return the trigger of an outcome other than a reply, and its answer for the table.
 
     Args:
-        r: Where the call stands.
-        call: What the outcome is about, if it is about a function call.
-        outcome: What became of an effect.
+        r: The record of the call.
+        call: The function call that the outcome is about, if it is about one.
+        outcome: The outcome.
         prompt: The task's.
     """
     if call is None:
@@ -115,7 +115,7 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             refusal = prompt.by_name[call.name].refusal(call.arguments_json)
             if refusal is None:
                 return "approved", changed(call, fingerprint=fingerprint(call))
-            return "denied", changed(call, error=_told(refusal, call))
+            return "denied", changed(call, error=_refusal_text(refusal, call))
         case Denied():
             return "denied", changed(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, outcome
@@ -136,25 +136,25 @@ def read_reply(
     seen: Container[str],
     gate: Gate = UNATTENDED,
 ) -> tuple[str, Answer]:
-    """The trigger that a model's reply is, and its answer for the table.
+    """Return the trigger of a model's reply, and its answer for the table.
 
     Args:
-        r: Where the call stands.
+        r: The record of the call.
         reply: The reply.
         prompt: The task's.
-        stop_when: Says whether a reply ends the call.
+        stop_when: Decides whether a reply ends the call.
         seen: Fingerprints of the calls that succeeded.
         gate: Decides which calls wait for approval.
     """
-    asked: Asked | None = None
+    requested: Asked | None = None
     if stop_when is not None:
-        asked = _asked(r, reply, prompt, seen, gate)
-        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in asked.calls)
+        requested = _requested(r, reply, prompt, seen, gate)
+        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
-            return "stopped", Stopped(asked, *stop)
+            return "stopped", Stopped(requested, *stop)
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
-            return "functions_asked", asked or _asked(r, reply, prompt, seen, gate)
+            return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
     if reply.finish == "pause":
@@ -171,13 +171,13 @@ def read_reply(
 
 
 def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
-    """Return the output that a reply means, by the parser of the prompt that asked for it.
+    """Return the output in a reply, by the parser of the prompt that it answers.
 
     Args:
-        r: Where the call stands.
+        r: The record of the call.
         reply: The reply.
         prompt: The task's.
-        in_branch: The reply is one to the exception branch.
+        in_branch: The reply belongs to the exception branch.
 
     Raises:
         Exception: What the parser raises.
@@ -193,7 +193,7 @@ def is_cut_off(reply: Reply) -> bool:
 
 
 def _problem(reply: Reply, error: Exception) -> str:
-    """Return what the model is told of an exception: a `ValueError` speaks for itself, others need their type."""
+    """Return the text of an exception for the model: that of a `ValueError` alone, that of others with their type."""
     text = error_text(error)
     if not isinstance(error, ValueError) or not text:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -201,10 +201,10 @@ def _problem(reply: Reply, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return what an exception says; "" when it fails at that."""
+    """Return the text of an exception; "" when it raises another in turn."""
     try:
         return str(error)
-    except Exception:  # its class is the user's code, too
+    except Exception:  # its class is user code, too
         return ""
 
 
@@ -221,72 +221,72 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
-def _asked(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
-    """The reply's calls with our ids; those that cannot or need not be run already answered."""
-    said = reply.message
+def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
+    """Return the reply's calls with our ids; those that cannot or need not be run are settled already."""
+    message = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
-    place = len(r.dialog)
+    index = len(r.dialog)
     screen = _Screen(r, prompt, seen, gate, is_cut_off(reply))
-    for part in said.parts:
+    for part in message.parts:
         if isinstance(part, FunctionCall):
-            part, call = screen.of(part, f"{place}.{len(calls)}")
+            part, call = screen.of(part, f"{index}.{len(calls)}")
             calls.append(call)
         parts.append(part)
-    return _make_asked(_make_message(role=said.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+    return _make_asked(_make_message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
 
 
 class _Screen:
-    """Looks at the calls of one reply, in order."""
+    """The check of one reply's calls, in order."""
 
-    __slots__ = ("asked", "gate", "is_cut", "prompt", "r", "runs", "seen")
+    __slots__ = ("gate", "is_cut", "prompt", "r", "requested", "runs", "seen")
 
     def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, is_cut: bool) -> None:
         self.r, self.prompt, self.seen, self.gate, self.is_cut = r, prompt, seen, gate, is_cut
-        self.asked: set[str] = set()  # fingerprints of what will be run
+        self.requested: set[str] = set()  # fingerprints of the calls to be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """The call with our id, for the message, and as it stands: the same as long as it is to be run."""
+        """Return the call with our id, for the message, and its present form: the same as long as it is to be run."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = changed(call, id=id)
-            known = ", ".join(self.prompt.by_name) or "none"
-            return call, changed(call, error=f"There is no function {call.name!r}. There are: {known}.")
+            names = ", ".join(self.prompt.by_name) or "none"
+            return call, changed(call, error=f"There is no function {call.name!r}. There are: {names}.")
         problem = used_up(self.r, function) if self.r.tallies else None
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = _told(refusal, call, is_cut=self.is_cut)
+            problem = _refusal_text(refusal, call, is_cut=self.is_cut)
         if problem is not None:
             call = changed(call, id=id)
             return call, changed(call, error=problem)
         mark = fingerprint(call)
-        if not function.repeatable and (mark in self.seen or mark in self.asked):
+        if not function.repeatable and (mark in self.seen or mark in self.requested):
             call = changed(call, id=id)
             return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
         if function.max_calls is not None and not self._is_within(function, function.max_calls):
             call = changed(call, id=id)
             return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
-        self.asked.add(mark)
+        self.requested.add(mark)
         call = _to_be_run(call, id, mark, False, function.version)
         if self.gate.is_closed(function, call, self.r):
             call = changed(call, needs_approval=True)
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:
-        """Whether this one may be run beside those of this reply that are to be run; it is counted then."""
+        """Return whether this one may be run beside those of this reply that are to be run, and count it if so."""
         runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit
 
 
-def _told(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
-    """What is wrong with the arguments, in words for the model."""
+def _refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
+    """Return what is wrong with the arguments, as text for the model."""
     cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
     return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """Return the same for the same name and arguments, whatever the order of keys; 1, 1.0 and true differ.
+    """Return equal texts for equal names and arguments, whatever the order of keys; 1, 1.0 and true differ.
 
     Raises:
         ValueError: The arguments are no JSON.
@@ -304,7 +304,7 @@ def _fingerprint(name: str, arguments_json: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """The same JSON with the keys of its objects in order."""
+    """Return the same JSON with the keys of its objects in order."""
     if isinstance(value, dict):
         for item in value.values():
             if isinstance(item, _COMPOUND):

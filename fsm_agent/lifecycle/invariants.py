@@ -1,7 +1,7 @@
-"""What holds of every record, however its call went?
+"""Invariants of every record, however its call went.
 
-Each line here follows from what all rows have in common, not from any single one: counters count steps, the trace is
-a path that leads to the state, the functions that were asked for are those of the dialog.
+Each line here follows from what all rows have in common, not from any single one: counters count steps, the trace is a
+path that leads to the state, the functions that were requested are those of the dialog.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  #
 
 
 def inconsistency(r: CallRecord) -> str | None:
-    """Return what cannot be true of a record that a call has come to; None: all of it can.  Takes linear time."""
+    """Return a contradiction within a record that a call has come to; None: there is none.  Takes linear time."""
     checks = (_of_trace, _of_state, _of_counters, _of_function_calls, _of_round)
     return next((problem for check in checks for problem in check(r)), None)
 
@@ -74,33 +74,33 @@ def _of_counters(r: CallRecord) -> Iterator[str]:
 
 
 def _of_function_calls(r: CallRecord) -> Iterator[str]:
-    asked = {f"{place}.{i}" for place, m in enumerate(r.dialog) for i in range(len(m.function_calls))}
+    requested = {f"{index}.{i}" for index, m in enumerate(r.dialog) for i in range(len(m.function_calls))}
     for f in r.function_calls:
-        if f.id not in asked:
+        if f.id not in requested:
             yield f"function call {shown(f.id)} is settled, and no message asks for it a first time"
         if not f.is_settled:
             yield f"function call {shown(f.id)} is among the settled ones, and has no result"
-        asked.discard(f.id)
+        requested.discard(f.id)
 
 
 def _of_round(r: CallRecord) -> Iterator[str]:
     if not r.round:
         return
-    place, approved = len(r.dialog) - 1, approved_keys(r)
-    asked = r.dialog[place].function_calls if place >= 0 else ()
-    ids, known = [f.id for f in r.round], [f"{place}.{i}" for i in range(len(asked))]
-    if ids != known:
-        yield f"the round has the function calls {shown(ids)}, and the last message asks for {shown(known)}"
-    for f, of_message in zip(r.round, asked, strict=False):
+    index, approved = len(r.dialog) - 1, approved_keys(r)
+    requested = r.dialog[index].function_calls if index >= 0 else ()
+    ids, expected = [f.id for f in r.round], [f"{index}.{i}" for i in range(len(requested))]
+    if ids != expected:
+        yield f"the round has the function calls {shown(ids)}, and the last message asks for {shown(expected)}"
+    for f, of_message in zip(r.round, requested, strict=False):
         has_verdict = f"ask:{f.id}" in approved
         if f.name != of_message.name:
             yield f"function call {f.id!r} is of {shown(f.name)}, and the model asked for {shown(of_message.name)}"
         if not f.is_settled and has_verdict and f.needs_approval:
             yield f"function call {f.id!r} waits for approval, and was approved"
-        if not f.is_settled and not has_verdict and _asked(f) != _asked(of_message):
+        if not f.is_settled and not has_verdict and _as_requested(f) != _as_requested(of_message):
             yield f"function call {f.id!r} is not what the model asked for, and nobody approved it"
 
 
-def _asked(f: FunctionCall) -> FunctionCall:
-    """Return what the model asked for, whatever waits for approval."""
+def _as_requested(f: FunctionCall) -> FunctionCall:
+    """Return the call as the model requested it, whatever approval it waits for."""
     return changed(f, needs_approval=False)

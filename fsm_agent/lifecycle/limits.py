@@ -1,4 +1,4 @@
-"""How much may one agent call use?"""
+"""The limits of one agent call."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Limits:
     rounds: int | None = 5  # replies whose functions are run
     on_limit: Literal["final_prompt", "stop", "fail"] = "final_prompt"  # when they are used up
     parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
-    # What an answer in plain words means that was cut off at the token limit: it is to be given again, or it is taken.
+    # Meaning of an answer in plain text that was cut off at the token limit: it is requested again, or it is taken.
     on_cut: Literal["retry", "accept"] = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
     deadline_s: float | None = None  # seconds from the start to the end
     wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
     identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
-    # What a loop means: the end; an event at every multiple of `identical_rounds`; or besides, the model is told.
+    # Consequence of a loop: the end; an event at every multiple of `identical_rounds`; or also a message to the model.
     on_loop: Literal["stop", "warn", "tell"] = "tell"
-    # Who tells it.  Many chat templates refuse a system message that is not the first, and some wires move it there
-    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
+    # Role of that message.  Many chat templates refuse a system message that is not the first, and some wires move it
+    # there (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
     loop_role: Literal["user", "system"] = "user"
     failures_per_function: int | None = None  # then it is no longer offered
     parallel: int | None = None  # functions of one round that may run at once; 1: one after another
@@ -57,5 +57,5 @@ _CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Limits).items(
 
 
 def is_within(used: int, limit: int | None) -> bool:
-    """Whether one more may be used."""
+    """Return whether one more may be used."""
     return limit is None or used < limit

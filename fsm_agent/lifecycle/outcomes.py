@@ -1,4 +1,4 @@
-"""What became of an effect?
+"""The outcomes of effects.
 
 ``kind`` is the trigger's name, and the tag in JSON; ``at_s`` is when it happened (Unix time; 0.0: unknown).
 """
@@ -24,7 +24,7 @@ def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, tuple) and all(map(is_right, value))
 
 
-# By annotation: what is right, and how it is called.  Of others, which are literals, only the default is.
+# By annotation: a check, and its description.  Other fields are literals, of which only the default is right.
 _RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda value: isinstance(value, str), "a string"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
@@ -41,7 +41,7 @@ _RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class _Rules(dict[type, tuple[tuple[str, Any, Callable[[Any], bool], str], ...]]):
-    """Of each class, field by field: its name, its default, and what is right."""
+    """The rules of each class, field by field: its name, its default, its check."""
 
     def __missing__(self, cls: Any) -> Any:
         rules = []
@@ -55,7 +55,7 @@ _RULES = _Rules()
 
 
 class _Checked:
-    """An outcome whose fields hold what they declare, so that a record which they enter can be read again."""
+    """An outcome whose fields hold what they declare, so that a record with it can be read again."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class Begun(_Checked):
 
 @frozen(kw_only=True, is_quick=True)
 class Replied(_Checked):
-    """The model replied; whether with an answer, a request for functions or nonsense is read later."""
+    """The model replied; whether with an answer, a request for functions or nonsense is decided later."""
 
     reply: Reply
     at_s: float = 0.0
@@ -89,7 +89,7 @@ class ModelFailed(_Checked):
     """The model did not reply."""
 
     error: ErrorReport
-    delay_s: float = 0.0  # how long to wait before asking again, if that is worth it
+    delay_s: float = 0.0  # before the next attempt, if that is worth it
     at_s: float = 0.0
     kind: Literal["model_failed"] = "model_failed"
 
@@ -112,7 +112,7 @@ class Approved(_Checked):
 
 @frozen()
 class Modified(_Checked):
-    """The function may be called with these arguments instead of the model's; they are checked like those."""
+    """The function may be called with these arguments instead of the model's; they are checked in the same way."""
 
     arguments_json: str
     _: KW_ONLY
@@ -122,7 +122,7 @@ class Modified(_Checked):
 
 @frozen()
 class Denied(_Checked):
-    """The function may not be called; the model is told why."""
+    """The function may not be called; the model is shown the reason."""
 
     reason: str = ""
     _: KW_ONLY
@@ -132,20 +132,20 @@ class Denied(_Checked):
 
 @frozen(kw_only=True, is_quick=True)
 class Returned(_Checked):
-    """The function returned or raised; ``text`` is what it said."""
+    """The function returned or raised; ``text`` is its result or its error."""
 
     text: str
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
     is_cached: bool = False  # it was not run: the result of an earlier run was still good
-    releases: tuple[int, ...] = ()  # rounds whose results it says are no longer needed
+    releases: tuple[int, ...] = ()  # rounds whose results are declared no longer needed
     at_s: float = 0.0
     kind: Literal["returned"] = "returned"
 
 
 @frozen(kw_only=True)
 class FunctionFailed(_Checked):
-    """The function raised, and its `Function.on_error` says that the call fails with it."""
+    """The function raised, and its `Function.on_error` lets the call fail with it."""
 
     text: str
     at_s: float = 0.0
@@ -154,7 +154,7 @@ class FunctionFailed(_Checked):
 
 @frozen()
 class Injected(_Checked):
-    """Somebody has something to say before the model is asked again.  Answers no effect: give it under ``""``."""
+    """Somebody adds messages before the next request to the model.  Answers no effect: pass it under ``""``."""
 
     messages: tuple[Message, ...]
     _: KW_ONLY
@@ -164,7 +164,7 @@ class Injected(_Checked):
 
 @frozen(kw_only=True)
 class Expired(_Checked):
-    """The deadline has passed.  Answers no effect: give it under the key ``""``."""
+    """The deadline has passed.  Answers no effect: pass it under the key ``""``."""
 
     at_s: float = 0.0
     kind: Literal["expired"] = "expired"
@@ -172,7 +172,7 @@ class Expired(_Checked):
 
 @frozen(kw_only=True)
 class Cancelled(_Checked):
-    """Somebody called it off.  Answers no effect: give it under the key ``""``."""
+    """Somebody cancelled the call.  Answers no effect: pass it under the key ``""``."""
 
     reason: str = ""
     at_s: float = 0.0

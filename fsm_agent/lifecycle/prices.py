@@ -1,4 +1,4 @@
-"""What do the tokens of a reply cost?"""
+"""Prices of tokens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fsm_agent.messages.reply import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a model's provider takes for a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
+    """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     Money is whole numbers all through, so sums are exact in any order.
 
     Attributes:
-        input_micro_usd: For tokens that were read.
-        output_micro_usd: For tokens that were written, reasoning included.
-        cached_micro_usd: For tokens that were read from a cache; None: as others.
+        input_micro_usd: For tokens of the request.
+        output_micro_usd: For tokens of the reply, reasoning included.
+        cached_micro_usd: For tokens of the request that were cached; None: the same as others.
         cache_write_micro_usd: For writing tokens to a cache, on top.
     """
 
@@ -36,7 +36,7 @@ class Price:
                 raise UsageError(f"{item.name} of Price is {value!r}: {right} would be right")
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """What these tokens cost, in millionths of a millionth of a dollar; what was not reported costs nothing."""
+        """Return the cost of these tokens, in millionths of a millionth of a dollar; unreported ones are free."""
         cached = usage.cached_tokens or 0
         cached_price = self.input_micro_usd if self.cached_micro_usd is None else self.cached_micro_usd
         return (

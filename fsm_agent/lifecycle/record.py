@@ -1,4 +1,4 @@
-"""Where does an agent call stand?"""
+"""The record: the whole state of one agent call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fsm_agent.messages.reply import UNUSED, Reply, Usage
 
 
 class State(StrEnum):
-    """Where an agent call is at rest: waiting for something, or ended.  The value is what a person sees."""
+    """A state in which an agent call is at rest: waiting for something, or ended.  The value is for people."""
 
     SEEDED = "Seeded"  # waits for its start: a time, an id
     CALLING = "Calling"  # waits for a reply to the dialog
     PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
-    BACKOFF = "Backoff"  # waits for the moment when the model may be asked again
+    BACKOFF = "Backoff"  # waits for the time of the next attempt at the model
     TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -34,16 +34,16 @@ FINAL = (State.COMPLETED, State.FAILED)
 
 
 class Reason(StrEnum):
-    """Why an agent call ended."""
+    """The reason why an agent call ended."""
 
     ANSWERED = "answered"  # with an output that the prompt's parser took
-    STOPPED = "stopped"  # `stop_when` said so
+    STOPPED = "stopped"  # by `stop_when`
     TOO_DEEP = "too deep"  # agents inside functions of agents
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
-    ROUND_LIMIT = "round limit"  # functions were asked for after the final prompt, or `Limits.on_limit` ended it
-    LOOPED = "looped"  # the same round again and again, and `Limits.on_loop` says stop
+    ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
+    LOOPED = "looped"  # the same round again and again, with `Limits.on_loop` at "stop"
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
@@ -51,19 +51,19 @@ class Reason(StrEnum):
 
 @frozen(kw_only=True, is_quick=True)
 class Ending:
-    """How an agent call ended."""
+    """The way in which an agent call ended."""
 
     reason: Reason
     detail: str = ""  # for people
     error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
-    function: str = ""  # the one that it is about: that was repeated, or failed
-    count: int | None = None  # how many rounds that was
-    output_json: str | None = None  # the output, when `stop_when` found one
+    function: str = ""  # the repeated or failed one
+    count: int | None = None  # the number of those rounds
+    output_json: str | None = None  # the output, when `stop_when` provided one
 
 
 @frozen(is_quick=True)
 class Tally:
-    """How often a function was run in a call, and how often it returned or raised."""
+    """The successes and failures of a function in a call; together they are its runs."""
 
     successes: int = 0
     failures: int = 0
@@ -85,11 +85,11 @@ class CallRecord:
     state: State = State.SEEDED
     depth: int = 0  # 0: not called from a function of another agent
     limits: Limits = Limits()
-    dialog: Vector[Message]  # what stays
+    dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
     pruned: tuple[Message, ...] = ()  # branches of the past
-    round: tuple[FunctionCall, ...] = ()  # asked for by the last reply
+    round: tuple[FunctionCall, ...] = ()  # requested by the last reply
     function_calls: Vector[FunctionCall] = field(default_factory=Vector)  # settled, in all rounds so far
     turn: int = 0  # replies and failures of the model, and injections, so far
     replies: int = 0  # of the model, whether or not they could be used
@@ -98,7 +98,7 @@ class CallRecord:
     parse_errors: int = 0
     recalls: int = 0
     attempt: int = 1  # at the present request
-    identical_rounds: int = 0  # in a row, up to the newest; counted when there is a limit
+    identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
     is_drafted: bool = False  # the first of `Prompt.two_stage` is over
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
@@ -111,14 +111,14 @@ class CallRecord:
 
     @classmethod
     def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
-        """A record of a call that has not begun."""
+        """Return the record of a call that has not begun."""
         calls: Vector[FunctionCall] = Vector()
         trace: Vector[Stepped] = Vector()
         seeded = {"dialog": dialog, "seeded_with": len(dialog), "limits": limits, "depth": depth}
         return _BLANK.changed(function_calls=calls, trace=trace, **seeded)
 
     def changed(self, **changes: Any) -> CallRecord:
-        """This record with ``changes``; `dataclasses.replace` for a fraction of its price."""
+        """Return this record with ``changes``: `dataclasses.replace` at a fraction of its cost."""
         values = self.__dict__ | changes
         if len(values) != _FIELDS:
             unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
@@ -152,13 +152,13 @@ class CallRecord:
 
     @property
     def is_looping(self) -> bool:
-        """Whether the newest round is one of a loop that is to be told of."""
+        """True if the newest round is one of a loop that is to be reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether somebody has to say a word before functions of this round are run."""
+        """True if a function of this round waits for approval."""
         for f in self.round:  # noqa: SIM110  # at half the price of any()
             if f.needs_approval and not f.is_settled:
                 return True

@@ -1,4 +1,4 @@
-"""Who wrote a document?  Whoever has the key."""
+"""Sign documents with a key, and verify their signatures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def signed(document: str, signing_key: str | bytes) -> str:
 
 
 def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
-    """Return the object that was given to `signed`; without a key, a document that was not signed.
+    """Return the object that was passed to `signed`; without a key, a document that was not signed.
 
     Raises:
         SnapshotError: The document is not signed with this key, or is signed and there is no key.
@@ -43,8 +43,8 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         return body
     if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:
         raise SnapshotError("the snapshot is not signed, and signing_key is given; a signature is lost by reformatting")
-    given, body = body[_START:_END], b"{" + body[_END + len(_TAIL) :]
-    if not hmac.compare_digest(_signature(body, signing_key).encode(), given):
+    signature, body = body[_START:_END], b"{" + body[_END + len(_TAIL) :]
+    if not hmac.compare_digest(_signature(body, signing_key).encode(), signature):
         raise SnapshotError("the snapshot was signed with another signing_key, or changed afterwards")
     return body
 

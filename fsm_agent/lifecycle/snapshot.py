@@ -1,4 +1,4 @@
-"""How does an agent call survive its process?"""
+"""Save an agent call as JSON, and restore it in another process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     """
     text = json_text(_document(), {"version": VERSION, "prompt": call.prompt.path, "record": call.record})
     try:
-        _read(text)  # now, and not days later; it costs as much again
+        _read(text)  # fails now, and not days later; doubles the cost
     except SnapshotError as error:
         raise SnapshotError(f"nothing is written that could not be read again: {error}") from error
     return text if signing_key is None else signed(text, signing_key)
@@ -56,10 +56,10 @@ def restore(
 ) -> AgentCall:
     """Return the call that `snapshot` wrote, ready to be driven on.
 
-    Trust a document as far as code: whoever can write it decides what the model is told and which functions are run,
-    with which arguments.  What contradicts itself is refused, and the functions' policies are asked again about each
-    call that waits and that nobody has approved; but an approval can be written by hand like all the rest.  Against
-    that there is ``signing_key``.  It does not tell an old document from the newest.
+    Trust a document as far as code: its author decides what the model is shown and which functions are run, with
+    which arguments.  Contradictions are refused, and the functions' policies are applied again to each call that
+    waits and that nobody has approved; but an approval can be forged like all the rest.  Against that there is
+    ``signing_key``.  It does not tell an old document from the newest.
 
     Args:
         document: The JSON.

@@ -1,7 +1,6 @@
-"""When may a call end before the model is done?
+"""Conditions that end a call before the model is done.
 
-Each of these makes a `stop_when`: given to an agent, it is asked at every reply, before any function of that reply
-is run.
+Each of these makes a `stop_when`: an agent calls it at every reply, before any function of that reply is run.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fsm_agent.messages.message import FunctionCall
 def stop_on(name: str) -> StopWhen:
     """Stop when the model calls the function of this name; its arguments are the call's output.
 
-    Arguments that are no JSON object stop nothing: the model is told, and may try again.
+    Arguments that are not a JSON object stop nothing: the model gets an error, and may try again.
     """
 
     def stops(context: StopContext) -> Stop | None:
@@ -35,9 +34,9 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before a reply's functions are run when that would make more runs than these in the call.
+    """Stop before a reply's functions are run when that would exceed this number of runs in the call.
 
-    What is not run does not count: unknown names, invalid arguments, repetitions, denials.
+    Calls that are not run do not count: unknown names, invalid arguments, repetitions, denials.
     """
     _check("max_function_calls", most)
 
@@ -64,7 +63,7 @@ def max_cost_usd(most: float, price: Price) -> StopWhen:
 
     Args:
         most: In US dollars.
-        price: What the model's provider takes.
+        price: The price of the model's tokens.
     """
     _check("max_cost_usd", most)
 
@@ -77,7 +76,7 @@ def max_cost_usd(most: float, price: Price) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when one of these says so; the first that does gives the reason."""
+    """Stop when any of these does; the first that does gives the reason."""
 
     def stops(context: StopContext) -> bool | str | Stop | None:
         return next((verdict for condition in conditions if (verdict := condition(context))), None)

@@ -1,4 +1,4 @@
-"""What happens next, and when?  The state machine of one agent call.
+"""The state machine of one agent call: every decision about what happens next.
 
 Rules
 =====
@@ -12,19 +12,19 @@ Rules
 Theory of operation
 ===================
 
-Rows are tried from the top, and the last row of each (trigger, source) has no guard: some row always takes.
-``to`` of None stays where it is.  A reply is read into one trigger beforehand (`reading.read`).
+Rows are tried from the top, and the last row of each (trigger, source) has no guard: one row is always taken.
+A ``to`` of None stays in the state.  A reply is interpreted as one trigger beforehand (`interpret.read_reply`).
 
-*Solid* rows write into the dialog, which only grows.  *Dashed* ones, the exception branch, are seen by the
-model but pruned from the dialog as soon as it gives an answer that can be used or asks for functions.
+*Solid* rows write into the dialog, which only grows.  The messages of *dashed* ones, the exception branch, are sent to
+the model but pruned from the dialog as soon as the model gives a usable answer or requests functions.
 
-A round opens with the assistant's message in the dialog and closes with one result per call, in the order
-asked, whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get
-theirs too, so a dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`, or
-uses up the last function, closes with the final prompt, and from then on no functions are offered; unless
-`Limits.on_limit` says that the call ends there.  A call that waits for another of its round is run behind it.
+A round opens with the assistant's message in the dialog and closes with one result per call, in the order requested,
+whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get theirs too, so a
+dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`, or uses up the last function,
+closes with the final prompt, and from then on no functions are offered; unless `Limits.on_limit` ends the call there.
+A call that depends on another of its round is run after it.
 
-A model that works with its provider's own tools may pause: it is sent what it said so far, and goes on.  Each
+A model that works with its provider's own tools may pause: its message so far is sent back to it, and it goes on.  Each
 pause counts as a round.
 
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
@@ -49,7 +49,7 @@ from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 _make_message, _make_result = maker(Message), maker(FunctionResult)
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
-# Guards: whether a row takes
+# Guards: whether a row is taken
 
 
 def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
@@ -101,7 +101,7 @@ def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
     return True
 
 
-# Actions: what becomes of the record
+# Actions: the next record
 
 
 def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
@@ -161,13 +161,13 @@ def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
 
 def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
-    told = []
+    messages = []
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
-        told.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
+        messages.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
     if is_final(r, prompt):
-        told.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
-    return r.changed(dialog=r.dialog.append(*told)) if told else r
+        messages.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
+    return r.changed(dialog=r.dialog.append(*messages)) if messages else r
 
 
 def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
@@ -269,13 +269,13 @@ MACHINE = machine_of(ROWS, State)  # one for all calls
 
 
 def _opened(r: CallRecord, answer: Asked) -> CallRecord:
-    """The assistant's message in the dialog, its calls as the round."""
+    """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
     return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
 
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """The round with this call as it is now."""
+    """Return the round with this call as it is now."""
     if len(r.round) == 1:
         return (answer,)
     at = int(answer.id.rpartition(".")[2])  # of an id, which is "place.index"
@@ -289,14 +289,14 @@ def _closed_with(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) ->
 
 
 def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
-    """Whether this is what closes the last round."""
+    """Return whether this closes the last round."""
     if is_within(r.rounds + 1, r.limits.rounds):
         return False
     return all_settled(r, answer, prompt) if isinstance(answer, Asked) else is_last(r, answer, prompt)
 
 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
-    """The round's settled calls moved into the dialog, in the order asked."""
+    """Return the record with the round's settled calls moved into the dialog, in the order requested."""
     results: list[Message] = []
     runs = r.runs
     for f in calls:
@@ -313,44 +313,44 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
 
 
 def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
-    said = f.result if f.error is None else f.error
-    told = said or ""
+    outcome = f.result if f.error is None else f.error
+    text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
-        told = prompt.told("interrupt", call_results=said, name=f.name, arguments=f.arguments_json)
+        text = prompt.told("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
     return _make_result(
-        id=f.id, name=f.name, text=told, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
+        id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
     )
 
 
 def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
-    """The round's calls; what is pending will not be run."""
+    """Return the round's calls; those pending will not be run."""
     return tuple([f if f.is_settled else changed(f, error=error) for f in r.round])
 
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
-    """Without the exception branch; a new request begins."""
+    """Return the record without the exception branch; a new request begins."""
     if r.branch or r.attempt != 1:
         changes |= {"branch": (), "pruned": r.pruned + r.branch, "attempt": 1}
     return r.changed(**changes)
 
 
 def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
-    """Called off: the round gets its results all the same."""
+    """Return the record of a call that was ended from outside: the round gets its results all the same."""
     if r.round:
         r = _closed(r, _settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
     return _pruned(r, ending=ending)
 
 
 def _identical_rounds(r: CallRecord, answer: Asked) -> int:
-    """Return how many rounds in a row ask for just the same, the one of this reply included."""
+    """Return how many rounds in a row request exactly the same, that of this reply included."""
     if r.limits.identical_rounds is None:
         return 0
-    return r.identical_rounds + 1 if _marks(answer.calls) == _marks(_asked_last(r)) else 1
+    return r.identical_rounds + 1 if _marks(answer.calls) == _marks(_newest_request(r)) else 1
 
 
-def _asked_last(r: CallRecord) -> tuple[FunctionCall, ...]:
-    """Return the calls of the newest round as the model asked for them, whatever an approver made of them."""
+def _newest_request(r: CallRecord) -> tuple[FunctionCall, ...]:
+    """Return the calls of the newest round as the model requested them, whatever an approver changed."""
     calls = r.function_calls
     return r.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
 
@@ -362,5 +362,5 @@ def _marks(calls: tuple[FunctionCall, ...]) -> list[str]:
 def _mark(f: FunctionCall) -> str:
     try:
         return f.fingerprint or fingerprint(f)
-    except (ValueError, TypeError):  # no JSON
+    except (ValueError, TypeError):  # not JSON
         return f.name + f.arguments_json

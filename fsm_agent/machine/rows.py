@@ -2,8 +2,8 @@
 
 A row says: at this trigger, in these states, if its guard holds, the action makes the next record and the machine goes
 to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, answer, definition)``:
-the record is what is, the answer what has come, and the definition what does not change in the life of a record, such
-as the prompt of an agent call or whatever owns the table.
+the record is the present state, the answer the input, and the definition what is constant in the life of a record, such
+as the prompt of an agent call or the owner of the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsm_agent.errors import UsageError
 
 Guard: TypeAlias = Callable[[Any, Any, Any], bool]
 Action: TypeAlias = Callable[[Any, Any, Any], Any]
-# The trigger, where it may happen, the state that follows (None: the same), whether this row takes, what it does.
+# The trigger, the states where it may happen, the state that follows (None: the same), a guard, an action.
 Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
@@ -34,7 +34,7 @@ class Rule(NamedTuple):
 
 
 class LeanEvent(Event):
-    """An `Event` that can also be taken at a tenth of the price.
+    """An `Event` that can also be taken at a tenth of the cost.
 
     Its rows are kept as data beside the transitions that are made of them, so `take` does what `trigger` does; a test
     drives both through the same events.
@@ -48,7 +48,7 @@ class LeanEvent(Event):
         """Add a transition that `add_row` has made of a row.
 
         Raises:
-            UsageError: Anybody else made it: `take` would not know of its conditions and callbacks.
+            UsageError: It was made elsewhere: `take` would ignore its conditions and callbacks.
         """
         rule = getattr(transition, "rule", None)
         if rule is None:
@@ -59,12 +59,12 @@ class LeanEvent(Event):
         self.rules.setdefault(state, []).append(rule)
 
     def take(self, cell: Any, answer: Any, definition: Any) -> bool:
-        """Take the first row whose guard lets it be taken; return False when there is none.
+        """Take the first row whose guard allows it; return False when there is none.
 
         Args:
             cell: What moves: its ``record`` is read; ``state``, ``after`` (the next record) and ``guard`` are set.
-            answer: What has come.
-            definition: What guards and actions are given besides.
+            answer: The input.
+            definition: Passed on to guards and actions.
 
         Raises:
             MachineError: There is no such event in the state of ``cell``.

@@ -1,6 +1,6 @@
-"""What is said: messages with their parts, replies, events, transcripts, and the tools that providers run.
+"""Messages with their parts, replies, events, transcripts, and the tools that providers run.
 
-All of it is data, frozen and without behaviour that could fail.  Nothing here knows who says it, or why.
+All of it is data, frozen and without behaviour that could fail.  Nothing here knows its origin or its purpose.
 """
 
 from fsm_agent.messages.event import (

@@ -1,7 +1,7 @@
-"""What can an observer of an agent call see?
+"""Events: what an observer of an agent call sees.
 
-Facts for people and programs that watch; the machine never reads one.  New kinds come with time: a consumer
-that matches on types should ignore the ones that it does not know.
+Facts for people and programs that observe a call; the machine never reads one.  New kinds come with time: a consumer
+that matches on types should ignore those that it does not know.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class TextDelta:
 
 @frozen(is_quick=True)
 class ReasoningDelta:
-    """The next piece of what the model thinks."""
+    """The next piece of the model's reasoning."""
 
     text: str
 
 
 @frozen(is_quick=True)
 class FunctionCallStarted:
-    """The model begins to ask for a function; ``index`` counts the calls of this reply from 0."""
+    """The model begins to request a function; ``index`` counts the calls of this reply from 0."""
 
     index: int
     name: str
@@ -46,9 +46,9 @@ class ArgumentsDelta:
 
 @frozen(is_quick=True)
 class FunctionCallCompleted:
-    """No more arguments are to come of the call number ``index`` of this reply.
+    """The arguments of the call number ``index`` of this reply are complete.
 
-    It comes once more when a service goes on with a call that it had left.
+    It comes once more when a service resumes a call that it had left.
     """
 
     index: int
@@ -56,9 +56,9 @@ class FunctionCallCompleted:
 
 @frozen(is_quick=True)
 class UsageReported:
-    """What the reply has cost so far, each time that the provider says something new of it.
+    """The usage of the reply so far, at each new report of the provider.
 
-    The last one of a reply is what `ReplyCompleted` says too.
+    The last one of a reply equals that of `ReplyCompleted`.
     """
 
     usage: Usage
@@ -71,9 +71,9 @@ Delta: TypeAlias = (
 
 @frozen()
 class RequestStarted:
-    """The model is being asked: for the how many-th time in this call, and with how many messages."""
+    """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
 
-    number: int  # from 1; attempts at one request count
+    number: int  # from 1; each attempt at a request counts
     messages: int
 
 
@@ -85,17 +85,17 @@ class ReplyCompleted:
 
     @property
     def text(self) -> str:
-        """What it says in words."""
+        """The text of its message."""
         return self.reply.message.text
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """The functions that it asks for."""
+        """The functions that it requests."""
         return self.reply.message.function_calls
 
     @property
     def usage(self) -> Usage:
-        """What it cost."""
+        """The tokens that it took."""
         return self.reply.usage
 
 
@@ -106,20 +106,20 @@ class Stepped:
     source: str
     trigger: str
     to: str
-    key: str  # of the effect that was answered; "" for what nobody asked for
+    key: str  # of the effect that was answered; "" for an unrequested outcome
     at_s: float  # Unix time
     guard: str = ""  # the one that let the row be taken; "" for a row without
     detail: str = ""  # why, when the row is an error's
-    usage: Usage | None = None  # of the reply that was read
-    served_by: str | None = None  # which of several clients answered
+    usage: Usage | None = None  # of the interpreted reply
+    served_by: str | None = None  # name of the one that answered, of several clients
 
 
 @frozen()
 class LoopDetected:
-    """The model asks for just the same again and again; ``action`` is what `Limits.on_loop` says of that."""
+    """The model requests exactly the same again and again; ``action`` is the value of `Limits.on_loop`."""
 
-    name: str  # of the function; of all of them, when a reply asks for several
-    count: int  # of the rounds in a row that ask for it
+    name: str  # of the function; of all, when a reply requests several
+    count: int  # of the rounds in a row that request it
     action: str
 
 
@@ -134,7 +134,7 @@ class FunctionStarted:
 
 @frozen()
 class FunctionProgress:
-    """A function that is being run says how far it is; see `Context.emit`."""
+    """A running function reports its progress; see `Context.emit`."""
 
     id: str
     name: str
@@ -143,7 +143,7 @@ class FunctionProgress:
 
 @frozen(is_quick=True)
 class FunctionEnded:
-    """A function returned, raised or was let go of; ``text`` is what it said, before a `ResultPipeline`."""
+    """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`."""
 
     id: str
     name: str
@@ -154,7 +154,7 @@ class FunctionEnded:
 
 @frozen()
 class ResultProcessed:
-    """The pipeline's processor changed what a function returned; tokens are estimates here and in what follows."""
+    """The pipeline's processor changed a function's result; tokens are estimates here and in the following events."""
 
     id: str
     name: str
@@ -164,7 +164,7 @@ class ResultProcessed:
 
 @frozen()
 class ResultExtracted:
-    """The pipeline's extractor took from a long result what matters."""
+    """The pipeline's extractor reduced a long result to what matters."""
 
     id: str
     name: str
@@ -174,7 +174,7 @@ class ResultExtracted:
 
 @frozen()
 class ResultCached:
-    """The pipeline's cacher keeps a long result outside the dialog, and a summary stands for it."""
+    """The pipeline's cacher stores a long result outside the dialog, where a summary replaces it."""
 
     id: str
     name: str
@@ -192,7 +192,7 @@ class ObservationsMasked:
 
 @frozen()
 class Suspended:
-    """The call waits for somebody who is not here; ``keys`` name what it waits for."""
+    """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
     keys: tuple[str, ...]
 

@@ -1,6 +1,6 @@
-"""Which tools can a provider run itself, and how?
+"""Tools that a provider runs itself.
 
-They are values in `Settings.hosted_tools`.  Codecs say those that their wire and the model have; any other tool or
+They are values in `Settings.hosted_tools`.  Codecs encode those that their wire and the model have; any other tool or
 option is refused before anything is sent.
 """
 
@@ -31,7 +31,7 @@ _DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 @frozen(kw_only=True)
 class UserLocation:
-    """Roughly where the user is, so that a search finds what is near."""
+    """The approximate location of the user, for results nearby."""
 
     country: str | None = None  # of two letters, as ISO 3166-1 has them
     region: str | None = None
@@ -46,7 +46,7 @@ class WebSearch:
     allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all
     blocked_domains: tuple[str, ...] = ()
     max_uses: int | None = None  # for one request
-    context_size: ContextSize | None = None  # how much of what is found the model gets to see
+    context_size: ContextSize | None = None  # how much of the results the model gets to see
     user_location: UserLocation | None = None
     kind: Literal["web_search"] = field(default="web_search", repr=False)
 
@@ -71,7 +71,7 @@ class CodeExecution:
 
 @frozen(kw_only=True)
 class ComputerUse:
-    """Lets the model ask for clicks, keys and screenshots of a computer.  Who calls the agent has to do them."""
+    """Lets the model request clicks, keys and screenshots of a computer.  The agent's caller has to perform them."""
 
     width: int = 1280  # pixels
     height: int = 800
@@ -91,7 +91,7 @@ class HostedMCP:
     Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
     """
 
-    label: str  # by which the model knows it
+    label: str  # the server's name for the model
     url: str = field(repr=False)
     _: KW_ONLY
     allowed_tools: tuple[str, ...] = ()  # only these; (): all
@@ -127,7 +127,7 @@ class HostedMCP:
 
     @property
     def secrets(self) -> Iterator[str]:
-        """What of it nobody may see."""
+        """The secret values of the tool, which must not be shown."""
         if self.authorization:
             yield self.authorization
         yield from secrets_in_headers(self.headers.items(), all_names=True)
@@ -138,10 +138,10 @@ HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | Host
 
 
 def check_hosted_tools(tools: Sequence[HostedTool]) -> None:
-    """Refuse what is no tuple of tools, or holds one twice.
+    """Refuse a value that is no tuple of tools, or holds one twice.
 
     Raises:
-        UsageError: What is wrong; never with its contents, which may be secret.
+        UsageError: The problem; never with its contents, which may be secret.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"settings.hosted_tools is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")
@@ -159,12 +159,12 @@ def check_hosted_tools(tools: Sequence[HostedTool]) -> None:
 
 
 def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
-    """What of the tools nobody may see."""
+    """Return the secret values of the tools, which must not be shown."""
     return frozenset([secret for tool in tools if isinstance(tool, HostedMCP) for secret in tool.secrets])
 
 
 def options_of(tool: HostedTool) -> dict[str, Any]:
-    """The options that differ from what they are by default."""
+    """Return the options that differ from their defaults."""
     plain: dict[str, Any] = {"label": None, "url": None, "headers": {}, "kind": tool.kind}
     return {
         item.name: getattr(tool, item.name)
@@ -190,9 +190,9 @@ def _is_count(tool: Any, name: str, *, may_be_none: bool = False) -> None:
         raise _wrong(tool, name, value, "a number from 1 on")
 
 
-def _is_one_of(tool: Any, name: str, known: Sequence[str]) -> None:
-    if getattr(tool, name) not in known:
-        raise _wrong(tool, name, getattr(tool, name), f"one of {', '.join(map(repr, known))}")
+def _is_one_of(tool: Any, name: str, choices: Sequence[str]) -> None:
+    if getattr(tool, name) not in choices:
+        raise _wrong(tool, name, getattr(tool, name), f"one of {', '.join(map(repr, choices))}")
 
 
 def _is_address(url: Any) -> bool:

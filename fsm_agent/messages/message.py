@@ -1,4 +1,4 @@
-"""What do people, models and functions say to each other?"""
+"""Messages of users, models and functions, and their parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
 Role = Literal["system", "user", "assistant", "tool"]
 
 PDF = "application/pdf"
-_TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
+_TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
     **dict.fromkeys((".md", ".markdown"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
     ".csv": "text/csv",
@@ -33,18 +33,18 @@ _TEXT_TYPES = {  # by the end of a file's name; other text is text/plain
 
 @frozen(kw_only=True)
 class Citation:
-    """A source that a provider names for what its model said."""
+    """A source that a provider cites for its model's text."""
 
     url: str | None = None
     title: str | None = None  # of the page or file
-    quote: str | None = None  # what is said there
-    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no place that is known
+    quote: str | None = None  # the text cited
+    start: int | None = None  # the source is of text[start:end] of the `Text`; None: of no known range
     end: int | None = None
 
 
 @frozen(is_quick=True)
 class Text:
-    """What is said in words."""
+    """A piece of plain text."""
 
     text: str
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part
@@ -54,7 +54,7 @@ class Text:
 
 @frozen(kw_only=True)
 class _File:
-    """What is no message's own words: its bytes, or where a provider can fetch it."""
+    """A part with contents of its own: its bytes, or an address from which a provider can fetch it."""
 
     data: bytes | None = field(default=None, repr=False)
     url: str | None = None  # http(s) only; a data URL becomes `data`
@@ -67,7 +67,7 @@ class _File:
             raise UsageError(f"{kind} takes data with its media_type, or an http(s) url: {kind}.of(…) makes either")
 
     def data_url(self) -> str:
-        """It as a URL that carries it, or its own URL."""
+        """Return the contents as a data URL, or its own URL."""
         if self.data is None:
             return str(self.url)
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
@@ -75,7 +75,7 @@ class _File:
 
 @frozen(kw_only=True)
 class Image(_File):
-    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from anything.
+    """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from any source.
 
     The media type is read off the bytes; it is None for a URL.
     """
@@ -84,10 +84,10 @@ class Image(_File):
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path) -> Image:
-        """An image from a path, its bytes, an http(s) URL or a data URL.
+        """Return an image from a path, its bytes, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: The source is none of these, or its bytes are of no image that providers take.
+            UsageError: The source is none of these, or its bytes are of no image type that providers accept.
         """
         if _is_url(source):
             return cls(url=str(source))
@@ -102,7 +102,7 @@ class Image(_File):
 class Document(_File):
     """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
 
-    A PDF, or text in UTF-8.  What else a provider reads (a spreadsheet, …) can be made with ``data`` and
+    A PDF, or text in UTF-8.  Other files that a provider reads (a spreadsheet, …) can be made with ``data`` and
     ``media_type``.
     """
 
@@ -112,14 +112,14 @@ class Document(_File):
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
-        """A document from a path, its bytes, an http(s) URL or a data URL.
+        """Return a document from a path, its bytes, an http(s) URL or a data URL.
 
-        The bytes tell a PDF from text; a data URL or the end of the name tells Markdown, CSV, HTML, XML and JSON
-        from other text.  What is behind a URL is taken for a PDF unless its end says otherwise.
+        The bytes tell a PDF from text; a data URL or the suffix of the name tells Markdown, CSV, HTML, XML, JSON from
+        other text.  The target of a URL is taken for a PDF unless its suffix says otherwise.
 
         Args:
             source: The document, or where it is.
-            name: The file's, for the model; None: as the path says.
+            name: The file's name, for the model; None: that of the path.
 
         Raises:
             UsageError: The source is none of these, or holds neither a PDF nor text.
@@ -127,9 +127,9 @@ class Document(_File):
         if _is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
         data = _bytes_of(source, "document")
-        told = ""
+        declared = ""
         if isinstance(source, str) and _is_data_url(source):
-            told = source[5:200].partition(",")[0].partition(";")[0].lower()
+            declared = source[5:200].partition(",")[0].partition(";")[0].lower()
         elif name is None and isinstance(source, str | pathlib.Path):
             name = pathlib.Path(source).name
         if data.startswith(b"%PDF-"):
@@ -137,16 +137,16 @@ class Document(_File):
         if not data or not _is_text(data):
             raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
         of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
-        return cls(data=data, media_type=told if told in _TEXT_TYPES.values() else of_name, name=name)
+        return cls(data=data, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text, wherever it is."""
+        """True if it is text, wherever its contents are."""
         return self.media_type.startswith("text/") or self.media_type in _TEXT_TYPES.values()
 
     @property
     def text(self) -> str | None:
-        """What it says, when that is here and is text."""
+        """The contents, when they are at hand and are text."""
         return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
 
 
@@ -159,7 +159,7 @@ def _is_data_url(source: str) -> bool:
 
 
 def _bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
-    """The bytes at a path, in a data URL, or given as such."""
+    """Return the bytes at a path, in a data URL, or passed as such."""
     if isinstance(source, bytes | bytearray):
         return bytes(source)
     if isinstance(source, str) and _is_data_url(source):
@@ -178,7 +178,7 @@ def _bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
 
 
 def url_suffix(url: str) -> str:
-    """The end of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    """Return the suffix of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
     path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
     return pathlib.PurePath(path).suffix.lower()
 
@@ -188,11 +188,11 @@ def _is_text(data: bytes) -> bool:
         data.decode()
     except UnicodeDecodeError:
         return False
-    return b"\0" not in data  # which UTF-8 allows, and no text has
+    return b"\0" not in data  # allowed in UTF-8, but found in no text
 
 
 def _image_type(data: bytes) -> str | None:
-    """Media type by the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
+    """Return the media type by the first bytes (signatures: the PNG, JFIF, GIF89a and RIFF/WebP specifications)."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -209,7 +209,7 @@ Attachment: TypeAlias = Annotated[Image | Document, ByKind()]
 
 @frozen(kw_only=True, is_quick=True)
 class Reasoning:
-    """What a model thought before it spoke, with what its provider wants to have back."""
+    """The reasoning of a model before its answer, with the data that its provider requires back."""
 
     text: str = ""
     signature: str | None = None  # opaque; sent back unchanged
@@ -223,31 +223,31 @@ class Opaque:
 
     wire: str  # the codec's name
     data: Any = field(repr=False, hash=False)  # JSON
-    provider: str | None = field(default=None, repr=False, compare=False)  # who said it; None: any may have it
+    provider: str | None = field(default=None, repr=False, compare=False)  # its source; None: any provider may have it
     kind: Literal["opaque"] = field(default="opaque", repr=False)
 
 
 @frozen(kw_only=True, is_quick=True)
 class FunctionCall:
-    """A model's request to call a function and, once settled, what became of it.
+    """A model's request to call a function and, once settled, its outcome.
 
-    In a message it is as the model asked; in `CallRecord.round` and `CallResult.function_calls` it is settled.
+    In a message it is as the model requested it; in `CallRecord.round` and `CallResult.function_calls` it is settled.
     """
 
     name: str
-    arguments_json: str  # as the model wrote them: perhaps no JSON at all
-    id: str = ""  # ours: "<place of the message in the dialog>.<index>"
-    provider_id: str | None = field(default=None, repr=False)  # theirs, sent back with the result
+    arguments_json: str  # as the model wrote them: possibly invalid JSON
+    id: str = ""  # ours: "<index of the message in the dialog>.<index>"
+    provider_id: str | None = field(default=None, repr=False)  # the provider's, sent back with the result
     signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = field(default=False, repr=False)
     version: str = field(default="", repr=False)  # of the function
-    was_run: bool = field(default=False, repr=False)  # otherwise it was answered at once
+    was_run: bool = field(default=False, repr=False)  # otherwise it was settled at once
     is_cached: bool = field(default=False, repr=False)  # not run: the result of an earlier run was still good
     is_repeated: bool = field(default=False, repr=False)  # the same call succeeded before, so it was not run
     fingerprint: str = field(default="", repr=False)  # equal for equal names and arguments
-    result: str | None = None  # what the model was told
-    error: str | None = None  # why there is no result; the model was told this instead
-    attachments: tuple[Attachment, ...] = field(default=(), repr=False)  # what it returned beside its text
+    result: str | None = None  # the text for the model
+    error: str | None = None  # why there is no result; the text for the model instead
+    attachments: tuple[Attachment, ...] = field(default=(), repr=False)  # returned beside the text
     kind: Literal["function_call"] = field(default="function_call", repr=False)
 
     @property
@@ -261,12 +261,12 @@ class FunctionCall:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model can be told what became of it."""
+        """True if its outcome can be reported to the model."""
         return self.result is not None or self.error is not None
 
     @property
     def succeeded(self) -> bool:
-        """Whether it was run and returned."""
+        """True if it was run and returned."""
         return self.result is not None and not self.is_repeated
 
 
@@ -288,7 +288,7 @@ Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionRe
 
 @frozen(kw_only=True, is_quick=True)
 class Message(Memo):
-    """One entry of a dialog: who says what.  A value: equal when its parts are, never changed."""
+    """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -298,7 +298,7 @@ class Message(Memo):
         """Return a message of texts and other parts, in this order.
 
         Raises:
-            UsageError: There is no such role, or a part is none.
+            UsageError: There is no such role, or a part has another type.
         """
         if role not in _ROLES:
             raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, _OUR_ROLES)}")
@@ -314,17 +314,17 @@ class Message(Memo):
 
     @property
     def text(self) -> str:
-        """All that is said in words (and, of a function, what it returned), joined with nothing between."""
+        """All text (and, of a function, its result), joined with nothing between."""
         return "".join([part.text for part in self.parts if isinstance(part, _WORDED)])
 
     @property
     def reasoning(self) -> str:
-        """All that was thought in words."""
+        """All reasoning text."""
         return "".join([part.text for part in self.parts if isinstance(part, Reasoning)])
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """The functions that it asks for, in order."""
+        """The functions that it requests, in order."""
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
 
 

@@ -1,4 +1,4 @@
-"""What does a model's reply say beside its message: what it cost, why it stopped, how sure it was?"""
+"""A model's reply: its message, its usage, its finish reason, its log probabilities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from fsm_agent._internal.values import frozen, maker
 from fsm_agent.messages.message import FunctionCall, Message
 
-# Why a model stopped, in one vocabulary for all providers; None: it did not say.
+# Why a model stopped, in one vocabulary for all providers; None: not reported.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
 
 
@@ -17,10 +17,10 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 @frozen(kw_only=True, is_quick=True)
 class Usage:
-    """Tokens, as one reply reported them or as many add up to.  None: never reported.
+    """Tokens, as reported with one reply, or summed over many.  None: never reported.
 
     `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
-    `output_tokens`, whatever way the provider counts.
+    `output_tokens`, however the provider counts.
     """
 
     input_tokens: int | None = None
@@ -62,22 +62,22 @@ class TokenLogprob:
 
 @frozen(kw_only=True, is_quick=True)
 class Reply:
-    """What a model answered to one request."""
+    """A model's answer to one request."""
 
     message: Message  # of the assistant
     usage: Usage = UNUSED
     finish: Finish | None = None
     finish_raw: str | None = None  # the provider's own word
-    refusal: str | None = None  # what the model said when it declined
+    refusal: str | None = None  # the model's text when it declined
     logprobs: tuple[TokenLogprob, ...] = ()
-    model: str | None = None  # that really answered
+    model: str | None = None  # the one that answered
     response_id: str | None = None
-    request_id: str | None = None  # what the provider wants to hear when asked about it
-    # What of the request this model cannot take, and how it was said instead; what the reply should say and does not.
+    request_id: str | None = None  # for enquiries to the provider
+    # Options of the request that this model lacks, and their substitutes; options of the reply that are missing.
     adapted: tuple[str, ...] = ()
-    served_by: str | None = None  # name of the client that got it, when one was chosen out of several
+    served_by: str | None = None  # name of the client that answered, when one was chosen out of several
 
     @classmethod
     def of(cls, *content: str | FunctionCall) -> Reply:
-        """A plain reply of texts and function calls."""
+        """Return a plain reply of texts and function calls."""
         return cls(message=Message.of("assistant", *content))

@@ -1,4 +1,4 @@
-"""What is asked, and how an answer becomes a value: prompts, dialogs, templates, parsers, and folders of prompts.
+"""Prompts: their templates, parsers, dialogs, and folders of prompt files.
 
-All of it is pure, but for the library, which reads files.  Nothing here knows a provider or a state.
+All of it is pure, except the library, which reads files.  Nothing here knows a provider or a state.
 """

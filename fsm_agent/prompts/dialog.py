@@ -1,4 +1,4 @@
-"""What has been said so far, and which prompt asked last?"""
+"""The dialog: the conversation so far, and the prompt of its latest turn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def task_message(text: str, *parts: Part) -> Message:
     """Return a user's message.
 
     Raises:
-        UsageError: There is nothing in it.
+        UsageError: It is empty.
     """
     check("the task", text, bool(parts or text.strip()), "a text that asks for something")
     return Message.of("user", text, *parts)
@@ -62,7 +62,7 @@ def task_message(text: str, *parts: Part) -> Message:
 class Dialog(Sequence[Message]):
     """The ordered messages of one conversation: a value.
 
-    Every method that adds something gives a new dialog and leaves this one as it was.  They share their
+    Every method that adds something returns a new dialog and leaves this one as it was.  They share their
     messages, so a fork costs the same whatever its length.
 
     Args:
@@ -85,35 +85,35 @@ class Dialog(Sequence[Message]):
         self.top_prompt = top_prompt
 
     def append(self, *messages: Message) -> Dialog:
-        """This dialog with ``messages`` at its end."""
+        """Return this dialog with ``messages`` at its end."""
         return Dialog(self.messages.append(*_messages(messages)), top_prompt=self.top_prompt)
 
-    def put(self, said: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
-        """This dialog with a user's turn.
+    def put(self, turn: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
+        """Return this dialog with a user's turn.
 
         Args:
-            said: Text, taken as it is (never a template), or a prompt, which becomes `top_prompt`.
-            parts: Images and other parts behind it.
+            turn: Text, used literally (never as a template), or a prompt, which becomes `top_prompt`.
+            parts: Images and other parts that follow it.
             values: The prompt's variables.
 
         Raises:
-            PromptError: A variable of the prompt is missing or not used, or one is given for a text.
-            UsageError: There is nothing in it.
+            PromptError: A variable of the prompt is missing or not used, or a text has variables.
+            UsageError: The turn is empty.
         """
-        if isinstance(said, str):
+        if isinstance(turn, str):
             if values:
-                raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {said[:60]!r}")
-            return Dialog(self.messages.append(task_message(said, *parts)))
-        check("what is put into a dialog", said, isinstance(said, Prompt), "a text or a Prompt")
-        asked = task_message(said.render(**values).text, *parts)
-        return Dialog(self.messages.append(asked), top_prompt=said)
+                raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {turn[:60]!r}")
+            return Dialog(self.messages.append(task_message(turn, *parts)))
+        check("what is put into a dialog", turn, isinstance(turn, Prompt), "a text or a Prompt")
+        message = task_message(turn.render(**values).text, *parts)
+        return Dialog(self.messages.append(message), top_prompt=turn)
 
     def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
-        """A dialog that goes its own way from here.
+        """Return a dialog that diverges from here.
 
         Args:
             last_n: How many of the newest messages it keeps; None: all.  A function's result is never kept
-                without the message that asked for it.
+                without the message that requested it.
             first_k: How many of the oldest it keeps besides, usually the system prompt.
         """
         if last_n is None:
@@ -134,7 +134,7 @@ class Dialog(Sequence[Message]):
 
     @property
     def system(self) -> str:
-        """The system prompt's text; empty when there is none."""
+        """The text of the system prompt; empty when there is none."""
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def to_json(self) -> str:
@@ -152,8 +152,8 @@ class Dialog(Sequence[Message]):
 
         Args:
             document: The JSON.
-            prompts: Where `top_prompt` is looked up by its path.  If it is not among them, the dialog has none, and
-                the prompt of the agent that is called governs the next answer.
+            prompts: Where `top_prompt` is looked up by its path.  If it is missing, the dialog has none, and the prompt
+                of the agent that is called governs the next answer.
 
         Raises:
             SnapshotError: The document is damaged.
@@ -162,8 +162,8 @@ class Dialog(Sequence[Message]):
             data = _document().validate_json(document)
         except pydantic.ValidationError as error:
             raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
-        known = {prompt.path: prompt for prompt in prompts}
-        return cls(data["messages"], top_prompt=known.get(data.get("top_prompt")))
+        by_path = {prompt.path: prompt for prompt in prompts}
+        return cls(data["messages"], top_prompt=by_path.get(data.get("top_prompt")))
 
     def __len__(self) -> int:
         return len(self.messages)

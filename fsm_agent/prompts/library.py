@@ -1,9 +1,9 @@
-"""Where do prompts come from, and what are they called?
+"""Prompts by name: registered in code, or read from files.
 
-A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is found among those that
-code registered, otherwise in the file ``<directory>/<root>/<name>.jinja``; beside it, ``<name>.exception.jinja``,
-``<name>.interrupt.jinja`` and ``<name>.final.jinja`` say what its handlers say.  Names are data: none leads out of
-the directory.
+A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is looked up among the
+registered prompts, then as the file ``<directory>/<root>/<name>.jinja``; the files ``<name>.exception.jinja``,
+``<name>.interrupt.jinja`` and ``<name>.final.jinja`` beside it are its handlers' templates.  Names are data: none
+leads out of the directory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _prompts: dict[str, Prompt] = {}
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Make a prompt known under its ``path``, in this process; it goes before files of that name.
+    """Register a prompt under its ``path``, in this process; it takes precedence over files of that name.
 
     Returns:
-        The prompt, so that it can be registered where it is made.
+        The prompt, so that it can be registered where it is defined.
 
     Raises:
-        PromptError: Its path is not ``root/name``, or is taken by another prompt and is not to be overwritten.
+        PromptError: Its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
     """
     if "/" not in _checked(prompt.path):
         raise PromptError(f"the prompt's path {prompt.path!r} has no root: {'root/' + prompt.path!r} would be right")
@@ -50,13 +50,13 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
 
 
 def registered_prompts() -> dict[str, Prompt]:
-    """The registered prompts, by path: a copy."""
+    """Return the registered prompts, by path: a copy."""
     return dict(_prompts)
 
 
 @contextmanager
 def scoped_prompts() -> Iterator[None]:
-    """What is registered inside is forgotten at the end; for tests."""
+    """Restore the registered prompts at the end; for tests."""
     before = dict(_prompts)
     try:
         yield
@@ -66,7 +66,7 @@ def scoped_prompts() -> Iterator[None]:
 
 
 def packaged_prompts() -> Path:
-    """The directory of the prompts that come with this package: in it, or beside it in a checkout."""
+    """Return the directory of the prompts in this package: within it, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "_prompts"
     return inside if inside.is_dir() else package.parent / "prompts"
@@ -75,15 +75,15 @@ def packaged_prompts() -> Path:
 class Prompts:
     """The prompts of one root: ``Prompts("demo")("sum")`` is the prompt ``demo/sum``.
 
-    Files are read whenever they are asked for, so an edit is seen at once.
+    Files are read at every look-up, so an edit takes effect at once.
 
     Args:
         root: The first part of their names.
         directory: Where the files are.  By default ``prompts`` in the working directory if that holds the root,
-            otherwise what the package carries.
+            otherwise the package's own.
 
     Raises:
-        PromptError: The root is not of the right shape.
+        PromptError: The root is malformed.
     """
 
     def __init__(self, root: str, *, directory: str | Path | None = None) -> None:
@@ -92,18 +92,18 @@ class Prompts:
 
     @property
     def directory(self) -> Path:
-        """Where the files are looked for now."""
+        """The directory in which files are looked up now."""
         if self._directory is not None:
             return self._directory
         local = Path("prompts")
         return local if (local / self.root).is_dir() else packaged_prompts()
 
     def __call__(self, name: str, **overrides: Any) -> Prompt:
-        """The prompt ``<root>/<name>``.
+        """Return the prompt ``<root>/<name>``.
 
         Args:
-            name: Letters, digits, ``_`` and ``-``, perhaps with ``/`` between them.
-            overrides: Over what is registered or written in the files: ``functions``, ``output``, ``parser``, …;
+            name: Letters, digits, ``_`` and ``-``, optionally with ``/`` between them.
+            overrides: Values in place of registered ones or those in files: ``functions``, ``output``, ``parser``, …;
                 see `Prompt`.
 
         Raises:
@@ -111,24 +111,24 @@ class Prompts:
         """
         prompt = self.get(name, **overrides)
         if prompt is None:
-            known = self.names()
-            close = get_close_matches(name, known, n=1)
+            names = self.names()
+            close = get_close_matches(name, names, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            listed = ", ".join(known[:MAX_LISTED]) + (", …" if len(known) > MAX_LISTED else "")
+            listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
             places = (
                 [self.directory]
                 if self._directory
                 else dict.fromkeys([Path("prompts").absolute(), self.directory.absolute()])
             )
-            place = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
-            raise PromptError(f"no prompt {self._path(name)!r} is {place}{hint} (there are: {listed or 'none'})")
+            origin = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
+            raise PromptError(f"no prompt {self._path(name)!r} is {origin}{hint} (there are: {listed or 'none'})")
         return prompt
 
     def get(self, name: str, default: T | None = None, **overrides: Any) -> Prompt | T | None:
-        """The prompt ``<root>/<name>``, or ``default`` when there is none.
+        """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 
         Raises:
-            PromptError: The name is not of the right shape, its files cannot be read, or a template is wrong.
+            PromptError: The name is malformed, its files cannot be read, or a template is wrong.
         """
         path = self._path(name)
         if (registered := _prompts.get(path)) is not None:
@@ -139,14 +139,14 @@ class Prompts:
         return load_prompt(file, path=path, within=self.directory, **overrides)
 
     def names(self) -> list[str]:
-        """The names that can be asked for, in order."""
+        """Return the names of all prompts of the root, in order."""
         prefix = f"{self.root}/"
-        found = {path.removeprefix(prefix) for path in _prompts if path.startswith(prefix)}
+        names = {path.removeprefix(prefix) for path in _prompts if path.startswith(prefix)}
         for file in (self.directory / self.root).rglob(f"*{SUFFIX}"):
             name = file.relative_to(self.directory / self.root).as_posix().removesuffix(SUFFIX)
             if _NAME.fullmatch(name):
-                found.add(name)
-        return sorted(found)
+                names.add(name)
+        return sorted(names)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{_checked(name)}"
@@ -158,14 +158,14 @@ class Prompts:
 def load_prompt(
     file: str | Path, *, path: str | None = None, within: str | Path | None = None, **overrides: Any
 ) -> Prompt:
-    """The prompt in a file, with its handlers' files beside it.
+    """Return the prompt in a file, with its handlers' files beside it.
 
     Args:
         file: The template, UTF-8; its name ends in ``.jinja``.  The end of its last line is not part of the prompt;
-            blank lines before and behind are.
-        path: What the prompt is called; by default the file's name.
-        within: A directory that the files must not lie outside of, symbolic links included.
-        overrides: Over what the files say; see `Prompt`.
+            blank lines before and after are.
+        path: The prompt's path; by default the file's name.
+        within: A directory in which the files must lie, symbolic links included.
+        overrides: Values in place of those in the files; see `Prompt`.
 
     Raises:
         PromptError: A file is missing, too large, not UTF-8 or outside of ``within``, or a template is wrong.
@@ -174,8 +174,8 @@ def load_prompt(
     if file.suffix != SUFFIX:
         raise PromptError(f"the prompt file {str(file)!r} does not end in {SUFFIX!r}")
     handlers = {kind: file.with_suffix(f".{kind}{SUFFIX}") for kind in HANDLERS}
-    said = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if Path(other).exists()}
-    return Prompt(_template(file, within), **{"path": path or file.stem, **said, **overrides})
+    handled = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if Path(other).exists()}
+    return Prompt(_template(file, within), **{"path": path or file.stem, **handled, **overrides})
 
 
 def _checked(name: str) -> str:
@@ -185,7 +185,7 @@ def _checked(name: str) -> str:
 
 
 def _template(file: Path, within: str | Path | None) -> str:
-    """The file's text, known to be a template."""
+    """Return the text of the file, checked as a template."""
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
             raise PromptError(f"the prompt file {str(file)!r} is a link that leads out of {str(within)!r}")
@@ -193,7 +193,7 @@ def _template(file: Path, within: str | Path | None) -> str:
             raise PromptError(f"the prompt file {str(file)!r} is missing, or not a regular file")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # before Python 3.13 a circle of links is a RuntimeError
+    except (OSError, RuntimeError) as error:  # before Python 3.13 a cycle of links is a RuntimeError
         raise PromptError(f"the prompt file {str(file)!r} cannot be read: {error}") from error
     if len(content) > MAX_FILE_BYTES:
         raise PromptError(f"the prompt file {str(file)!r} is too large: at most {MAX_FILE_BYTES} bytes are read")

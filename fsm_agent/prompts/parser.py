@@ -1,4 +1,4 @@
-"""How does a model's text become what the prompt asked for?"""
+"""Parse a model's text as the type that the prompt requires."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ else:
     json_repair = deferred("json_repair")
 
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
-MAX_REPAIRED = 100_000  # characters; a longer answer is taken as it is or not at all
-_LOOKS = 8  # at each character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
+MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
+_LOOKS = 8  # per character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
 _MAX_LOOKS = 200_000  # a second or two of hostile text
 _MAX_PIECES = 1000  # of one answer are tried
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
-_MAX_SHOWN = 5  # of the documents that are not what was expected
-_RESTARTS = 8  # how many openers that never close are passed over: keeps the scan linear
+_MAX_SHOWN = 5  # of the documents of another type
+_RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
 _FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
 _OPENER = pattern(r"\s*[{\[(]")
-_BEGUN = pattern(  # what begins so is meant as JSON
+_BEGUN = pattern(  # text that begins so is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
 )
 
 
 class Output(Memo):
-    """A type that an answer must have: its JSON schema for the wire, its parser for what comes back.
+    """A type that an answer must have: its JSON schema for the wire, its parser for the reply.
 
     Args:
-        type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: whatever pydantic can validate.
+        type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
 
     Raises:
         PromptError: pydantic has no schema for it.
@@ -56,12 +56,12 @@ class Output(Memo):
 
     @property
     def name(self) -> str:
-        """What the wire calls the type; letters, digits and underscores."""
+        """The name of the type on the wire; letters, digits and underscores."""
         return re.sub(r"\W+", "_", getattr(self.type, "__name__", "answer"), flags=re.ASCII)[:64]
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether the schema is not one of an object, which wires demand: it then goes as ``{"value": …}``."""
+        """True if the schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``."""
         return self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @cached_property
@@ -74,16 +74,16 @@ class Output(Memo):
         return {"type": "object", "properties": {"value": bare}, "required": ["value"], **definitions}
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
-        """``text`` as a value of the type.
+        """Return ``text`` as a value of the type.
 
         Args:
-            text: What the model said: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of
-                an `Enum` or a `Literal` also just the word.
-            is_cut: The answer ended at the token limit: plain text is refused, and nothing in JSON is mended.
+            text: A model's answer: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of an `Enum`
+                or a `Literal` also just the word.
+            is_cut: The answer ended at the token limit: plain text is refused, and JSON is not repaired.
 
         Raises:
-            ParseError: It is not; the error says what is wrong with each field, in words for the model.
-            Exception: What a validator of the type raised that pydantic lets through.
+            ParseError: It has no such value; the error describes the problem with each field, for the model.
+            Exception: Raised by a validator of the type and passed on by pydantic.
         """
         if self._adapter is None:
             if is_cut:
@@ -95,18 +95,18 @@ class Output(Memo):
             return self._validated(text)
         except pydantic.ValidationError as error:
             problem = _of_sound_json(error)
-        if problem is not None and _OPENER.match(text):  # it is the answer, and all of it
+        if problem is not None and _OPENER.match(text):  # it is the whole answer
             raise self._refused(problem) from problem
-        return self._found(text, problem, is_cut=is_cut)
+        return self._search(text, problem, is_cut=is_cut)
 
-    def _found(self, text: str, problem: pydantic.ValidationError | None, *, is_cut: bool) -> Any:
-        """The value that stands somewhere in the text."""
+    def _search(self, text: str, problem: pydantic.ValidationError | None, *, is_cut: bool) -> Any:
+        """Return the value that stands somewhere in the text."""
         for document in _documents(text):
             try:
                 return self._validated(document)
             except pydantic.ValidationError as error:
                 problem = problem or _of_sound_json(error)
-        if choices := _said(self.type, text):
+        if choices := _members(self.type, text):
             return choices[0]
         if is_cut:
             raise ParseError(CUT_OFF)
@@ -123,7 +123,7 @@ class Output(Memo):
         return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
 
     def _validated(self, document: str) -> Any:
-        """The document as a value of the type, bare or as ``{"value": …}``."""
+        """Return the document as a value of the type, bare or as ``{"value": …}``."""
         adapter = cast("pydantic.TypeAdapter[Any]", self._adapter)
         if not self.is_wrapped:
             return adapter.validate_json(document)
@@ -150,16 +150,16 @@ class Output(Memo):
 
 
 def _of_sound_json(error: pydantic.ValidationError) -> pydantic.ValidationError | None:
-    """The error, if it is one of the type: what is no JSON at all says nothing of the fields.
+    """Return the error if it is one of the type: an error of JSON syntax says nothing of the fields.
 
-    It comes without its traceback, which would hold whoever keeps it.
+    It comes without its traceback, whose frames would stay alive with it.
     """
     kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
     return None if kind == "json_invalid" else error.with_traceback(None)
 
 
-def _said(type: Any, text: str) -> list[Any]:
-    """What the text names of an `Enum` or a `Literal`: by value or name, in any case and punctuation."""
+def _members(type: Any, text: str) -> list[Any]:
+    """Return the members of an `Enum` or a `Literal` in the text: by value or name, in any case and punctuation."""
     if get_origin(type) is Literal:
         named = [(str(value), value) for value in get_args(type)]
     elif isinstance(type, EnumType):
@@ -175,47 +175,47 @@ def _said(type: Any, text: str) -> list[Any]:
 def extract_json(text: str, expect: Any = Any) -> Any:
     """Return the first JSON document in ``text`` that fits: all of it, in a code fence, or somewhere in prose.
 
-    Nothing is mended, and what stands inside a document is not tried alone.
+    Nothing is repaired, and documents inside a document are not tried alone.
 
     Args:
-        text: What a model said.
+        text: A model's answer.
         expect: The type that the document must have: ``dict``, ``list``, or any other that pydantic validates, of which
             an instance is returned.
 
     Raises:
         ParseError: There is none; the error lists those that do not fit.
-        UsageError: ``expect`` is no type that pydantic can validate.
+        UsageError: ``expect`` is not a type that pydantic can validate.
     """
     try:
         adapter = pydantic.TypeAdapter(expect)
     except undescribable() as error:
         raise UsageError(f"extract_json(expect={expect!r}): dict, list or a type for pydantic is right") from error
-    found: list[str] = []
+    problems: list[str] = []
     for document in (text, *_documents(text)):
         if _is_json(document):
             try:
                 return adapter.validate_json(document)
             except pydantic.ValidationError as error:
-                found.append(described_errors(error))
-    if not found:
+                problems.append(described_errors(error))
+    if not problems:
         raise ParseError("there is no JSON in the answer")
-    others = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    others = [f"and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
     name = getattr(expect, "__name__", str(expect))
-    raise ParseError("\n".join([f"there is no {name} among the JSON in the answer:", *found[:_MAX_SHOWN], *others]))
+    raise ParseError("\n".join([f"there is no {name} among the JSON in the answer:", *problems[:_MAX_SHOWN], *others]))
 
 
 def _documents(text: str) -> Iterator[str]:
-    """Pieces of the text that may be the answer's JSON, the likeliest first."""
+    """Yield pieces of the text that may be the answer's JSON, the likeliest first."""
     yield from _FENCED.findall(text)
     for start, end in islice(_pieces(text), _MAX_PIECES):
         if end is not None:
             yield text[start:end]
         elif _BEGUN.match(text, start):
-            return  # what stands inside it is not the answer but a part of one
+            return  # a document inside it is not the answer but a part of one
 
 
 def _mended(text: str) -> Iterator[str]:
-    """What the broken pieces of the text may mean."""
+    """Yield the broken pieces of the text, repaired."""
     if len(text) <= MAX_REPAIRED:
         looks = [min(_LOOKS * len(text), _MAX_LOOKS)]
         for document in islice(_broken(text), _RESTARTS):
@@ -223,7 +223,7 @@ def _mended(text: str) -> Iterator[str]:
 
 
 def _broken(text: str) -> Iterator[str]:
-    """Pieces of the text that are meant as JSON and are none, the likeliest first."""
+    """Yield pieces of the text that are meant as JSON and are invalid, the likeliest first."""
     for document in _FENCED.findall(text):
         if _OPENER.match(document) and not _is_json(document):
             yield document
@@ -242,9 +242,9 @@ def _is_json(document: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
-    """Start and end of each ``{…}`` and ``[…]`` of the text that stands in no other, in linear time.
+    """Yield start and end of each outermost ``{…}`` and ``[…]`` of the text, in linear time.
 
-    One that never closes has no end, and what stands inside it follows.
+    One that never closes has no end, and the pieces inside it follow.
     """
     start = 0
     for _ in range(_RESTARTS):
@@ -269,14 +269,14 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
 
 
 class _OutOfLooks(RuntimeError):
-    """A metered text was looked at too often; never leaves this module."""
+    """A metered text was read too often; never leaves this module."""
 
 
 class _Metered(str):
-    """Text that can be looked at so often and no more: bounds the work of its reader, whatever its algorithm."""
+    """Text that can be read only so often: bounds the work of its reader, whatever its algorithm."""
 
     __slots__ = ("looks",)
-    looks: list[int]  # how many are left; one for all that is cut out of a text
+    looks: list[int]  # how many are left; one list for all slices of a text
 
     @classmethod
     def of(cls, text: str, looks: list[int]) -> _Metered:
@@ -291,11 +291,11 @@ class _Metered(str):
             raise _OutOfLooks
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
-        found = str.__getitem__(self, key)
+        result = str.__getitem__(self, key)
         if isinstance(key, slice):
-            return _Metered.of(found, self.looks)
+            return _Metered.of(result, self.looks)
         self.pay(1)
-        return found
+        return result
 
     def __add__(self, other: str) -> _Metered:
         return _Metered.of(str.__add__(self, other), self.looks)
@@ -305,16 +305,16 @@ class _Metered(str):
         return str.__iter__(self)
 
     def find(self, wanted: str, start: Any = 0, end: Any = None, /) -> int:
-        found = str.find(self, wanted, start, end)
-        self.pay(1 + ((len(self) if found < 0 else found) - start) // 16)
-        return found
+        result = str.find(self, wanted, start, end)
+        self.pay(1 + ((len(self) if result < 0 else result) - start) // 16)
+        return result
 
 
 def _repaired(document: str, looks: list[int]) -> str:
-    """What json_repair makes of nearly JSON; "" when it fails, or needs more than ``looks``.
+    """Return nearly-JSON as json_repair mends it; "" when it fails, or needs more than ``looks``.
 
-    It looks ahead and starts over, so hostile text takes it more than quadratic time (3,000 characters: 12 s), and
-    it fails in ways of its own.
+    It looks ahead and starts over, so hostile text takes it more than quadratic time (3,000 characters: 12 s), and it
+    fails with exceptions of its own.
     """
     try:
         return str(json_repair.repair_json(_Metered.of(document, looks), skip_json_loads=True))

@@ -1,9 +1,9 @@
-"""How does a prompt's text with its variables become what is said?
+"""Render the template of a prompt with its variables.
 
 Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
-that lists the names.  Only templates that developers write come here: what users and models say is never one.
+that lists the names.  Only developers' templates are rendered: text of users and models is never a template.
 
-A template that holds nothing but names, as most do, is filled in without Jinja2, which takes a while to load.
+A template of nothing but names, as most are, is filled in without Jinja2, which takes a while to load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
     jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
 
 _NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
-_SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 makes LF of CR LF
+_SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
 _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
@@ -49,7 +49,7 @@ def _compiled(template: str) -> jinja2.Template:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> tuple[str, ...] | None:
-    """Texts, and between them names; None when there is more to the template."""
+    """Return texts, and between them names; None when the template holds anything else."""
     pieces = _NAME.split(template)
     if any(map(_SYNTAX.search, pieces[::2])):
         return None
@@ -60,7 +60,7 @@ def _pieces(template: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def variables(template: str) -> frozenset[str]:
-    """The names that ``template`` uses and does not define itself.
+    """Return the names that ``template`` uses and does not define itself.
 
     Raises:
         PromptError: The template's syntax is wrong.
@@ -76,12 +76,12 @@ def variables(template: str) -> frozenset[str]:
 
 
 def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:
-    """Refuse values that ``template`` has no use for.
+    """Refuse values that ``template`` does not use.
 
     Args:
         template: The template.
-        values: By the names of variables.
-        options: What else could have been meant by an unknown name.
+        values: The values, by the names of variables.
+        options: Other meanings of an unknown name, for the error.
 
     Raises:
         PromptError: The template uses no variable of some name.
@@ -94,7 +94,7 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """``template`` with ``values`` in their places.
+    """Return ``template`` with ``values`` in their places.
 
     Raises:
         PromptError: A variable is missing, or the template fails.
@@ -106,9 +106,9 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     try:
         if pieces is None or not needed <= values.keys():
             return _compiled(template).render(values)
-        said = list(pieces)
-        said[1::2] = [str(values[name]) for name in pieces[1::2]]
-        return "".join(said)
+        texts = list(pieces)
+        texts[1::2] = [str(values[name]) for name in pieces[1::2]]
+        return "".join(texts)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise _failed(template, needed, values, error) from error
     except jinja2.TemplateError as error:
@@ -119,6 +119,6 @@ def _failed(template: str, needed: frozenset[str], values: Mapping[str, Any], er
     missing = sorted(needed - values.keys()) if isinstance(error, jinja2.UndefinedError) else ()
     problem = f"cannot be rendered: {error}"
     if missing:
-        given = ", ".join(sorted(values)) or "none"
-        problem = f"needs the variable(s) {', '.join(missing)}; given: {given}"
+        names = ", ".join(sorted(values)) or "none"
+        problem = f"needs the variable(s) {', '.join(missing)}; given: {names}"
     return PromptError(f"the template {template[:60]!r} {problem}")

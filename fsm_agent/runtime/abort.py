@@ -1,7 +1,7 @@
-"""End what one thread waits for from another.
+"""End what one thread waits for, from another thread.
 
-A thread that waits for a socket or a lock notices nothing else, so whoever waits says here how it is woken.  Whoever
-may have to end a request runs it under an `Abort`:
+A thread that waits for a socket or a lock notices nothing else, so each wait registers what wakes it.  A request that
+may have to be ended runs under an `Abort`:
 
     abort = Abort()
     reply = abort.run(client.complete, request)  # in the thread that asks; raises `Aborted`
@@ -30,7 +30,7 @@ class Aborted(BaseException):
 
 
 class Abort:
-    """Ends what runs under it, from any thread; good for one use."""
+    """A switch, good for one use, that ends what runs under it; it can be set from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,14 +38,14 @@ class Abort:
         self.is_set = False
 
     def set(self) -> None:
-        """Wake whoever waits, now and from now on; thread-safe, and safe to repeat."""
+        """Wake every waiter, now and from now on; thread-safe, and safe to repeat."""
         with self._lock:
             self.is_set = True
             for wake in self._wakers:
                 wake()
 
     def add(self, wake: Callable[[], object]) -> None:
-        """Have ``wake`` called when this is set, at once if it is.
+        """Have ``wake`` called when this is set; at once if it is already.
 
         It is called in another thread, with a lock held: it must be quick, raise nothing, and add or discard nothing.
         """
@@ -82,5 +82,5 @@ _in_force: ContextVar[Abort | None] = ContextVar("abort", default=None)
 
 
 def abort_in_force() -> Abort | None:
-    """Return what may end the caller, if anything may."""
+    """Return the `Abort` that may end the caller; None when nothing may."""
     return _in_force.get()

@@ -1,4 +1,4 @@
-"""What does every driver do with an outcome, and how much time is left?"""
+"""Take the step of an outcome, and keep the call's deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 
 
 def advance(call: AgentCall, key: str, outcome: Outcome) -> tuple[Event, ...]:
-    """The step, taken before anybody is told of it; none when a listener has ended the call meanwhile."""
+    """Take the step of an outcome, before it is reported; return it, or none when a listener has ended the call."""
     if call.record.ending is not None:
         return ()
     call.advance(key, outcome)

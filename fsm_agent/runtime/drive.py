@@ -1,12 +1,12 @@
-"""What moves an agent call: two drivers, sync and asyncio, over one loop (`fsm_agent.runtime.reconciler`).
+"""Drive an agent call: two drivers, sync and asyncio, over one loop (`fsm_agent.runtime.reconciler`).
 
 `run` is `drive` with nobody listening, and `arun` is `adrive` with nobody listening: who listens changes nothing.  A
 driver holds nothing: stopped at any moment (Ctrl-C, a cancelled task, a generator that is closed) it ends its children
 and leaves a call at rest that any driver goes on with.
 
-What is waited for (a request, a stream, a moment, an approval, functions) ends at once when the call is cancelled or
-its deadline passes.  A plain function cannot be ended: it is left behind in its thread; one that runs in the driver's
-own thread (alone in its round under the sync driver, without a timeout, a deadline or a `Context`; or with
+Every wait (for a request, a stream, a moment, an approval, functions) ends at once when the call is cancelled or its
+deadline passes.  A plain function cannot be ended: it is left behind in its thread; one that runs in the driver's own
+thread (alone in its round under the sync driver, without a timeout, a deadline or a `Context`; or with
 ``blocking=False`` under asyncio) is waited for.
 """
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 else:
     asyncio = deferred("asyncio")
 
-GRACE_S = 0.05  # how long what was cancelled may take to end before it is left behind
+GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
 
-_left: set[asyncio.Task[Any]] = set()  # cancelled, and not ended yet: the loop holds its tasks weakly
+_left: set[asyncio.Task[Any]] = set()  # cancelled and not ended yet: the loop refers to its tasks weakly
 
 
 def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
-    """Drive ``call`` to its end, or to where it waits for somebody who is not here.
+    """Drive ``call`` to its end, or to where it waits for an answer that nobody here can give.
 
     Args:
         call: The call.
         world: Performs its effects.
-        sink: Is given every event; the model's reply is streamed then.
+        sink: Receives every event; the model's reply is then streamed.
 
     Raises:
         UsageError: The call is being driven already.
@@ -66,19 +66,19 @@ def run(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = Non
 
 
 async def arun(call: AgentCall, world: World, sink: Callable[[Event], Any] | None = None) -> AgentCall:
-    """`run` for asyncio."""
+    """Do the same as `run` under asyncio."""
     async with Tasks(call, world, is_heard=sink is not None) as tasks:
         for event in tasks.events():
-            known = event or await tasks.wait()
-            if known is not None and sink is not None:
-                sink(known)
+            reported = event or await tasks.wait()
+            if reported is not None and sink is not None:
+                sink(reported)
     if sink is not None:
         sink(_last(call))
     return call
 
 
 def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
-    """Drive ``call`` and yield what happens, as it happens; exactly one `Done`, or one `Suspended`, is last."""
+    """Drive ``call`` and yield its events as they happen; the last is exactly one `Done` or one `Suspended`."""
     with Threads(call, world, is_streamed=streaming) as threads:
         for event in threads.events():
             if event is None:
@@ -89,12 +89,12 @@ def drive(call: AgentCall, world: World, *, streaming: bool = True) -> Events:
 
 
 async def adrive(call: AgentCall, world: World, *, streaming: bool = True) -> AsyncEvents:
-    """`drive` for asyncio: coroutine functions run as tasks, plain ones in threads."""
+    """Do the same as `drive` under asyncio: coroutine functions run as tasks, plain ones in threads."""
     async with Tasks(call, world, is_streamed=streaming) as tasks:
         for event in tasks.events():
-            known = event or await tasks.wait()
-            if known is not None:
-                yield known
+            reported = event or await tasks.wait()
+            if reported is not None:
+                yield reported
     yield _last(call)
 
 
@@ -105,14 +105,14 @@ def _last(call: AgentCall) -> Event:
 
 
 class Threads(Reconciler):
-    """The sync driver: what waits runs in threads, a function that is alone in the driver's own."""
+    """The sync driver: waits run in threads, a function that is alone in the driver's own."""
 
     def __init__(self, call: AgentCall, world: World, **options: bool) -> None:
         super().__init__(call, world, **options)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[Child[Any]] = []
-        self._around = abort_in_force()  # of the function that makes this agent call
+        self._around = abort_in_force()  # that of the function that makes this agent call
 
     def __enter__(self) -> Self:
         self.claim()
@@ -138,7 +138,7 @@ class Threads(Reconciler):
         self.call.cancel("the function that made this agent call was left behind")
 
     def wait(self) -> None:
-        """Wait until something happens, or for as long as there is patience."""
+        """Wait until something happens, for at most `patience_s` seconds."""
         try:
             self._bell.get(timeout=self.patience_s())
         except queue.Empty:
@@ -173,7 +173,7 @@ class Threads(Reconciler):
         activity.let_go()
         if type(activity.effect) is not RunFunction and activity.handle is not None:
             self._left_behind.append(activity.handle)
-            self._room.release()  # it may wait for some
+            self._room.release()  # it may wait for room
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         self.inbox.append((activity, event, ended))
@@ -202,16 +202,16 @@ class Threads(Reconciler):
 
 
 class Tasks(Reconciler):
-    """The asyncio driver: what waits runs in tasks; what is alone, in the driver's own."""
+    """The asyncio driver: waits run in tasks, an activity that is alone in the driver's own."""
 
     def __init__(self, call: AgentCall, world: World, **options: bool) -> None:
         super().__init__(call, world, **options)
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
-        self._room: asyncio.Future[None] | None = None  # ends that of a stream which is too far ahead
-        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs what is alone
+        self._room: asyncio.Future[None] | None = None  # ends the wait of a stream that is too far ahead
+        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs a lone activity
         self._is_interrupted = False
-        self._alone: Activity | None = None  # what is performed in the driver's own task
+        self._alone: Activity | None = None  # performed in the driver's own task
         self._left_behind: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -236,7 +236,7 @@ class Tasks(Reconciler):
             self.release()
 
     async def wait(self) -> Event | None:
-        """Wait until something happens, or for as long as there is patience; return an event that needs no step."""
+        """Wait until something happens, for at most `patience_s` seconds; return an event that needs no step."""
         patience_s = self.patience_s() if self._has_deadline or self._is_timed else None
         if (alone := self._alone) is not None:
             if not alone.is_dropped:
@@ -286,7 +286,7 @@ class Tasks(Reconciler):
             await alone.stream.aclose()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+        with suppress(RuntimeError):  # the loop has ended: there is no waiter
             self._loop.call_soon_threadsafe(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -346,12 +346,12 @@ class Tasks(Reconciler):
 
     def _report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
-            with suppress(RuntimeError):  # the loop has ended, and nobody listens
+            with suppress(RuntimeError):  # the loop has ended: there is no listener
                 self._loop.call_soon_threadsafe(self._put, activity, event)
 
 
 def _step_of(alone: Activity) -> Awaitable[Any]:
-    """Return what gives the outcome of an activity; of a stream, the next event or the outcome."""
+    """Return an awaitable of an activity's outcome; for a stream, of its next event or its outcome."""
     if alone.stream is None:
         work = aperform(alone.effect, alone)
         if not isinstance(work, AsyncGenerator):
@@ -366,7 +366,7 @@ def _ring(bell: asyncio.Future[None] | None) -> None:
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Leave a cancelled task behind, and hear no more of it."""
+    """Leave a cancelled task behind, and discard whatever comes of it."""
     _left.add(task)
 
     def forget(task: asyncio.Task[Any]) -> None:

@@ -1,8 +1,8 @@
-"""What can stand around a function: a rate limit, a cache?
+"""Middleware around functions: a rate limit and a cache.
 
-Middleware is any ``(call, next) -> result``: it may look at the call, change it, not pass it on, or look at what
-came of it.  Around a coroutine function ``next`` has to be awaited; then a middleware's ``acall`` is used if it
-has one.  State lives in the middleware: two functions that share one share its limit.
+Middleware is any ``(call, next) -> result``: it may inspect the call, change it, withhold it, or inspect the result.
+Around a coroutine function ``next`` has to be awaited; a middleware's ``acall`` is then used, if it has one.  State
+lives in the middleware: two functions that share one share its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
+    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
         if calls < 1 or per_s <= 0:
@@ -40,14 +40,14 @@ class Throttle:
         return following(call)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """`__call__` around a coroutine function."""
+        """Do the same as `__call__` around a coroutine function."""
         clock = _clock()
         if delay_s := self._delay_s(clock):
             await clock.asleep(delay_s)
         return await following(call)
 
     def _delay_s(self, clock: Clock) -> float:
-        """How long until this one's turn, which is taken with that."""
+        """Take the next turn, and return how many seconds remain until it comes."""
         with self._lock:
             now = begin = clock.now()
             if len(self._begins) == self._begins.maxlen:
@@ -57,11 +57,13 @@ class Throttle:
 
 
 class Cache:
-    """Gives what the same call returned less than ``ttl_s`` seconds ago; what raised is tried again.
+    """Middleware that returns the result of the same call while it is less than ``ttl_s`` seconds old.
+
+    A call that raised is tried again.
 
     Args:
-        ttl_s: For how long a result is good.
-        size: How many results are kept; the one unused for longest goes first.
+        ttl_s: How long a result is valid.
+        size: How many results are kept; the least recently used is dropped first.
     """
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
@@ -80,7 +82,7 @@ class Cache:
         return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """`__call__` around a coroutine function."""
+        """Do the same as `__call__` around a coroutine function."""
         value = self._kept(call)
         return await self._awaited(call, following(call)) if value is _NOTHING else value
 
@@ -88,7 +90,7 @@ class Cache:
         return self._keep(call, await value)
 
     def _kept(self, call: FunctionCall) -> Any:
-        mark = fingerprint(call)  # of what is to be run: what stands around may have changed the call
+        mark = fingerprint(call)  # of the call that will be run: outer middleware may have changed it
         with self._lock:
             until_s, value = self._results.get(mark, (0.0, _NOTHING))
             if value is _NOTHING or until_s <= _clock().now():

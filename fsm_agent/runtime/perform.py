@@ -1,10 +1,10 @@
-"""How each effect is performed, in a thread and in a task.
+"""Perform each kind of effect, in a thread and in a task.
 
 `perform` and `aperform` are `functools.singledispatch` functions: each kind of effect is registered with both, here or
-beside what performs it, and one that is not is an error that names it.  They are given the effect and its `Activity`.
-`perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  What has something to
-report before (a stream) is a generator of events instead: that of `perform` returns the outcome, that of `aperform`
-yields it last.  None is no outcome: nobody here can say.
+beside its performer, and an unregistered kind is an error that names it.  They take the effect and its `Activity`.
+`perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  An effect that has events
+to report before (a stream) is a generator of them instead: that of `perform` returns the outcome, that of `aperform`
+yields it last.  None is no outcome: nobody here can decide.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 else:
     asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
 
-MAX_SHOWN_CHARS = 200  # of what others said
+MAX_SHOWN_CHARS = 200  # of text from outside
 
 _make_begun, _make_replied = maker(Begun), maker(Replied)
 
@@ -51,14 +51,14 @@ class Activity:
     """An effect that is being performed, and what its performer may use.
 
     Attributes:
-        effect: What is wanted.
-        call: Who wants it.
-        world: Where.
-        is_streamed: Somebody listens to what comes before the outcome.
-        run: That of a function.
+        effect: The effect.
+        call: The call that waits for it.
+        world: The world of that call.
+        is_streamed: A listener receives the events before the outcome.
+        run: The run, of a function.
         handle: Its thread or task; None in the driver's own.
-        stream: Of one in the driver's own task, what has something to report before its outcome.
-        is_dropped: Nobody waits for what comes of it any more.
+        stream: The generator of events, of an effect that streams in the driver's own task.
+        is_dropped: Its outcome is no longer wanted.
         since_s: When a function began, monotonic.
     """
 
@@ -78,7 +78,7 @@ class Activity:
         self.since_s = time.monotonic() if run is not None else 0.0
 
     def let_go(self) -> None:
-        """Cancel it; nobody waits for what comes of it any more."""
+        """Cancel it; its outcome is no longer wanted."""
         self.is_dropped = True
         if self.run is not None:
             self.run.cancel()
@@ -98,7 +98,7 @@ def perform(effect: Any, activity: Activity) -> Outcome | Generator[Event, None,
 
 @singledispatch
 def aperform(effect: Any, activity: Activity) -> Awaitable[Outcome | None] | AsyncGenerator[Event | Outcome]:
-    """`perform` for asyncio."""
+    """Do the same as `perform` under asyncio."""
     raise _unknown(effect, "aperform")
 
 
@@ -176,12 +176,12 @@ async def _(effect: RunFunction, activity: Activity) -> Outcome:
 
 
 def begin(world: World) -> Begun:
-    """Name the call and tell it the time."""
+    """Return the start of a call: its name and the time."""
     return _make_begun(at_s=world.clock.now(), id=world.new_id())
 
 
 def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
-    """Ask the model in this thread."""
+    """Send the request from this thread, and return the outcome."""
     try:
         reply = world.client.complete(effect.request, timeout_s=timeout_s)
     except Exception as error:
@@ -190,7 +190,7 @@ def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Repli
 
 
 async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
-    """Ask the model in this task."""
+    """Send the request from this task, and return the outcome."""
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
@@ -201,7 +201,7 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
 def stream_model(
     effect: CallModel, world: World, timeout_s: float | None
 ) -> Generator[Delta, None, Replied | ModelFailed]:
-    """Ask the model in this thread; yield its deltas and return what came of it."""
+    """Send the request from this thread; yield the deltas of the reply and return the outcome."""
     reply: Reply | None = None
     try:
         with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
@@ -211,7 +211,7 @@ def stream_model(
                 else:
                     yield item
     except Exception as error:
-        if reply is None:  # else it broke while it was closed
+        if reply is None:  # otherwise the stream broke while it was being closed
             return _failed(effect, error, world)
     return _replied(reply, "stream", world)
 
@@ -219,7 +219,7 @@ def stream_model(
 async def stream_model_async(
     effect: CallModel, world: World, timeout_s: float | None
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
-    """Ask the model in this task; yield its deltas, and last what came of it."""
+    """Send the request from this task; yield the deltas of the reply, and last the outcome."""
     reply: Reply | None = None
     try:
         async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
@@ -236,7 +236,7 @@ async def stream_model_async(
 
 
 def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
-    """Return what it means for the call that the client raised; raise what has to go through."""
+    """Return a client's exception as an outcome of the call; raise one that has to go through."""
     if (failure := transport_failure(error)) is None:
         raise error
     return model_failed(effect, failure, world)
@@ -250,14 +250,14 @@ def _replied(reply: Any, method: str, world: World) -> Replied:
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return what an exception of a client means for the call; None: it is a bug, and nothing that waiting cures.
+    """Return a client's exception as the error of a request; None for a bug, which no waiting cures.
 
-    A client of the user's own raises what its library does: `OSError`, whose kinds are `ConnectionError` and
-    `TimeoutError` (asyncio's, too), or an `httpx.TransportError`.  Both may be gone the next time.
+    A custom client raises what its library does: `OSError`, whose kinds are `ConnectionError` and `TimeoutError`
+    (asyncio's, too), or an `httpx.TransportError`.  Both may be gone at the next attempt.
     """
     if isinstance(error, ProviderError):
         return error
-    httpx = sys.modules.get("httpx")  # what is not loaded has raised nothing
+    httpx = sys.modules.get("httpx")  # a module that is not loaded has raised nothing
     if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
         return None
     is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
@@ -269,7 +269,7 @@ def transport_failure(error: Exception) -> ProviderError | None:
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
-    """What a failed request means: the error, and how long to wait before the next."""
+    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
     delay_s = error.retry_after_s
     if delay_s is None:
         state = tenacity.RetryCallState(cast("Any", None), None, (), {})
@@ -281,7 +281,7 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
 
 
 def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:
-    """Return what the approver says of a function call, or an awaitable of that; None when there is no approver."""
+    """Return the approver's verdict on a function call, or an awaitable of it; None when there is no approver."""
     approve: Callable[..., Any] | None = world.approve
     if approve is None:
         return None
@@ -291,10 +291,10 @@ def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:
 
 
 def decided(verdict: Any, call: FunctionCall, world: World) -> Approved | Modified | Denied | None:
-    """Return what an approver's verdict means; None: the call is suspended.
+    """Return the outcome that an approver's verdict stands for; None: the call is suspended.
 
     Raises:
-        UsageError: It means nothing.
+        UsageError: The verdict is none of the values allowed.
     """
     if verdict is None or isinstance(verdict, Approved | Modified | Denied):
         return verdict

@@ -1,9 +1,9 @@
-"""How does a file with somebody's conversation replace the one before: unseen by others, and whole or not at all?
+"""Replace a file that holds a conversation: unreadable to other users, and whole or not at all.
 
-The text is written to a new file beside the old one, forced to the disk, and only then renamed: whoever holds the old
-file open reads the old text.  The new file's name is ``.name.0.new``, or the next number when that is taken.  Its
-writer holds a lock on it, which the system frees when the process dies, so a later writer can tell what the dead have
-left from what the living write, and removes it.
+The text is written to a new file beside the old one, forced to the disk, and only then renamed: a reader that has the
+old file open reads the old text.  The new file's name is ``.name.0.new``, or the next number when that is taken.  Its
+writer holds a lock on it, which the system frees when the process dies, so a later writer can tell the leftovers of a
+dead process from the files of a live one, and removes them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # on Windows, where nobody can remove a file that somebody has open
+except ImportError:  # on Windows, where an open file cannot be removed
     fcntl = None  # type: ignore[assignment]
 
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-_CLEANED = 16  # so many of the names are looked at after each write
+_CLEANED = 16  # how many of the names are checked after each write
 _UNABLE = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # a folder that may not be read, or some network file systems
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file, which from then on only its owner may read; a stricter mode of the old one is kept.
+    """Replace a file, readable from then on by its owner only; a stricter mode of the old file is kept.
 
     Safe to call for one path from many threads and processes at once: the last one wins.
 
@@ -48,7 +48,7 @@ def write_private(path: Path, data: bytes) -> None:
             with suppress(OSError):
                 fresh.unlink()
             raise
-    if fcntl is None:  # Windows renames no file that is open
+    if fcntl is None:  # Windows does not rename an open file
         os.replace(fresh, path)
         return
     _sync_folder(path.parent)
@@ -78,19 +78,19 @@ def _create(path: Path) -> tuple[int, Path]:
             continue
         if _lock(descriptor, is_ours=True) and _is_at(descriptor, fresh):
             return descriptor, fresh
-        os.close(descriptor)  # before it was locked, another writer took it for a dead one's
+        os.close(descriptor)  # before it was locked, another writer took it for a dead process's
     raise AssertionError("unreachable")
 
 
 def _remove_if_dead(fresh: Path) -> None:
-    """Remove a new file that nobody writes any more."""
+    """Remove a new file whose writer is dead."""
     if fcntl is None:
         with suppress(OSError):
             fresh.unlink()
         return
     try:
         descriptor = os.open(fresh, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # there is none, nearly always
+    except OSError:  # there nearly never is such a file
         return
     try:
         if _lock(descriptor, is_ours=False) and _is_at(descriptor, fresh):
@@ -101,13 +101,13 @@ def _remove_if_dead(fresh: Path) -> None:
 
 
 def _lock(descriptor: int, *, is_ours: bool) -> bool:
-    """Lock a file unless another writer has; where there are no locks, say that its creator has."""
+    """Lock a file unless another writer has; on a file system without locks, return ``is_ours``."""
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError:  # of some network file systems
+        except OSError:  # some network file systems
             return is_ours
     return True
 

@@ -3,20 +3,20 @@
 Theory of operation
 ===================
 
-`Reconciler.events` looks at what the call wants, starts what is newly wanted, lets go of what is not wanted any more,
-takes one outcome, and looks again.  It is a generator: it yields the events to be reported, in order, and None when
-there is nothing to do before something happens; a driver waits then (`wait`), in its own way, and asks for more.
+`Reconciler.events` reads what the call wants, starts what is newly wanted, lets go of what is no longer wanted, takes
+one outcome, and reads again.  It is a generator: it yields the events to be reported, in order, and None when there is
+nothing to do before something happens; the driver then waits (`wait`), in its own way, and resumes it.
 
 - *Who waits for what.*  An effect that is being performed is an `Activity`: a thread, a task, or, when it is the only
-  one, the driver itself under asyncio.  Whatever comes of it goes into the inbox, from any thread, and is taken from
-  there one at a time, so that only the driver ever advances the call.
-- *Who may cancel what.*  `AgentCall.cancel` and the deadline are looked at before each effect that is started and each
-  outcome that is taken: once a call was called off, no outcome that comes later counts.  What the call does not want
-  any more is let go of at once: a task is cancelled, a thread is left behind and told so (`fsm_agent.runtime.abort`).
-  Stopping the *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the call
-  at rest; what functions had returned by then is kept, since they would run twice otherwise.
-- *In which order events are reported.*  A step is taken before anybody hears of it, or of the outcome that it belongs
-  to.  A listener may advance or cancel the call at any event; nothing is started behind its back.
+  one, the driver itself under asyncio.  Its events and its outcome go into the inbox, from any thread, and are taken
+  from there one at a time, so that only the driver ever advances the call.
+- *Who may cancel what.*  `AgentCall.cancel` and the deadline are checked before each effect that is started and each
+  outcome that is taken: once a call has been cancelled, no later outcome counts.  What the call no longer wants is let
+  go of at once: a task is cancelled, a thread is left behind and notified (`fsm_agent.runtime.abort`).  Stopping the
+  *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the call at rest; the
+  results that functions had returned by then are kept, since the functions would run twice otherwise.
+- *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
+  listener may advance or cancel the call at any event; nothing is started behind its back.
 - *One driver.*  A call that is being driven refuses a second driver: both would perform the same effects.
 """
 
@@ -53,12 +53,12 @@ from fsm_agent.runtime.world import World
 
 _make_started, _make_ended = maker(FunctionStarted), maker(FunctionEnded)
 
-MAX_BACKLOG = 64  # deltas that a request may be ahead of whoever listens
+MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
 
 _claiming = threading.Lock()
 
 
-# What comes of an activity: an event while it goes on; without one, its outcome, or a future that has it.
+# What comes of an activity: an event while it goes on; without one, its outcome, or a future of it.
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
@@ -68,11 +68,11 @@ class Reconciler(ABC):
     Args:
         call: The call.
         world: Performs its effects.
-        is_heard: Somebody listens; otherwise no events are made.
-        is_streamed: The model's reply is asked for in pieces.
+        is_heard: There is a listener; otherwise no events are made.
+        is_streamed: The model's reply is requested in pieces.
 
     Raises:
-        UsageError: On entering: something drives the call already.
+        UsageError: On entering: the call has a driver already.
     """
 
     def __init__(self, call: AgentCall, world: World, *, is_heard: bool = True, is_streamed: bool = True) -> None:
@@ -81,16 +81,16 @@ class Reconciler(ABC):
         self.is_heard = is_heard
         self.is_streamed = is_streamed and is_heard
         self.active: dict[str, Activity] = {}
-        self.waiting: deque[Effect] = deque()  # wanted, and not started yet
+        self.waiting: deque[Effect] = deque()  # wanted and not started yet
         self.inbox: deque[Item] = deque()
-        self.is_overdue = False  # the last wait ended because its time was up
-        self._record: CallRecord | None = None  # the one that `waiting` was read from
-        self._undecided: set[str] = set()  # keys of approvals that nobody here could give
+        self.is_overdue = False  # the last wait ended at its time limit
+        self._record: CallRecord | None = None  # the one from which `waiting` was read
+        self._undecided: set[str] = set()  # keys of approvals that nobody here could decide
         self._has_deadline = False
         self._is_timed = False  # some function of the round has a timeout
-        self._is_brief = True  # every function that waits could run in the driver's own thread or task
+        self._is_brief = True  # every waiting function could run in the driver's own thread or task
 
-    # To be said by each colour
+    # Implemented by each driver
 
     @abstractmethod
     def wake(self) -> None:
@@ -106,7 +106,7 @@ class Reconciler(ABC):
 
     @abstractmethod
     def reported(self, activity: Activity) -> None:
-        """Let an activity go on: one of its events was taken."""
+        """Let an activity go on after one of its events was taken."""
 
     # Claiming the call
 
@@ -127,7 +127,7 @@ class Reconciler(ABC):
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
-        """Move the call; yield what happens, and None when there is something to wait for."""
+        """Move the call; yield its events, and None when there is something to wait for."""
         call = self.call
         while call.record is self._record or self._reconcile():
             late = self._has_deadline and is_late(call, self.world)
@@ -135,7 +135,7 @@ class Reconciler(ABC):
                 yield from self._step("", Cancelled(reason=call.cancellation.reason, at_s=self.world.clock.now()))
             elif self.waiting and not late and (not self.active or self._may_join(self.waiting[0])):
                 yield from self._begin(self.waiting.popleft())
-            elif self.inbox:  # also when it is late: what has come is kept
+            elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
                 yield from self._take(*self.inbox.popleft())
             elif late:
                 yield from expire(call, self.world)
@@ -147,14 +147,14 @@ class Reconciler(ABC):
                 return
 
     def activity(self, effect: Effect, report: Callable[[str, FunctionProgress], object]) -> Activity:
-        """Return what performs ``effect``; ``report`` takes the key and what a function has to say meanwhile."""
+        """Return the activity that performs ``effect``; ``report`` takes the key and an event of a running function."""
         run = None
         if type(effect) is RunFunction:
             run = Run(effect, self.call, self.world, partial(report, effect.key))
         return Activity(effect, self.call, self.world, is_streamed=self.is_streamed, run=run)
 
     def _reconcile(self) -> bool:
-        """Take up what is newly wanted, let go of what is not wanted any more; return False when the call has ended."""
+        """Take up effects newly wanted, let go of those no longer wanted; return False when the call has ended."""
         call = self.call
         effects = call.effects
         if self.active:
@@ -181,7 +181,7 @@ class Reconciler(ABC):
             self._is_brief = False
 
     def _can_perform(self, effect: Effect) -> bool:
-        """Return False for what only somebody else can answer."""
+        """Return False for an effect that only somebody else can answer."""
         if type(effect) is RunFunction:
             return effect.function.call is not None
         if type(effect) is AskApproval:
@@ -189,10 +189,10 @@ class Reconciler(ABC):
         return True
 
     def _may_join(self, effect: Effect) -> bool:
-        """Return whether ``effect`` may be performed beside what is being performed."""
+        """Return whether ``effect`` may be performed beside those in progress."""
         if type(effect) is RunFunction:
             return self.has_room(effect)
-        return type(effect) is not AskApproval  # one question at a time: a denial may settle what comes next
+        return type(effect) is not AskApproval  # one question at a time: a denial may settle the next
 
     def _begin(self, effect: Effect) -> Iterable[Event]:
         if type(effect) is Begin:
@@ -204,7 +204,7 @@ class Reconciler(ABC):
 
     def _announce(self, effect: Effect) -> Generator[Event, None, None]:
         yield from self._announced(effect)
-        if self.call.record is self._record and self.call.cancellation is None:  # else a listener has spoken
+        if self.call.record is self._record and self.call.cancellation is None:  # else a listener changed the call
             self.start(effect)
 
     def _announced(self, effect: Effect) -> Iterable[Event]:
@@ -217,7 +217,7 @@ class Reconciler(ABC):
         return (masked, started) if masked else (started,)
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Return what there is to report of an activity; nothing of one that was let go of."""
+        """Return the events of an activity; none of one that was let go of."""
         if activity.is_dropped:
             return ()
         if event is not None:
@@ -225,14 +225,14 @@ class Reconciler(ABC):
                 self.reported(activity)
             return (event,)
         del self.active[activity.effect.key]
-        activity.handle = None  # it refers to this activity by its callback
+        activity.handle = None  # its callback refers to this activity
         return self._finish(activity, ended.result() if hasattr(ended, "result") else ended)
 
     def _finish(self, activity: Activity, outcome: Outcome | None) -> Iterable[Event]:
-        """Take the step of an outcome; return it with what belongs to it."""
+        """Take the step of an outcome; return it with the events that belong to it."""
         effect = activity.effect
         if type(effect) is CallModel:
-            if type(outcome) is ModelFailed and is_late(self.call, self.world):  # it was given no more time
+            if type(outcome) is ModelFailed and is_late(self.call, self.world):  # its timeout was the time left
                 return expire(self.call, self.world)
             so_far = self.call.record.identical_rounds
             stepped = self._step(effect.key, outcome)
@@ -242,7 +242,7 @@ class Reconciler(ABC):
         if type(effect) is RunFunction:
             stepped = self._step(effect.key, outcome)
             return self._ended(activity, outcome, stepped) if self.is_heard else stepped
-        if outcome is None:  # nobody here can say whether it may be called
+        if outcome is None:  # nobody here can decide whether it may be called
             self._undecided.add(effect.key)
             self._record = None
             return ()
@@ -258,17 +258,17 @@ class Reconciler(ABC):
     def _ended(self, activity: Activity, outcome: Any, stepped: tuple[Event, ...]) -> Iterable[Event]:
         run = activity.run
         assert run is not None
-        asked, text = run.effect.call, outcome.text if run.returned is None else run.returned
+        function_call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
-        ended = _make_ended(asked.id, asked.name, text, is_error, outcome.at_s - run.started_at_s)
+        ended = _make_ended(function_call.id, function_call.name, text, is_error, outcome.at_s - run.started_at_s)
         return (ended, *run.changes, *stepped)
 
     def _loops(self, so_far: int) -> tuple[Event, ...]:
         r = self.call.record
         if r.limits.identical_rounds is None or r.identical_rounds == so_far or not r.is_looping:
             return ()
-        asked = r.reply.message.function_calls if r.reply else ()
-        return (LoopDetected(", ".join(f.name for f in asked), r.identical_rounds, r.limits.on_loop),)
+        repeated = r.reply.message.function_calls if r.reply else ()
+        return (LoopDetected(", ".join(f.name for f in repeated), r.identical_rounds, r.limits.on_loop),)
 
     # Letting go
 
@@ -277,7 +277,7 @@ class Reconciler(ABC):
         self.active.pop(key).let_go()
 
     def patience_s(self) -> float | None:
-        """Return how long to wait for the next thing to happen, in seconds; None: for ever."""
+        """Return how many seconds to wait for something to happen; None: for ever."""
         left_s = time_left(self.call, self.world) if self._has_deadline else None
         if not self._is_timed:
             return left_s
@@ -292,7 +292,7 @@ class Reconciler(ABC):
         return [(a, a.since_s + timeout_s - now) for a, timeout_s in runs if timeout_s is not None]
 
     def _overdue(self) -> Iterable[Event]:
-        """Let go of functions whose time is up; if there is none, and no timeout ends sooner, the call's time is."""
+        """Let go of functions whose time is up; if there are none, and no timeout ends sooner, the call is overdue."""
         self.is_overdue = False
         limits = self._time_limits()
         overdue = [activity for activity, left in limits if left <= 0]
@@ -309,7 +309,7 @@ class Reconciler(ABC):
         return self._finish(activity, timed_out(activity.run))
 
     def keep(self) -> None:
-        """Keep what functions had returned when the driver was stopped: otherwise they would run twice."""
+        """Keep the results that functions had returned when the driver was stopped: otherwise they would run twice."""
         for key, activity in self.active.items():
             if activity.run is not None and activity.run.ended is not None:
                 advance(self.call, key, activity.run.ended)

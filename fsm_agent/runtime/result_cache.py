@@ -1,7 +1,7 @@
-"""Where does a result stay that is too long for the dialog, and how does the model read in it?
+"""Keep results that are too long for the dialog, and let the model read in them.
 
-The model looks for literal text, not for regular expressions: Python's can take for ever on a pattern that a model
-wrote, while `str.find` takes time in proportion to the text.
+The model searches for literal text, not for regular expressions: Python's can take for ever on a pattern that a model
+wrote, while `str.find` takes linear time.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.context.masking import estimated_tokens
 
 NAME = "result_cache"
-FOLD_CHARS = 200  # longer lines are folded, so that each can be shown
+FOLD_CHARS = 200  # longer lines are folded, so that each fits an answer
 Operation = Literal["read", "grep", "head", "tail", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A text with the places at which its lines begin."""
+    """A text with the offsets at which its lines begin."""
 
     name: str
     text: str
     starts: array[int]
-    size_bytes: int  # in UTF-8, and of the places
+    size_bytes: int  # in UTF-8, offsets included
     until_s: float
 
     @classmethod
     def of(cls, name: str, text: str, until_s: float) -> _Kept:
-        starts, place = array("Q"), 0
-        while place < len(text):
-            starts.append(place)
-            newline = text.find("\n", place, place + FOLD_CHARS + 1)
-            place = place + FOLD_CHARS if newline < 0 else newline + 1
+        starts, offset = array("Q"), 0
+        while offset < len(text):
+            starts.append(offset)
+            newline = text.find("\n", offset, offset + FOLD_CHARS + 1)
+            offset = offset + FOLD_CHARS if newline < 0 else newline + 1
         size_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         return cls(name, text, starts, size_bytes + starts.itemsize * len(starts), until_s)
 
@@ -49,39 +49,39 @@ class _Kept:
         return len(self.starts)
 
     def lines(self, first: int, last: int) -> str:
-        """The lines from the ``first`` to the ``last``, counted from 1."""
+        """Return the lines from the ``first`` to the ``last``, counted from 1."""
         end = self.starts[last] if last < len(self) else len(self.text)
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """The last line up to ``last`` for which all from the ``first`` on have up to ``max_chars`` characters."""
+        """Return the last line up to ``last`` to which those from ``first`` have ``max_chars`` characters or fewer."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
 
     def lines_with(self, pattern: str, within: range, most: int) -> dict[int, None]:
-        """The first lines of ``within``, in order, that have a part of the pattern: about ``most`` of them."""
-        found: dict[int, None] = {}
-        place, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
-        while len(found) < most and (place := self.text.find(pattern, place, end)) >= 0:
-            line = bisect_right(self.starts, place)
-            found |= dict.fromkeys(range(line, bisect_right(self.starts, place + len(pattern) - 1) + 1))
-            place = self.starts[line] if line < len(self) else end
-        return found
+        """Return the first lines of ``within``, in order, that hold a part of the pattern: about ``most`` of them."""
+        hits: dict[int, None] = {}
+        offset, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
+        while len(hits) < most and (offset := self.text.find(pattern, offset, end)) >= 0:
+            line = bisect_right(self.starts, offset)
+            hits |= dict.fromkeys(range(line, bisect_right(self.starts, offset + len(pattern) - 1) + 1))
+            offset = self.starts[line] if line < len(self) else end
+        return hits
 
 
 class ResultCache:
-    """Keeps long results for a while, and lets the model read in them.
+    """Keep long results for a while, and let the model read in them.
 
-    Give `cacher` to a `ResultPipeline` and `function` to the prompt.  Whoever can call the function reads all that is
-    kept here: one cache belongs to one conversation, or to several that may know the same.  Thread-safe.
+    Give `cacher` to a `ResultPipeline` and `function` to the prompt.  A caller of the function can read all that is
+    kept here: one cache belongs to one conversation, or to several that may share their knowledge.  Thread-safe.
 
     Args:
         ttl_s: How long a result is kept, in seconds.
-        max_bytes: How much is kept; the oldest goes first.
+        max_bytes: How much is kept, in bytes; the oldest result is dropped first.
         preview_lines: How many lines the summary shows.
         max_chars: The longest answer of the function.
-        now: Tells the time, in seconds from whenever.
+        now: Returns the time, in seconds from any origin.
     """
 
     def __init__(
@@ -110,21 +110,21 @@ class ResultCache:
         self._count = 0
 
     def cacher(self, name: str, text: str) -> str | None:
-        """Keep a result, and say what the model sees instead; None for what `function` returned."""
+        """Keep a result, and return its summary for the model; None for a result of `function`."""
         if name == NAME:
             return None
         kept = _Kept.of(name, text, self._now() + self._ttl_s)
         count = min(self._preview_lines, len(kept))
-        shown = kept.lines(1, count)[: len(text) // 2] if count else ""
+        preview = kept.lines(1, count)[: len(text) // 2] if count else ""
         size = f"{estimated_tokens(text)} tokens in {len(kept)} lines"
         if ref := self._keep(kept):
-            said = f"{size}, kept as {ref} for {self._ttl_s / 60:g} minutes. Use {NAME} to read in it."
+            note = f"{size}, kept as {ref} for {self._ttl_s / 60:g} minutes. Use {NAME} to read in it."
         else:
-            said = f"{size}, too much to be kept. Ask for less."
-        return f"[{name} returned {said} It begins:]\n{shown}"
+            note = f"{size}, too much to be kept. Ask for less."
+        return f"[{name} returned {note} It begins:]\n{preview}"
 
     def _keep(self, kept: _Kept) -> str | None:
-        """Its reference; None for what is larger than the whole cache."""
+        """Keep a text and return its reference; None for one that is larger than the whole cache."""
         if kept.size_bytes > self._max_bytes:
             return None
         with self._lock:
@@ -139,7 +139,7 @@ class ResultCache:
 
     @cached_property
     def function(self) -> Function:
-        """What the model calls to read in the results."""
+        """The function with which the model reads in the results."""
         return Function.of(self._answer, name=NAME, repeatable=True)
 
     def _answer(
@@ -164,7 +164,7 @@ class ResultCache:
         """
         if operation == "stats":
             return self._stats(ref)
-        kept = self._found(ref)
+        kept = self._lookup(ref)
         if lines is not None and lines < 0:
             raise ValueError(f"lines is {lines}: 0 or more would be right")
         if operation in ("head", "tail"):
@@ -173,8 +173,8 @@ class ResultCache:
             return self._read(kept, start, end) if count else ""
         last = len(kept) if end is None else end
         if not 1 <= start <= min(last, len(kept)):
-            asked = f"from {start}" if end is None else f"{start} to {end}"
-            raise LookupError(f"there are no lines {asked} in {ref}: it has lines 1 to {len(kept)}")
+            requested = f"from {start}" if end is None else f"{start} to {end}"
+            raise LookupError(f"there are no lines {requested} in {ref}: it has lines 1 to {len(kept)}")
         if operation == "read":
             beyond = f"\n[line {len(kept)} is the last]" if last > len(kept) else ""
             return self._read(kept, start, min(last, len(kept))) + beyond
@@ -186,24 +186,24 @@ class ResultCache:
         return text if fitting == last else f"{text}\n[too long for one answer: read on from line {fitting + 1}]"
 
     def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
-        """The lines with the pattern as ``12: …``, those around them as ``12- …``."""
+        """Return the lines with the pattern as ``12: …``, those around them as ``12- …``."""
         if not pattern:
             raise ValueError("pattern is empty: the text to look for would be right")
         hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"
-        said, size, shown = list[str](), 0, 0
+        lines, size, shown = list[str](), 0, 0
         for hit in hits:
             for number in range(max(shown + 1, within[0], hit - context), min(within[-1], hit + context) + 1):
                 gap = "--\n" if context and 0 < shown < number - 1 else ""
                 line = kept.lines(number, number).removesuffix("\n")
-                said.append(f"{gap}{number}{':' if number in hits else '-'} {line}")
-                size, shown = size + len(said[-1]) + 1, number
+                lines.append(f"{gap}{number}{':' if number in hits else '-'} {line}")
+                size, shown = size + len(lines[-1]) + 1, number
                 if size > self._max_chars:
-                    return "\n".join([*said[:-1], f"[too long for one answer: search on from line {number}]"])
-        return "\n".join(said) or f"[{pattern[:100]!r} is in none of the lines {within[0]} to {within[-1]}]"
+                    return "\n".join([*lines[:-1], f"[too long for one answer: search on from line {number}]"])
+        return "\n".join(lines) or f"[{pattern[:100]!r} is in none of the lines {within[0]} to {within[-1]}]"
 
     def _stats(self, ref: str) -> str:
         if ref:
-            self._found(ref)
+            self._lookup(ref)
         with self._lock:
             self._expire()
             now, kept = self._now(), [(key, value) for key, value in self._kept.items() if ref in ("", key)]
@@ -213,21 +213,21 @@ class ResultCache:
         ]
         return self._bounded(newest) or "[nothing is kept]"
 
-    def _bounded(self, said: list[str]) -> str:
-        """As many of the lines as fit into an answer."""
+    def _bounded(self, lines: list[str]) -> str:
+        """Return as many of the lines as fit into an answer."""
         size = 0
-        for count, line in enumerate(said):
+        for count, line in enumerate(lines):
             size += len(line) + 1
             if size > self._max_chars:
-                return "\n".join([*said[:count], f"[and {len(said) - count} older ones]"])
-        return "\n".join(said)
+                return "\n".join([*lines[:count], f"[and {len(lines) - count} older ones]"])
+        return "\n".join(lines)
 
-    def _found(self, ref: str) -> _Kept:
+    def _lookup(self, ref: str) -> _Kept:
         with self._lock:
             self._expire()
-            kept, known = self._kept.get(ref), list(self._kept)
+            kept, refs = self._kept.get(ref), list(self._kept)
         if kept is None:
-            there = ", ".join(known[-20:]) or "nothing any more"
+            there = ", ".join(refs[-20:]) or "nothing any more"
             raise LookupError(f"there is no {ref[:100]!r}: kept is {there}")
         return kept
 

@@ -1,8 +1,8 @@
-"""What is done to the result of a function before it enters the dialog?
+"""Process the result of a function before it enters the dialog.
 
-A processor changes any result, an extractor takes from a long one what matters for the task, a cacher keeps one that
-is still long elsewhere and leaves a summary.  They are the user's code: what they raise is no word to the model but
-ends the driver, as any bug does; the call stays as it was, and the next driver runs the function again.
+A processor changes any result, an extractor takes from a long one what matters for the task, a cacher stores one that
+is still long elsewhere and leaves a summary.  They are the user's code: an exception of theirs is not reported to the
+model but ends the driver, as any bug does; the call stays as it was, and the next driver runs the function again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracte
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.thread_task import run_coroutine
 
-Found: TypeAlias = str | None  # None: leave it as it is
-Step: TypeAlias = Callable[[str, str], Found | Awaitable[Found]]  # of the function's name and what it returned
-Extractor: TypeAlias = Callable[[str, str, str], Found | Awaitable[Found]]  # and of what the user said last
+Replacement: TypeAlias = str | None  # None: leave the result as it is
+Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # of the function's name and its result
+Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and of the user's last message
 RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 LEFT_OUT = "\n[… {count} characters left out …]\n"
-MIN_CHARS = 50  # in which that fits, with something on both sides
+MIN_CHARS = 50  # room for the note on omitted characters, with text on both sides
 
 
 class Piped(NamedTuple):
-    """What is left of a result, and what was done to it."""
+    """A result behind the pipeline, and what was done to it."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()
@@ -39,16 +39,16 @@ class Piped(NamedTuple):
 
 @frozen(kw_only=True)
 class ResultPipeline:
-    """Three steps, in this order, each of which may be missing; results that are errors take none of them.
+    """Three steps, in this order, each optional; results that are errors skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.
 
     Attributes:
-        processor: Gets each result.
-        extractor: Gets what has more than ``extraction_threshold`` tokens then, with what the user said last; it may
-            ask a model.
+        processor: Takes each result.
+        extractor: Takes a result that then has more than ``extraction_threshold`` tokens, with the user's last message;
+            it may ask a model.
         extraction_threshold: In tokens, estimated.
-        cacher: Gets what has more than ``inline_threshold`` tokens then, and says what stands for it.
+        cacher: Takes a result that then has more than ``inline_threshold`` tokens, and returns its substitute.
         inline_threshold: In tokens, estimated.
     """
 
@@ -75,36 +75,36 @@ class ResultPipeline:
         messages: Sequence[Message],
         run: RunCoroutine = run_coroutine,
     ) -> Piped:
-        """Take the steps, here and now.
+        """Take the steps in this thread.
 
         Args:
-            call: What was called.
-            outcome: What it returned.
+            call: The function call.
+            outcome: Its outcome.
             messages: The dialog.
-            run: Runs what a coroutine function gives.
+            run: Runs the awaitable that a coroutine function returns.
         """
-        steps, found = self._steps(call, outcome, messages), None
+        steps, result = self._steps(call, outcome, messages), None
         while True:
             try:
-                awaitable = steps.send(found)
+                awaitable = steps.send(result)
             except StopIteration as end:
                 return _piped(end)
-            found = run(_coroutine(awaitable))
+            result = run(_coroutine(awaitable))
 
     async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> Piped:
-        """`apply` in this task."""
-        steps, found = self._steps(call, outcome, messages), None
+        """Take the steps in this task."""
+        steps, result = self._steps(call, outcome, messages), None
         while True:
             try:
-                awaitable = steps.send(found)
+                awaitable = steps.send(result)
             except StopIteration as end:
                 return _piped(end)
-            found = await awaitable
+            result = await awaitable
 
     def _steps(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
-    ) -> Generator[Awaitable[Found], Any, Piped]:
-        """Gives what is to be waited for, and gets what came of it."""
+    ) -> Generator[Awaitable[Replacement], Any, Piped]:
+        """Yield each awaitable, to be sent its result."""
         if outcome.is_error:
             return Piped(outcome)
         text, events = outcome.text, list[ResultChanged]()
@@ -117,10 +117,10 @@ class ResultPipeline:
             tokens = estimated_tokens(text)
             if step is None or tokens <= threshold:
                 continue
-            found = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
-            if inspect.isawaitable(found):
-                found = yield found
-            new = _checked(found, kind, call.name, text)
+            result = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
+            if inspect.isawaitable(result):
+                result = yield result
+            new = _checked(result, kind, call.name, text)
             if new != text:
                 events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
                 text = new
@@ -132,38 +132,38 @@ def _piped(end: StopIteration) -> Piped:
     return piped
 
 
-async def _coroutine(awaitable: Awaitable[Found]) -> Found:
+async def _coroutine(awaitable: Awaitable[Replacement]) -> Replacement:
     return await awaitable
 
 
-def _checked(found: Any, kind: str, name: str, text: str) -> str:
-    """What a step made of the text, as a model can be told it."""
-    if found is None:
+def _checked(result: Any, kind: str, name: str, text: str) -> str:
+    """Return the text that a step made of the result, as it can be shown to a model."""
+    if result is None:
         return text
-    if not isinstance(found, str):
-        raise UsageError(f"the {kind} returned {found!r:.80} for {name}: a string or None would be right")
-    return result_text(found)
+    if not isinstance(result, str):
+        raise UsageError(f"the {kind} returned {result!r:.80} for {name}: a string or None would be right")
+    return result_text(result)
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """The text of the newest message of a user; "" when there is none."""
+    """Return the text of the user's newest message; "" when there is none."""
     return next((message.text for message in reversed(messages) if message.role == "user"), "")
 
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
-    """A processor that shortens results to ``max_chars`` characters, as `truncated` does."""
+    """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does."""
     _check_chars(max_chars)
     return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None
 
 
 def truncated(text: str, max_chars: int) -> str:
-    """Head and tail of a text of more than ``max_chars`` characters, with the number of those left out between."""
+    """Return head and tail of a text of over ``max_chars`` characters, with the number of those left out between."""
     _check_chars(max_chars)
     if len(text) <= max_chars:
         return text
     room = max_chars - len(LEFT_OUT.format(count=len(text)))
     head, tail = room - room // 2, len(text) - room // 2
-    if "\ud800" <= text[head - 1] <= "\udbff":  # half of a character: its other half would be left out
+    if "\ud800" <= text[head - 1] <= "\udbff":  # half of a surrogate pair, whose other half would be left out
         head -= 1
     if "\udc00" <= text[tail] <= "\udfff":
         tail += 1

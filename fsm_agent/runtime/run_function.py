@@ -1,7 +1,7 @@
-"""How is one function run, with all that its policy says?
+"""Run one function, as its policy says.
 
-What it raises is told to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and its like
-go on to the driver.
+An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
+its like go on to the driver.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _make_returned = maker(Returned)
 
 
 class Run:
-    """One run of one function, retries included: what its policy may see and say.
+    """One run of one function, retries included: what its policy may read and report.
 
     Args:
-        effect: What is run.
+        effect: The effect.
         call: The agent call that it is part of.
-        world: Where.
-        tell: Takes the events that happen meanwhile, from any thread.
+        world: The world of that call.
+        tell: Takes the events of the run, from any thread.
     """
 
     __slots__ = (
@@ -78,24 +78,24 @@ class Run:
         self.function: Function = effect.function
         self.world = world
         self.attempt = 1
-        self.ended: Ended | None = None  # what came of it, whether or not anybody has taken it
+        self.ended: Ended | None = None  # its outcome, whether or not it has been taken
         self.is_cached = False
-        self.is_cancelled = False  # nobody waits for it any more
+        self.is_cancelled = False  # its outcome is no longer wanted
         self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # before its result was changed
-        self.changes: tuple[Event, ...] = ()  # of its result
-        self.is_plain = self.function.is_plain and world.results is None  # there is nothing to it but the function
+        self.returned: str | None = None  # the result, before it was changed
+        self.changes: tuple[Event, ...] = ()  # those of its result
+        self.is_plain = self.function.is_plain and world.results is None  # only the function itself runs
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
         self._call = call
         self._tell = tell
 
     def cancel(self) -> None:
-        """Say that nobody waits for it any more."""
+        """Mark the run as no longer wanted."""
         self.is_cancelled = True
 
     def context(self) -> Context[Any] | None:
-        """What the function is given of the agent call, if it takes that."""
+        """Return the `Context` of the agent call for the function; None for a function that takes none."""
         if not self.function.takes_context:
             return None
         return Context(
@@ -114,38 +114,38 @@ class Run:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
     def piped(self, ended: Ended, piped: Piped) -> Ended:
-        """What is left of what it returned, behind the pipeline."""
+        """Return the outcome with its result as the pipeline leaves it."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
 
     @property
     def messages(self) -> Sequence[Message]:
-        """What has been said in the agent call."""
+        """The dialog of the agent call."""
         return self._call.record.dialog
 
     def _release(self, rounds: Iterable[int]) -> None:
-        given, newest = tuple(rounds), self._call.record.rounds + 1
-        if wrong := [n for n in given if not 1 <= n <= newest]:
+        released, newest = tuple(rounds), self._call.record.rounds + 1
+        if wrong := [n for n in released if not 1 <= n <= newest]:
             raise UsageError(f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1")
-        self.releases = (*self.releases, *given)
+        self.releases = (*self.releases, *released)
 
 
 _run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
 
 
 def current_run() -> Run | None:
-    """The run that the running code is part of; None outside of functions."""
+    """Return the run that the running code is part of; None outside of functions."""
     return _run.get()
 
 
 def current_depth() -> int:
-    """How many agent calls the running code is inside of."""
+    """Return how many agent calls the running code is inside of."""
     run = _run.get()
     return run.depth if run else 0
 
 
 def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
-    """Run a function here and now; a coroutine function in a loop of its own, that of ``child`` if there is one."""
+    """Run a function in this thread; a coroutine function in a loop of its own, that of ``child`` if there is one."""
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
@@ -156,8 +156,8 @@ def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
 
 
 async def arun_function(run: Run) -> Ended:
-    """Run a function in this task; a plain one in a thread, unless it says that it does not block."""
-    if run.function.takes_thread:  # answered in the thread: no future can hold a StopIteration
+    """Run a function in this task; a plain one in a thread, unless its policy says that it does not block."""
+    if run.function.takes_thread:  # evaluated in the thread: no future can hold a StopIteration
         return await _in_thread(run)
     token = _run.set(run)
     try:
@@ -168,7 +168,7 @@ async def arun_function(run: Run) -> Ended:
 
 
 def _plain(run: Run, wait: Wait) -> Ended:
-    """Run a function whose policy has nothing to say on how."""
+    """Run a function whose policy does not affect how it runs."""
     try:
         value = run.function.run(run.effect.call.arguments_json)
         value = wait(_awaited(value)) if inspect.isawaitable(value) else value
@@ -178,7 +178,7 @@ def _plain(run: Run, wait: Wait) -> Ended:
 
 
 async def _aplain(run: Run) -> Ended:
-    """`_plain` for asyncio."""
+    """Do the same as `_plain` under asyncio."""
     try:
         value = run.function.arun(run.effect.call.arguments_json)
         if inspect.isawaitable(value):
@@ -191,7 +191,7 @@ async def _aplain(run: Run) -> Ended:
 
 
 def _governed(run: Run, wait: Wait) -> Ended:
-    """Run a function whose policy has something to say on how."""
+    """Run a function whose policy affects how it runs."""
     steps = _attempts(run)
     delay_s = next(steps)
     try:
@@ -219,7 +219,7 @@ def _governed(run: Run, wait: Wait) -> Ended:
 
 
 async def _agoverned(run: Run) -> Ended:
-    """`_governed` for asyncio."""
+    """Do the same as `_governed` under asyncio."""
     steps = _attempts(run)
     delay_s = next(steps)
     try:
@@ -256,10 +256,10 @@ async def _in_thread(run: Run) -> Ended:
 
 
 def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
-    """What comes of a run, attempt by attempt.
+    """Return the outcome of a run, attempt by attempt.
 
-    Yields None to be sent what the function returned, or to have thrown in what it raised; or how many seconds to
-    wait before the next attempt.
+    Yield None to be sent the function's result, or to have its exception thrown in; or yield how many seconds to wait
+    before the next attempt.
     """
     function = run.function
     retries = function.retries or (Retries() if function.on_error == "retry" else Retries(attempts=1))
@@ -277,7 +277,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
-    """Whether to run it again; not when nobody waits for it any more."""
+    """Return whether to run the function again; False when the run is no longer wanted."""
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
@@ -289,7 +289,7 @@ def _delay_s(retries: Retries, run: Run) -> float:
 
 
 def _value(run: Run) -> Any:
-    """What the function returns behind its middleware, all of it plain."""
+    """Return the function's result behind its middleware, all of it plain."""
     function = run.function
 
     def innermost(call: FunctionCall) -> Any:
@@ -306,7 +306,7 @@ def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], c
 
 
 async def _avalue(run: Run) -> Any:
-    """What the function returns behind its middleware, some of it to be awaited."""
+    """Return the function's result behind its middleware, some of it awaitable."""
     function = run.function
 
     async def innermost(call: FunctionCall) -> Any:
@@ -343,7 +343,7 @@ async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], 
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
-    """What comes of it; a cancellation that nobody here asked for is an error of the function."""
+    """Return the awaited value; a cancellation that did not come from here is an error of the function."""
     try:
         return await value
     except asyncio.CancelledError as error:
@@ -351,17 +351,17 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 def _cancelled(error: asyncio.CancelledError) -> Exception:
-    """Return what it means that the function was cancelled; raise what is meant for this task."""
+    """Return the failure that a cancellation of the function is; raise one that is meant for this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
 def _failure(error: BaseException, run: Run) -> Exception:
-    """Return what the function raised in this thread as its failure; raise what is the driver's to know."""
+    """Return an exception of the function as its failure; raise one that is for the driver to handle."""
     if isinstance(error, Exception):
         return error
-    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that it waited for itself
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of its own waiting
         return RuntimeError("what the function waited for was cancelled")
     raise error
 
@@ -370,8 +370,8 @@ def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
         return _make_returned(text=result_text(value), at_s=run.world.clock.now())
     try:
-        text, attachments = _said(value, run)
-    except Exception as error:  # it has run: it is not to be run again because of how its result is shown
+        text, attachments = _content(value, run)
+    except Exception as error:  # the function has run: how its result is shown is no reason to run it again
         _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
         try:
             text, attachments = result_text(value), ()
@@ -386,8 +386,8 @@ def _returned(value: Any, run: Run) -> Returned:
     )
 
 
-def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
-    """What the model is told in words, and what it is given beside them."""
+def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
+    """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
     parts = value if isinstance(value, list | tuple) else (value,)
     attachments = tuple([part for part in parts if isinstance(part, Image | Document)])
@@ -398,7 +398,7 @@ def _said(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 
 
 def _raised(error: Exception, run: Run) -> Ended:
-    """What an exception means: by default the model is told its type and text, not where it came from."""
+    """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
     if isinstance(error, Retry):
         return _error(error_text(error), run)
     text = _error_text(error)
@@ -426,5 +426,5 @@ def _error(text: str, run: Run) -> Returned:
 
 
 def timed_out(run: Run) -> Returned:
-    """What the model is told of a function that took too long."""
+    """Return the outcome of a function that exceeded its timeout."""
     return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)

@@ -1,7 +1,7 @@
-"""Threads for what may block: each can be left behind, and does not keep the process from ending.
+"""Run blocking work in threads that can be left behind and do not keep the process alive.
 
-Python cannot end a thread.  A coroutine in one can be cancelled, and what waits for the network or the clock is ended
-by the `Abort` that each thread has.
+Python cannot end a thread.  A coroutine in one can be cancelled, and a wait for the network or the clock is ended by
+the `Abort` that each thread has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IDLE_S = 5.0  # how long a thread waits for its next job
 class _Worker:
     """A daemon thread that runs one job after another, and ends when there is none for a while.
 
-    To start a thread takes three times as long as to give a job to one that waits.
+    Starting a thread takes three times as long as handing a job to an idle one.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Worker:
             except queue.Empty:
                 try:
                     _idle.remove(self)
-                except ValueError:  # somebody has just taken it, and has a job
+                except ValueError:  # it has just been taken, and has a job
                     continue
                 return
             job()
@@ -59,13 +59,13 @@ class _Worker:
 
 
 _idle: deque[_Worker] = deque()
-os.register_at_fork(after_in_child=_idle.clear)  # a fork takes no threads along
+os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class Child(Generic[T]):
-    """A function in a daemon thread: ``future`` gets what it returns or raises.
+    """A function in a daemon thread; ``future`` gets its result or its exception.
 
-    Made and started in two steps, so that whoever is interrupted while it starts can `cancel` it.
+    Made and started in two steps, so that an interrupted caller can `cancel` it while it starts.
     """
 
     __slots__ = ("_ended", "_function", "abort", "future")
@@ -77,7 +77,7 @@ class Child(Generic[T]):
         self._ended = threading.Event()
 
     def start(self) -> Child[T]:
-        """Run the function, in a copy of the caller's context."""
+        """Run the function in a copy of the caller's context."""
         job = partial(contextvars.copy_context().run, self._work)
         try:
             worker = _idle.pop()
@@ -99,7 +99,7 @@ class Child(Generic[T]):
             self._ended.set()
 
     def cancel(self) -> None:
-        """Leave it behind: what it returns is dropped, and what it waits for is ended if that can be."""
+        """Leave it behind: its result is dropped, and what it waits for is ended if possible."""
         self.future.cancel()
         self.abort.set()
 

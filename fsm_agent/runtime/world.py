@@ -1,4 +1,4 @@
-"""The world of an agent call: who asks the model, tells the time, approves, and names calls."""
+"""The world of an agent call: its client, clock, approver and names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
 
-Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can say
+Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
 Approve: TypeAlias = (
     Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
     | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
@@ -36,10 +36,10 @@ Approve: TypeAlias = (
 
 
 class Clock(Protocol):
-    """Where the time comes from; tests have one of their own."""
+    """The source of time; tests have one of their own."""
 
     def now(self) -> float:
-        """Unix time in seconds."""
+        """Return Unix time in seconds."""
 
     def sleep(self, delay_s: float) -> None:
         """Wait in this thread."""
@@ -49,12 +49,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The system's clock."""
 
     now = staticmethod(time.time)
 
     def sleep(self, delay_s: float) -> None:
-        """Wait in this thread, unless it is left behind."""
+        """Wait in this thread, until it is left behind at the latest."""
         if (abort := abort_in_force()) is None:
             time.sleep(delay_s)
             return
@@ -79,21 +79,21 @@ def _backoff() -> wait_base:
 
 @frozen(kw_only=True, slots=False)
 class World:
-    """What performs the effects of a call.
+    """Everything with which the effects of a call are performed.
 
     Args:
-        client: Asks the model.
-        clock: Tells the time and waits.
+        client: Sends requests to the model.
+        clock: Returns the time and waits.
         approve: The approver: called with each function call that waits for approval, and with its `Context` when
             it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
             It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
             makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall, when the provider does not say: a `tenacity` wait.
+        backoff: How long to wait before a recall when the provider does not specify it: a `tenacity` wait.
         threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
             driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
-        new_id: Names a call.
-        random: Numbers from 0 to 1, for the jitter of waits.
-        results: What is done to what functions return before the model is told.
+        new_id: Returns the id of a new call.
+        random: Returns numbers from 0 to 1, for the jitter of waits.
+        results: The pipeline that results of functions pass before the model is shown them.
     """
 
     client: Client
@@ -104,7 +104,7 @@ class World:
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
-    asks_with_context: bool = field(init=False, repr=False)  # the approver takes one
+    asks_with_context: bool = field(init=False, repr=False)  # the approver takes a `Context`
 
     def __post_init__(self) -> None:
         asks_with = self.approve is not None and accepts_context(self.approve, "approve")
@@ -112,5 +112,5 @@ class World:
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
-        """A world with this client; one that is a double for tests brings its own clock."""
+        """Return a world with this client; one that is a double for tests brings its own clock."""
         return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})

@@ -1,4 +1,4 @@
-"""Doubles for tests of agents: a model whose replies are written down, and a clock that moves when somebody sleeps.
+"""Doubles for tests of agents: a model with scripted replies, and a clock that moves only on a sleep.
 
 `script` holds them; the pytest plugin is beside it.  Nothing in the package needs any of it to run.
 """

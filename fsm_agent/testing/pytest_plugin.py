@@ -1,4 +1,4 @@
-"""What does pytest get from this package: a `script` fixture, and the coverage of the lifecycle's rows?
+"""The pytest plugin: a `script` fixture, and the coverage of the lifecycle's rows.
 
 ``--fsm-coverage`` prints which rows of the table the run took and which it missed;
 ``--fsm-no-model-requests`` refuses every request to a real model, for the whole run.
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def script() -> Iterator[Callable[..., Script]]:
-    """Makes `Script`s, and fails the test when replies are left over.
+    """Make `Script`s, and fail the test when replies are left over.
 
     ``agent = Agent(script("hello", call("add", a=1, b=2)))``
     """
@@ -51,7 +51,7 @@ def script() -> Iterator[Callable[..., Script]]:
 
 
 class _NoModelRequests:
-    """Refuses requests from the session's start to its end, fixtures of every scope included."""
+    """Refuse requests from the session's start to its end, fixtures of every scope included."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -88,7 +88,7 @@ class _RowCoverage:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.taken.update(getattr(node, "workeroutput", {}).get("fsm_rows", {}))  # none of a worker that crashed
+        self.taken.update(getattr(node, "workeroutput", {}).get("fsm_rows", {}))  # a crashed worker has none
 
     def _watch(self, step: Stepped) -> None:
         self.taken[_named(step.source, step.trigger, step.to, step.guard)] += 1
@@ -104,7 +104,7 @@ class _RowCoverage:
 
 
 def _rows() -> Iterator[str]:
-    """Every row of the table, once for each of its sources."""
+    """Yield every row of the table, once for each of its sources."""
     from fsm_agent.lifecycle.table import ROWS
 
     for trigger, sources, to, guard, _ in ROWS:

@@ -1,7 +1,7 @@
-"""How is an agent tested without a model?
+"""Test agents without a model.
 
-`Script` is a client whose replies are written down.  It records every request, and fails loudly on a request
-without a reply and on replies that nobody asked for.  Time is a `FakeClock`'s, so nothing waits.
+`Script` is a client with scripted replies.  It records every request, and fails loudly on a request without a reply and
+on replies left over.  Time is a `FakeClock`'s, so nothing waits.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Entry: TypeAlias = (
 
 
 class ScriptError(AssertionError):
-    """A test's script does not fit what was asked: replies are missing or left over."""
+    """A test's script does not fit the requests: replies are missing or left over."""
 
 
 class FakeClock:
-    """A clock that moves only when somebody sleeps, or the test says so.
+    """A clock that moves only on a sleep, or when the test advances it.
 
     Args:
         start_s: Unix time at which it begins.
@@ -60,7 +60,7 @@ class FakeClock:
         self._now_s += delay_s
 
     def sleep(self, delay_s: float) -> None:
-        """Move on at once; like `time.sleep` it takes no negative delay."""
+        """Advance at once; like `time.sleep` it takes no negative delay."""
         if delay_s < 0:
             raise ValueError(f"a sleep of {delay_s!r} s was asked for: 0 s or more would be right")
         self.sleeps.append(delay_s)
@@ -71,7 +71,7 @@ class FakeClock:
 
 
 class Delayed:
-    """A reply that takes its time on the script's clock; late for the request, it is a `TimedOut`."""
+    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`."""
 
     def __init__(self, delay_s: float, entry: Entry) -> None:
         self.delay_s = delay_s
@@ -79,26 +79,26 @@ class Delayed:
 
 
 def call(name: str, /, **arguments: Any) -> FunctionCall:
-    """A model's request to call a function: ``call("add", a=17, b=25)``."""
+    """Return a model's request to call a function: ``call("add", a=17, b=25)``."""
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
 class Pieces:
-    """A text reply that is streamed in just these pieces."""
+    """A text reply that is streamed in exactly these pieces."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
 
 
 class Script:
-    """A model whose replies are written down.
+    """A model with scripted replies.
 
     Args:
         entries: One for each request: text; a function call (`call`) or several parts in a list; a whole
             `Reply` (usage, logprobs, finish); a `ProviderError` to be raised; `Delayed` or `Pieces`; or a function
             of the request that returns one of these.
-        name: What traces call it.
-        clock: Tells the time of `world`.
+        name: Its name in traces.
+        clock: The clock of `world`.
 
     Attributes:
         requests: Every `Request`, in order.
@@ -109,14 +109,14 @@ class Script:
     def __init__(self, *entries: Entry, name: str = "script", clock: FakeClock | None = None) -> None:
         self._entries = list(entries)
         self._taken = 0
-        self._missed = ""  # the error may be caught on its way, by an agent that this one is a function of
+        self._missed = ""  # the error may be caught on its way, by an agent that calls this one as a function
         self.name = name
         self.clock = clock or FakeClock()
         self.requests: list[Request] = []
 
     @property
     def world_defaults(self) -> dict[str, Any]:
-        """What a `World` of this client is made of: its clock, and neither chance nor jitter."""
+        """The arguments of a `World` with this client: its clock, and neither chance nor jitter."""
         numbers = count(1)
         return {
             "clock": self.clock,
@@ -126,32 +126,32 @@ class Script:
         }
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """The next reply."""
+        """Return the next reply."""
         return self._next(request, timeout_s)[0]
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """The next reply in pieces: of words, or as `Pieces` says."""
+        """Yield the next reply in pieces: of words, or as `Pieces` divides it."""
         reply, pieces = self._next(request, timeout_s)
         yield from _deltas(reply, pieces)
         yield reply
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
+        """Do the same as `complete` under asyncio."""
         return self.complete(request, timeout_s=timeout_s)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
+        """Do the same as `stream` under asyncio."""
         for item in self.stream(request, timeout_s=timeout_s):
             yield item
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     def assert_exhausted(self) -> None:
-        """Raises `ScriptError` when replies are left over, or one was missing and nobody heard of it."""
+        """Raise `ScriptError` when replies are left over, or when one was missing and its error was lost."""
         if self._missed:
             raise ScriptError(self._missed)
         if self._taken < len(self._entries):
@@ -165,9 +165,9 @@ class Script:
         self.requests.append(request)
         if self._taken == len(self._entries):
             last = request.messages[-1]
-            said = f"request {len(self.requests)} has no reply in the script; its last message: {last!r}"
-            self._missed = self._missed or said
-            raise ScriptError(said)
+            problem = f"request {len(self.requests)} has no reply in the script; its last message: {last!r}"
+            self._missed = self._missed or problem
+            raise ScriptError(problem)
         entry = self._entries[self._taken]
         self._taken += 1
         return self._made(entry, request, timeout_s)
@@ -219,7 +219,7 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 @contextmanager
 def model_requests(*, allowed: bool) -> Iterator[None]:
-    """Inside, requests to real models over HTTP are allowed, or refused with a `UsageError`."""
+    """Allow requests to real models over HTTP inside the context, or refuse them with a `UsageError`."""
     from fsm_agent.clients import client
 
     before, client.requests_allowed = client.requests_allowed, allowed
@@ -230,5 +230,5 @@ def model_requests(*, allowed: bool) -> Iterator[None]:
 
 
 def no_model_requests() -> AbstractContextManager[None]:
-    """Inside, every request to a real model over HTTP is refused with a `UsageError`."""
+    """Refuse every request to a real model over HTTP inside the context, with a `UsageError`."""
     return model_requests(allowed=False)

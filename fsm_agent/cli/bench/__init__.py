@@ -1,1 +1,1 @@
-"""The bench of the command line: what a call costs on this machine, beside the same work by hand."""
+"""The bench of the command line: the cost of a call on this machine, beside the same work by hand."""

@@ -1,8 +1,8 @@
-"""What does a call cost on this machine, beside the same work done by hand?
+"""Measure the cost of a call on this machine, beside the same work done by hand.
 
 Every work is done in two ways: by an `Agent` with a model in this process, and by a loop over plain dicts.  Their
-batches alternate, so that whatever else the machine does meets both alike; what is left between them is the
-library's.  Both have to come to the same answer, or nothing is measured.
+batches alternate, so that other activity of the machine affects both alike; the difference between them is the
+library's.  Both have to return the same answer, or nothing is measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fsm_agent.runtime.drive import run
 from fsm_agent.runtime.world import World
 
 SIZES = (50, 100, 200, 400)  # rounds of one call
-LONG = 200  # of these, the one that is told
+LONG = 200  # of these, the one that is reported
 WAITING = 200  # calls that wait at once
 BATCH_S = 0.01
 QUESTION = "Name the planets of the solar system, and say one sentence about each."
@@ -45,7 +45,7 @@ DISTRIBUTIONS = ("fsm-agent", "transitions", "pydantic", "pydantic-core", "httpx
 IMPORT_OURS = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
 IMPORT_BY_HAND = "import asyncio, json, httpx"
 
-# Where the clock of the processor ticks too seldom (on Windows), that of the wall.
+# Where the clock of the processor is too coarse (on Windows), that of the wall.
 now_s = time.process_time if time.get_clock_info("process_time").resolution < 1e-5 else time.perf_counter
 
 
@@ -59,7 +59,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread:
-        """The spread of at least one sample."""
+        """Return the spread of at least one sample."""
         if len(samples) == 1:
             return cls(samples[0], samples[0], samples[0])
         return cls(*statistics.quantiles(samples, n=4, method="inclusive"))
@@ -67,7 +67,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was measured of one work, in seconds, sample by sample."""
+    """The measurements of one work, in seconds, sample by sample."""
 
     name: str
     ours_s: list[float]
@@ -75,7 +75,7 @@ class Cost:
 
     @property
     def ratios(self) -> list[float]:
-        """Of the samples that were taken beside each other."""
+        """The ratios of samples that were taken beside each other."""
         return [ours / by_hand for ours, by_hand in zip(self.ours_s, self.by_hand_s, strict=True)]
 
 
@@ -83,12 +83,12 @@ def measure(works: Sequence[Work], *, runs: int, batch_s: float = BATCH_S) -> li
     """Do each work in both ways, in batches that take turns.
 
     Args:
-        works: What to do.
+        works: The works.
         runs: How many batches of each.
         batch_s: About how long a batch takes.
 
     Raises:
-        RuntimeError: The two ways do not come to the same answer.
+        RuntimeError: The two ways do not return the same answer.
     """
     with asyncio.Runner() as runner:
         return runner.run(_measured(works, runs, batch_s))
@@ -110,7 +110,7 @@ async def _measured(works: Sequence[Work], runs: int, batch_s: float) -> list[Co
 
 
 async def _times(once: Callable[[], Awaitable[Any]], batch_s: float) -> int:
-    """How often it is done in a batch."""
+    """Return how often the work is done in a batch."""
     took_s = min([await _took_s(once, 1) for _ in range(3)])
     return max(1, int(batch_s / max(took_s, 1e-7)))  # a clock may not have moved
 
@@ -123,13 +123,13 @@ async def _took_s(once: Callable[[], Awaitable[Any]], times: int) -> float:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """How cost grows with size: 1 is linear, 2 quadratic.  The slope between their logarithms."""
+    """Return how cost grows with size: 1 is linear, 2 quadratic.  The slope between their logarithms."""
     return statistics.linear_regression([math.log(n) for n in sizes], [math.log(cost) for cost in costs]).slope
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What it takes to keep a call that waits for an approval, in bytes."""
+    """The memory of a call that waits for an approval, in bytes."""
 
     ours: float
     by_hand: float  # a list of the same messages
@@ -137,16 +137,16 @@ class Waiting:
 
 
 def measure_waiting(count: int = WAITING) -> Waiting:
-    """Keep so many calls waiting, and see what memory they hold."""
-    asked = turns(1)[0]
-    agent = agent_of([asked], needs_approval=True)
+    """Keep so many calls waiting, and return the memory that they hold."""
+    turn = turns(1)[0]
+    agent = agent_of([turn], needs_approval=True)
     world = World.of(agent.client)
 
     def waiting() -> AgentCall:
         return run(agent.seed(f"{TASK} "), world)
 
     def by_hand_waiting() -> list[dict[str, Any]]:
-        return [*opening(), message_of(asked)]
+        return [*opening(), message_of(turn)]
 
     first = waiting()
     if [effect.key.partition(":")[0] for effect in first.effects] != ["ask"]:
@@ -155,7 +155,7 @@ def measure_waiting(count: int = WAITING) -> Waiting:
 
 
 def _held(make: Callable[[], object], count: int) -> float:
-    """Bytes of heap that each of so many objects holds."""
+    """Return the bytes of heap that each of so many objects holds."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
@@ -171,7 +171,7 @@ def _held(make: Callable[[], object], count: int) -> float:
 
 
 def measure_imports(runs: int) -> Cost:
-    """What importing takes, each time in a process of its own; by hand, an HTTP client is needed, too."""
+    """Return the cost of importing, each time in a process of its own; by hand, an HTTP client is needed, too."""
     pairs = [(_import_s(IMPORT_OURS), _import_s(IMPORT_BY_HAND)) for _ in range(runs)]
     return Cost("import", [ours for ours, _ in pairs], [by_hand for _, by_hand in pairs])
 
@@ -183,9 +183,9 @@ def _import_s(statement: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one request to a real model took, by the clock of the wall."""
+    """The cost of one request to a real model, by the clock of the wall."""
 
-    first_delta_s: float | None  # None: nothing came before the end
+    first_delta_s: float | None  # None: no delta came before the end
     took_s: float
     output_tokens: int
 
@@ -195,7 +195,7 @@ class Asked:
 
 
 def ask(client: Client, settings: Settings, requests: int) -> Iterator[Asked]:
-    """Ask a model the same question so often, and have the answer streamed.
+    """Send the same question to a model so often, and stream the answers.
 
     Raises:
         CallFailed: There is no answer.
@@ -214,7 +214,7 @@ def ask(client: Client, settings: Settings, requests: int) -> Iterator[Asked]:
 
 
 def machine() -> dict[str, str]:
-    """Where this is measured, and with what."""
+    """Return the machine, the system and the versions of the measurement."""
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""How are the costs of a call shown, to people and to programs?"""
+"""Show the costs of a call, to people and to programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IMPORT_RUNS = 3  # at most: each takes two processes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that was measured in one run."""
+    """The measurements of one run."""
 
     machine: Mapping[str, str]
     runs: int
@@ -44,12 +44,12 @@ class Report:
     growth: Sequence[Cost]  # of the long ones, in the order of `SIZES`
     waiting: Waiting
     importing: Cost
-    model: str = ""  # that was asked, besides
+    model: str = ""  # of the requests, if there were any
     asked: Sequence[Asked] = ()
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """Of the growth of ours, and of the loop by hand."""
+        """The exponents of growth, of ours and of the loop by hand."""
         ours = [statistics.median(cost.ours_s) for cost in self.growth]
         by_hand = [statistics.median(cost.by_hand_s) for cost in self.growth]
         return exponent(SIZES, ours), exponent(SIZES, by_hand)
@@ -59,9 +59,9 @@ def measured(runs: int, *, model: str = "", asked: Sequence[Asked] = ()) -> Repo
     """Measure everything that needs no model.
 
     Args:
-        runs: How often.
-        model: One that was asked before.
-        asked: What that took.
+        runs: How many batches of each.
+        model: The model of the requests, if there were any.
+        asked: Their costs.
     """
     return Report(
         machine=machine(),
@@ -76,27 +76,27 @@ def measured(runs: int, *, model: str = "", asked: Sequence[Asked] = ()) -> Repo
 
 
 def picture(report: Report) -> RenderableType:
-    """The report for people."""
-    known = report.machine
-    place = " · ".join([known["machine"], known["system"], known["python"], known["at"]])
+    """Return the report for people."""
+    machine = report.machine
+    where = " · ".join([machine["machine"], machine["system"], machine["python"], machine["at"]])
     made_with = " · ".join(
-        [f"{name} {known[name]}" for name in known if name not in ("machine", "system", "python", "at")]
+        [f"{name} {machine[name]}" for name in machine if name not in ("machine", "system", "python", "at")]
     )
-    head = Text(f"{place}\n{made_with}\n")
-    return Group(head, _table(report), *([_asked_table(report)] if report.asked else ()))
+    head = Text(f"{where}\n{made_with}\n")
+    return Group(head, _table(report), *([_request_table(report)] if report.asked else ()))
 
 
 def _table(report: Report) -> Table:
     drawn = _blank("What a call costs", "work", "fsm_agent", "by hand", "ratio")
     for cost in (*report.costs, report.growth[SIZES.index(LONG)], report.importing):
-        by_hand = _shown([statistics.median(cost.by_hand_s)], TIME)
-        drawn.add_row(cost.name, _shown(cost.ours_s, TIME), by_hand, _shown(cost.ratios))
+        by_hand = _summary([statistics.median(cost.by_hand_s)], TIME)
+        drawn.add_row(cost.name, _summary(cost.ours_s, TIME), by_hand, _summary(cost.ratios))
     ours, hand = report.exponents
     drawn.add_row(f"{SIZES[0]} to {SIZES[-1]} rounds", f"n^{ours:.2f}", f"n^{hand:.2f}", "")
     held = report.waiting
-    ratio = _shown([held.ours / held.by_hand])
-    drawn.add_row("a call that waits", _shown([held.ours], SIZE), _shown([held.by_hand], SIZE), ratio)
-    drawn.add_row("its snapshot", _shown([held.snapshot], SIZE), "", "")
+    ratio = _summary([held.ours / held.by_hand])
+    drawn.add_row("a call that waits", _summary([held.ours], SIZE), _summary([held.by_hand], SIZE), ratio)
+    drawn.add_row("its snapshot", _summary([held.snapshot], SIZE), "", "")
     drawn.caption = (
         f"Processor time (of an import, time): the median of {report.runs} batches and its quartiles. By hand: the same"
         " work in a loop over dicts and JSON, in batches that take turns with the others. The model is in this process"
@@ -105,31 +105,31 @@ def _table(report: Report) -> Table:
     return drawn
 
 
-def _asked_table(report: Report) -> Table:
+def _request_table(report: Report) -> Table:
     drawn = _blank(f"Requests to {report.model}", "", f"of {len(report.asked)}")
     if first := [one.first_delta_s for one in report.asked if one.first_delta_s is not None]:
-        drawn.add_row("time to first delta", _shown(first, TIME))
-    drawn.add_row("time of a request", _shown([one.took_s for one in report.asked], TIME))
-    drawn.add_row("output tokens", _shown([one.output_tokens for one in report.asked]))
-    drawn.add_row("output tokens per second", _shown([one.tokens_per_s for one in report.asked]))
+        drawn.add_row("time to first delta", _summary(first, TIME))
+    drawn.add_row("time of a request", _summary([one.took_s for one in report.asked], TIME))
+    drawn.add_row("output tokens", _summary([one.output_tokens for one in report.asked]))
+    drawn.add_row("output tokens per second", _summary([one.tokens_per_s for one in report.asked]))
     return drawn
 
 
 def _blank(title: str, *headings: str) -> Table:
     drawn = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for place, heading in enumerate(headings):
-        drawn.add_column(heading, no_wrap=True, justify="right" if place else "left")
+    for index, heading in enumerate(headings):
+        drawn.add_column(heading, no_wrap=True, justify="right" if index else "left")
     return drawn
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report for programs: every sample, in seconds and bytes."""
+    """Return the report for programs: every sample, in seconds and bytes."""
     ours, by_hand = report.exponents
     return {**asdict(report), "exponent": {"ours": ours, "by_hand": by_hand}}
 
 
-def _shown(samples: Sequence[float], units: Units = NUMBER) -> str:
-    """The median, and of several samples the quartiles, in the unit that suits it."""
+def _summary(samples: Sequence[float], units: Units = NUMBER) -> str:
+    """Return the median, and of several samples the quartiles, in the unit that suits it."""
     spread = Spread.of(samples)
     unit, scale = next(((unit, scale) for unit, scale in units if spread.median >= scale), units[-1])
     quartiles = f" ({_digits(spread.lower / scale)}-{_digits(spread.upper / scale)})" if len(samples) > 1 else ""
@@ -137,5 +137,5 @@ def _shown(samples: Sequence[float], units: Units = NUMBER) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three of them, or all before the point."""
+    """Return three digits, or all before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,7 +1,7 @@
-"""With which work is a call measured, and how is the same done by hand?
+"""The works of which a call is measured, and the same by hand.
 
-By hand means: with dicts and JSON and nothing else, as in a script that knows one wire and has no other wish.  Nothing
-in Python can be faster that does the same.
+By hand means: with dicts and JSON and nothing else, as in a script for one wire without other requirements.  Nothing in
+Python can do the same faster.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ DELTAS = 1000
 
 
 class Turn(NamedTuple):
-    """What a model says in one turn."""
+    """One turn of a model."""
 
     text: str = ""
     asked: tuple[str, ...] = ()  # the arguments of each call of `add`, as JSON
 
 
 def turns(rounds: int, at_once: int = 1) -> list[Turn]:
-    """Rounds of function calls, no two alike, then the answer."""
-    asked = [tuple([json.dumps({"a": i, "b": 1000 * n}) for i in range(at_once)]) for n in range(rounds)]
-    return [*[Turn(asked=calls) for calls in asked], Turn(f"The total of {rounds} additions is ready.")]
+    """Return rounds of function calls, no two alike, then the answer."""
+    arguments = [tuple([json.dumps({"a": i, "b": 1000 * n}) for i in range(at_once)]) for n in range(rounds)]
+    return [*[Turn(asked=calls) for calls in arguments], Turn(f"The total of {rounds} additions is ready.")]
 
 
 async def add(a: int, b: int) -> int:
@@ -72,7 +72,7 @@ class Order(BaseModel):
 
 
 def order_json(quantity: object = 8) -> str:
-    """An order of 20 items, one of them in this quantity."""
+    """Return an order of 20 items, one of them in this quantity."""
     item = {"name": "Widget", "price": 9.5, "tags": ["new", "blue"]}
     items = [{**item, "sku": f"SKU-{i:04d}", "quantity": quantity if i == 7 else i + 1} for i in range(20)]
     head = {"order_id": "o-2041", "customer": "Ada Lovelace", "email": "ada@example.com", "currency": "EUR"}
@@ -80,7 +80,7 @@ def order_json(quantity: object = 8) -> str:
 
 
 def message_of(turn: Turn) -> dict[str, Any]:
-    """A turn as the wire of chat completions has it."""
+    """Return a turn in the format of chat completions."""
     if not turn.asked:
         return {"role": "assistant", "content": turn.text}
     functions = [{"name": "add", "arguments": arguments} for arguments in turn.asked]
@@ -89,7 +89,7 @@ def message_of(turn: Turn) -> dict[str, Any]:
 
 
 def opening() -> list[dict[str, Any]]:
-    """The messages of a call that has not begun."""
+    """Return the messages of a call that has not begun."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
 
 
@@ -103,7 +103,7 @@ async def _called(call: dict[str, Any]) -> int:
 
 
 async def answer(turn: Callable[[], Turn]) -> str:
-    """Ask, run what is asked for, and ask again, until there is an answer."""
+    """Send requests and run the functions that are requested, until there is an answer."""
     messages = opening()
     while True:
         message = await _complete(turn, messages)
@@ -120,7 +120,7 @@ async def answer(turn: Callable[[], Turn]) -> str:
 
 
 async def typed_answer(turn: Callable[[], Turn]) -> Order:
-    """Ask until the answer is an order."""
+    """Send requests until the answer is an order."""
     messages = opening()
     while True:
         message = await _complete(turn, messages)
@@ -138,34 +138,34 @@ async def _chunks() -> AsyncGenerator[dict[str, Any]]:
 
 
 async def streamed() -> str:
-    """Put the deltas of a stream together."""
-    said = list[str]()
+    """Join the deltas of a stream."""
+    texts = list[str]()
     async for chunk in _chunks():
-        said.append(chunk["choices"][0]["delta"]["content"])
-    return "".join(said)
+        texts.append(chunk["choices"][0]["delta"]["content"])
+    return "".join(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Something to do in both ways."""
+    """A work that is done in both ways."""
 
     name: str
     ours: Callable[[], Awaitable[Any]]
     by_hand: Callable[[], Awaitable[Any]]
-    units: int = 1  # how much of what the cost is told of is in it
+    units: int = 1  # how many units of the reported cost are in it
 
 
 class InProcess:
-    """A model that says the same turns over and over, in no time."""
+    """A model that replays fixed turns instantly."""
 
     name = "in-process"
 
-    def __init__(self, said: Sequence[Turn]) -> None:
-        self._turn = cycle(said).__next__
+    def __init__(self, script: Sequence[Turn]) -> None:
+        self._turn = cycle(script).__next__
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        text, asked = self._turn()
-        calls = [FunctionCall(name="add", arguments_json=arguments, provider_id="c") for arguments in asked]
+        text, requests = self._turn()
+        calls = [FunctionCall(name="add", arguments_json=arguments, provider_id="c") for arguments in requests]
         message = Message.of("assistant", *([text] if text else ()), *calls)
         return Reply(message=message, usage=Usage(input_tokens=50, output_tokens=10))
 
@@ -178,19 +178,19 @@ class InProcess:
         return self.complete(request)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        for _ in range(DELTAS):  # as in `stream`: one generator inside another would be told as the library's cost
+        for _ in range(DELTAS):  # as in `stream`: a generator inside another would count as the library's cost
             yield TextDelta(PIECE)
         yield Reply.of(PIECE * DELTAS)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def works() -> dict[str, Work]:
-    """What is measured, by name; the long calls are `long_work`'s."""
+    """Return the works, by name; the long calls are those of `long_work`."""
     wrong, right = Turn(order_json("several")), Turn(order_json())
     made = (
         _rounds("one turn", turns(0)),
@@ -205,22 +205,22 @@ def works() -> dict[str, Work]:
 
 
 def long_work(rounds: int) -> Work:
-    """One call of many rounds."""
+    """Return one call of many rounds."""
     return _rounds(f"{rounds} rounds", turns(rounds))
 
 
-def agent_of(said: Sequence[Turn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
-    """An agent whose model says this, with a function that adds."""
+def agent_of(script: Sequence[Turn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
+    """Return an agent whose model replays these turns, with a function that adds."""
     adding = Function.of(call, name="add", description=add.__doc__, **policy)
-    return Agent(InProcess(said), system=SYSTEM, functions=[adding], limits=Limits(rounds=len(said)))
+    return Agent(InProcess(script), system=SYSTEM, functions=[adding], limits=Limits(rounds=len(script)))
 
 
 def _plain_add(a: int, b: int) -> int:
     return a + b
 
 
-def _rounds(name: str, said: Sequence[Turn], *, is_sync: bool = False) -> Work:
-    agent, turn = agent_of(said, _plain_add if is_sync else add), cycle(said).__next__
+def _rounds(name: str, script: Sequence[Turn], *, is_sync: bool = False) -> Work:
+    agent, turn = agent_of(script, _plain_add if is_sync else add), cycle(script).__next__
 
     async def ours() -> Any:
         return (await agent.acall(TASK)).output
@@ -231,8 +231,8 @@ def _rounds(name: str, said: Sequence[Turn], *, is_sync: bool = False) -> Work:
     return Work(name=name, ours=ours_sync if is_sync else ours, by_hand=lambda: answer(turn))
 
 
-def _typed(name: str, said: Sequence[Turn]) -> Work:
-    agent, turn = Agent(InProcess(said), system=SYSTEM, output=Order), cycle(said).__next__
+def _typed(name: str, script: Sequence[Turn]) -> Work:
+    agent, turn = Agent(InProcess(script), system=SYSTEM, output=Order), cycle(script).__next__
 
     async def ours() -> Any:
         return (await agent.acall(TASK)).output
@@ -244,10 +244,10 @@ def _stream(name: str) -> Work:
     agent = Agent(InProcess(()), system=SYSTEM)
 
     async def ours() -> str:
-        said = list[str]()
+        texts = list[str]()
         async for event in agent.astream(TASK):
             if isinstance(event, TextDelta):
-                said.append(event.text)
-        return "".join(said)
+                texts.append(event.text)
+        return "".join(texts)
 
     return Work(name=name, ours=ours, by_hand=streamed, units=DELTAS)

@@ -1,7 +1,7 @@
-"""How does a call that waits in one process go on in another, shown with a real model?
+"""Suspend a call in one process and resume it in another, with a real model.
 
-The second process is ``fsm-agent resume``, as anybody would run it; what it needs is in a file and on its command
-line.  Both work in a directory that is made for this, and is gone afterwards.
+The second process is ``fsm-agent resume``, as a user would run it; its input is in a file and on its command line.
+Both work in a directory that is made for this, and removed afterwards.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ABOUT = (
 )
 FILE = "notes.txt"
 SNAPSHOT = "call.json"
-EXAMPLES = ("draft.txt", "old.txt")  # files that the model has seen erased
+EXAMPLES = ("draft.txt", "old.txt")  # files erased in the model's examples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How another process asks the same model."""
+    """The way in which another process reaches the same model."""
 
     options: tuple[str, ...]  # of ``fsm-agent resume``
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # a key, perhaps
 
 
 def eraser(directory: Path) -> Function:
-    """The function ``erase`` for one directory, and nothing outside of it."""
+    """Return the function ``erase`` for one directory, which cannot reach outside of it."""
 
     @function(needs_approval=True)
     def erase(path: str) -> str:
@@ -61,15 +61,15 @@ erase = eraser(Path())  # for the second process: of its working directory
 
 
 def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[Item]:
-    """The part of the demo.
+    """Play this part of the demo.
 
     Args:
-        agent: Whose call it is.
-        prompt: Asks to erase the file ``path``, and is known to `fsm-agent` by its path.
-        reach: How the second process asks the model; None: it cannot, and the part is left out.
+        agent: The agent of the call.
+        prompt: The task to erase the file ``path``; `fsm-agent` finds it by its path.
+        reach: How the second process reaches the model; None: it cannot, and the part is left out.
 
     Raises:
-        CallFailed: The model could not be asked.
+        CallFailed: The request to the model failed.
     """
     yield Scene(title=TITLE, about=ABOUT, asked=prompt.render(path=FILE).text)
     if reach is None:
@@ -90,22 +90,22 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
             return
         write_snapshot(seed, directory / SNAPSHOT)
         size_bytes = (directory / SNAPSHOT).stat().st_size
-        asked = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
-        yield Said(f"to be approved: {asked}")
-        yield Said(f"{_found(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
+        requests = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
+        yield Said(f"to be approved: {requests}")
+        yield Said(f"{_state_of(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
         yield Said(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
         problem = yield from _resumed(directory, prompt, reach)
         ended = agent.restore(read_snapshot(directory / SNAPSHOT), prompt)
-        r, found = ended.record, _found(directory)
+        r, files = ended.record, _state_of(directory)
         used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
-        yield Said(f"{found}; one call in two processes: {used}")
+        yield Said(f"{files}; one call in two processes: {used}")
         if not problem and (directory / FILE).exists():
-            problem = found
+            problem = files
         yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
 
 
 def worked_turns(dialog: Dialog, prompt: Prompt, directory: Path) -> Dialog:
-    """``dialog`` with two files erased as it should go, which they really are; a script stands in for the model."""
+    """Return ``dialog`` with two files erased as it should go, which they really are; the model's part is scripted."""
     script = Script(
         *[reply for name in EXAMPLES for reply in (call("erase", path=name), f"The file {name} is erased.")]
     )
@@ -120,21 +120,21 @@ def _asks(waiting: AgentCall) -> list[AskApproval]:
     return [effect for effect in waiting.effects if isinstance(effect, AskApproval)]
 
 
-def _found(directory: Path) -> str:
+def _state_of(directory: Path) -> str:
     return f"{FILE} is still there" if (directory / FILE).exists() else f"{FILE} is gone"
 
 
 def _denied(copy: AgentCall) -> str:
-    """What a denial would have done, tried on a copy of the call."""
+    """Return the effect of a denial, tried on a copy of the call."""
     for ask in _asks(copy):
         copy.advance(ask.key, Denied("not today"))
-    step, told = copy.step, copy.record.dialog[-1].parts[-1]
-    said = getattr(told, "text", "")
-    return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {said!r}"
+    step, result = copy.step, copy.record.dialog[-1].parts[-1]
+    text = getattr(result, "text", "")
+    return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {text!r}"
 
 
 def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, None, str]:
-    """What the second process says; gives what went wrong."""
+    """Yield the output of the second process; return the problem, if any."""
     code = ("--prompt", prompt.path, "--function", f"{__name__}:erase")
     process = subprocess.Popen(
         [sys.executable, "-m", "fsm_agent", "resume", SNAPSHOT, "--approve", *code, *reach.options],
@@ -161,7 +161,7 @@ def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, N
 
 
 def _environment(reach: Reach) -> dict[str, str]:
-    """Of a second process that imports what this one does, and speaks no language of terminals."""
-    path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # it may be relative; the directory differs
+    """Return the environment of a second process that imports the same package, and writes no terminal codes."""
+    path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # may be relative; the directory differs
     speech = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
     return {**os.environ, **reach.environment, **speech, "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""Which of some labels did a model find the likeliest, whatever it likes to say in general?"""
+"""Find the likeliest of some labels, corrected for the model's general preferences."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fsm_agent.messages.reply import Reply
 
 
 def label_scores(reply: Reply, labels: Sequence[str]) -> dict[str, float]:
-    """The log probability of each label: that of the likeliest first token that it begins with.
+    """Return the log probability of each label: that of the likeliest first token that it begins with.
 
-    A label that is not among the alternatives gets the smallest of theirs.
+    A label that is not among the alternatives gets the smallest of their values.
     """
     first = reply.logprobs[0]
     named = (*first.top, (first.token, first.logprob))
@@ -24,7 +24,7 @@ def label_scores(reply: Reply, labels: Sequence[str]) -> dict[str, float]:
 
 
 def calibrated(scores: Sequence[Mapping[str, float]]) -> list[tuple[str, float]]:
-    """The likeliest label of each text and its probability, with the model's general liking for a label taken out.
+    """Return the likeliest label of each text and its probability, without the model's general preference for a label.
 
     Batch calibration: each label's score is divided by its mean over the texts (https://arxiv.org/abs/2309.17249,
     2023-09-29).

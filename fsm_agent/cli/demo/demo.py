@@ -1,7 +1,7 @@
-"""What can an agent do, shown with a real model?
+"""Show the abilities of an agent with a real model.
 
-Built to what 135 million parameters do reliably: a sum through a function after two worked turns, an answer of a
-given type by constrained decoding, a classification by log probabilities.  Any other model can be asked the same.
+Designed for what 135 million parameters do reliably: a sum through a function after two worked turns, an answer of a
+given type by constrained decoding, a classification by log probabilities.  Any other model can play it, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fsm_agent.prompts.parser import Output
 from fsm_agent.testing import Script, call
 
 LABELS = ("positive", "negative")
-TEXTS = (  # half of each: the calibration takes the labels to be equally frequent
+TEXTS = (  # half of each: the calibration assumes equally frequent labels
     ("I love this phone, it is wonderful.", "positive"),
     ("The food was cold and the waiter was rude.", "negative"),
     ("What a beautiful day at the beach!", "positive"),
@@ -41,7 +41,7 @@ TEXTS = (  # half of each: the calibration takes the labels to be equally freque
 MAX_WRONG_LABELS = 1
 DIAGRAM_STEM = "fsm-agent-demo"
 
-SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others choose as they do by default
+SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others use their defaults
     "calculator": {"temperature": 0, "seed": 1, "max_tokens": 48},
     "extractor": {"temperature": 0, "seed": 1, "max_tokens": 64},
     "classifier": {"temperature": 0, "seed": 1},
@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others c
 
 
 class Person(BaseModel):
-    """Who a text is about.  Every string has a greatest length, or a small model might never end it."""
+    """The person whom a text is about.  Every string has a greatest length, or a small model might never end it."""
 
     name: str = Field(max_length=40)
     age: int = Field(ge=0, le=150)
@@ -64,7 +64,7 @@ def add(a: int, b: int) -> int:
 
 
 class Label(NamedTuple):
-    """What a text was taken to be."""
+    """The label that a text was given."""
 
     text: str
     label: str
@@ -77,8 +77,8 @@ class Demo(AgentBase):
 
     Args:
         config: See `AgentBase`.
-        client: Asks the model.
-        reach: How a second process asks the model, if it can.
+        client: The client of the model.
+        reach: How a second process reaches the model, if it can.
     """
 
     agent_type = "demo"
@@ -96,18 +96,18 @@ class Demo(AgentBase):
 
     @property
     def prompts(self) -> Prompts:
-        """The prompts that the package carries."""
+        """The prompts of this package."""
         return Prompts("demo", directory=packaged_prompts())
 
     def call(self, task: tuple[int, int] = (17, 25), **kwargs: Any) -> list[Finding]:
-        """Show everything to nobody, and return what came of it; ``task`` is what to add up."""
+        """Play everything without a screen, and return the findings; ``task`` is the sum to add up."""
         return [item for item in self.play(*task) if isinstance(item, Finding)]
 
     def play(self, a: int = 17, b: int = 25) -> Generator[Item, None, None]:
-        """All parts: of each a `Scene`, the events of its calls, a `Finding`.
+        """Play all parts: of each a `Scene`, the events of its calls, a `Finding`.
 
         Raises:
-            CallFailed: The model could not be asked.
+            CallFailed: The request to the model failed.
         """
         yield from self._add_up(a, b)
         maria = Person(name="Maria Silva", age=34, city="Lisbon")
@@ -143,8 +143,8 @@ class Demo(AgentBase):
 
     def _recover(self, expected: int) -> Iterator[Item]:
         title, agent = "A parse error, recovered", self.agents["extractor"]
-        asked = self.prompts("count", parser=Output(int).parse)
-        prompt = asked.extend(on_exception=asked.exception_handler.extend(output=int))
+        counting = self.prompts("count", parser=Output(int).parse)
+        prompt = counting.extend(on_exception=counting.exception_handler.extend(output=int))
         seed = agent.seed(agent.init_dialog().put(prompt))
         about = (
             "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
@@ -191,7 +191,7 @@ class Demo(AgentBase):
 
 
 def worked_turns(dialog: Dialog) -> Dialog:
-    """``dialog`` with two sums as they should go: the function is really run, a script stands in for the model."""
+    """Return ``dialog`` with two sums as they should go: the function is really run, the model's part is scripted."""
     script = Script(
         *(call("add", a=40, b=3), "The answer is 43."),
         *(call("add", a=310, b=75), "The answer is 385."),
@@ -203,16 +203,16 @@ def worked_turns(dialog: Dialog) -> Dialog:
 
 
 def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None) -> Demo:
-    """The demo on a model.
+    """Return the demo on a model.
 
     Args:
-        client: Asks the model.
+        client: The client of the model.
         is_embedded: Whether it is the embedded one, whose settings are known.
-        reach: How a second process asks the model, if it can.
+        reach: How a second process reaches the model, if it can.
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
     configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
-    configs["classifier"]["limits"] = {"on_cut": "accept"}  # a token is all that is asked for
+    configs["classifier"]["limits"] = {"on_cut": "accept"}  # the answer is a single token
     config = {"agent_type": Demo.agent_type, "agent_configs": configs}
     demo = build_agent(config, client=client, reach=reach)
     assert isinstance(demo, Demo)
@@ -220,10 +220,10 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
 
 
 def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> list[Path]:
-    """Draw what the parts that are one call each did on the map of an agent call.
+    """Draw the run of each part that is one call on the map of an agent call.
 
     Args:
-        findings: Of all parts.
+        findings: Those of all parts.
         output: The file, whose suffix says how it is drawn; or a directory for a ``.mmd`` and, when `dot` is
             installed, an ``.svg``.  None: the working directory.
 
@@ -240,7 +240,7 @@ def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> l
     if output is not None and output.suffix.lower() in FORMATS and not output.is_dir():
         return [write(diagram, output)]
     directory = output or Path()
-    with suppress(OSError):  # what is wrong shows when a file is written
+    with suppress(OSError):  # an error shows when a file is written
         directory.mkdir(parents=True, exist_ok=True)
     suffixes = (".mmd", ".svg") if shutil.which("dot") else (".mmd",)
     return [write(diagram, directory / f"{DIAGRAM_STEM}{suffix}") for suffix in suffixes]

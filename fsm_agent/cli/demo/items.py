@@ -1,4 +1,4 @@
-"""What does a part of the demo tell, and what came of it?"""
+"""The items of the demo: scenes, remarks and findings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Scene:
     """The next part begins."""
 
     title: str
-    about: str  # what is shown, for people
-    asked: str  # what the model is asked
+    about: str  # for people
+    asked: str  # the prompt of the part
     shows_steps: bool = True  # False: many small calls, of which only the result is of interest
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a part has to say besides the events of its calls."""
+    """A remark of a part besides the events of its calls."""
 
     text: str
     is_quoted: bool = False  # a line of another process
@@ -34,12 +34,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What came of a part; without an output or a problem, it was left out."""
+    """The result of a part; one without an output or a problem was left out."""
 
     title: str
     output: Any = None
     calls: tuple[AgentCall, ...] = ()
-    problem: str = ""  # what is not as it should be; empty: all is well
+    problem: str = ""  # empty: all is well
     note: str = ""
 
     @property
@@ -63,10 +63,10 @@ Item: TypeAlias = Scene | Said | Event | Finding
 
 
 def streamed(agent: Agent, seed: AgentCall) -> Generator[Item, None, str]:
-    """The events of a call; gives what went wrong with the model's answers.
+    """Yield the events of a call; return the problem with the model's answers, if any.
 
     Raises:
-        CallFailed: The model could not be asked.
+        CallFailed: The request to the model failed.
     """
     try:
         yield from agent.stream(seed)

@@ -1,4 +1,4 @@
-"""How is the demo shown, to people and to programs?"""
+"""Show the demo, to people and to programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMBEDDED = (
 
 
 class DemoScreen:
-    """Tells the demo as it happens: to people on stdout, beside JSON on stderr."""
+    """The output of the demo as it is played: on stdout for people, or on stderr beside JSON."""
 
     def __init__(self, screen: Screen, *, as_json: bool = False) -> None:
         self._screen = screen
@@ -36,7 +36,7 @@ class DemoScreen:
         self._is_speaking = False
 
     def introduce(self, model: str) -> None:
-        """Say which model it is, and what can be expected of it."""
+        """Introduce the model, and what can be expected of it."""
         if self._as_json:
             return
         self._screen.line(f"The model is {model}.", "bold")
@@ -71,11 +71,11 @@ class DemoScreen:
         self._screen.line(_indented(textwrap.fill(scene.about, WIDTH)), "dim")
         self._screen.line(_indented(f"asked: {scene.asked}"))
 
-    def _say(self, said: Said) -> None:
-        text = one_line(said.text)
+    def _say(self, remark: Said) -> None:
+        text = one_line(remark.text)
         if self._as_json:
-            self._screen.tell(f"| {text}" if said.is_quoted else text)
-        elif said.is_quoted:
+            self._screen.tell(f"| {text}" if remark.is_quoted else text)
+        elif remark.is_quoted:
             self._screen.line(f"{INDENT}| {text}", "cyan")
         else:
             self._screen.line(_indented(textwrap.fill(text, WIDTH)))
@@ -91,7 +91,7 @@ class DemoScreen:
                 screen.end_line()
                 self._is_speaking = False
             case Stepped():
-                self._is_speaking = False  # also of a reply that broke off
+                self._is_speaking = False  # even of a reply that broke off
                 screen.line(f"{INDENT}{shown_step(item)}", "cyan")
             case FunctionStarted() | FunctionEnded():
                 screen.line(f"{INDENT}function: {shown_function(item)}", "yellow")
@@ -112,7 +112,7 @@ class DemoScreen:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """What came of the parts."""
+    """Return a table of the findings."""
     drawn = Table(title="What came of it", title_justify="left")
     for heading in ("part", "output"):
         drawn.add_column(heading, overflow="fold")
@@ -135,7 +135,7 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 def report(model: str, findings: Sequence[Finding], diagrams: Sequence[Path]) -> dict[str, Any]:
-    """The same as JSON."""
+    """Return the report as JSON."""
     return {
         "model": model,
         "succeeded": not any(finding.problem for finding in findings),

@@ -1,4 +1,4 @@
-"""What of a dialog a request shows: old results masked, windows, processors of one's own.
+"""Select what a request shows of the dialog: old results masked, windows, custom processors.
 
-A view is made for one request; the dialog itself stays whole.  Nothing here asks a model.
+A view is made for one request; the dialog itself stays whole.  Nothing here sends a request to a model.
 """

@@ -1,7 +1,7 @@
-"""Which old results does a model no longer need to see, and what does it see instead?
+"""Mask old results of functions in requests.
 
-What a function returned long ago stays in the dialog; a request shows a note in its place.  The note is the same in
-every later request: what a provider has cached of the dialog is lost only from the result on that was masked last.
+An old result stays in the dialog; a request shows a note in its place.  The note is the same in every later request:
+the provider's cache of the dialog is invalidated only from the newly masked result on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLACEHOLDER = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
     "Use result_cache tool if available, or re-invoke tool.]"
 )
-# What a model is told of the function with which it lets go of results before they are old.
+# Description, for the model, of the function with which it releases results before they are old.
 CONTEXT_RELEASE = (
     "Free space in your context: what functions returned in these rounds, and is long, is shown to you only as a "
     "short note from now on. Do it when you have taken from it what you need. Each message in which you called "
@@ -31,13 +31,13 @@ NOTHING_MASKED = ObservationsMasked(count=0, tokens_saved=0)
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has: one for every four characters, rounded up."""
+    """Return about how many tokens a text has: one for every four characters, rounded up."""
     return -(-len(text) // 4)
 
 
 @cache
 def context_release() -> Function:
-    """A function with which the model itself says which results it no longer needs; see `Masking`."""
+    """Return a function with which the model itself releases results that it no longer needs; see `Masking`."""
 
     def release(context: Context, rounds: list[int]) -> str:
         context.release(rounds)
@@ -48,14 +48,14 @@ def context_release() -> Function:
 
 @frozen()
 class Masking:
-    """When the result of a function is old and large enough to be masked.
+    """The age and size at which the result of a function is masked.
 
     A result is masked when it is of a round before the newest ``keep_rounds`` ones, or of one that was released,
-    and has more than ``min_tokens``.  What went wrong is always shown.
+    and has more than ``min_tokens``.  Errors are always shown.
 
     Attributes:
-        keep_rounds: So many rounds of function calls are shown as they were; 1 or more.
-        min_tokens: A result of up to so many is shown whatever its age.  Its text counts, what is attached does not.
+        keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
+        min_tokens: A result of up to this many is shown whatever its age.  Its text counts, its attachments do not.
     """
 
     keep_rounds: int = 2
@@ -70,13 +70,13 @@ class Masking:
 
 @frozen()
 class MaskedView:
-    """What a request shows of a dialog.
+    """A dialog as a request shows it.
 
     Attributes:
-        messages: As many as in the dialog, with notes in place of masked results; the dialog's own sequence when
-            there are none.
+        messages: As many as in the dialog, with notes in place of masked results; the dialog's own sequence when none
+            is masked.
         calls: Ids of the function calls whose results are masked.
-        masked: How many results that are, and what the notes save.
+        masked: The number of masked results, and the tokens that the notes save.
     """
 
     messages: Sequence[Message]
@@ -84,16 +84,16 @@ class MaskedView:
     masked: ObservationsMasked = NOTHING_MASKED
 
     def since(self, before: ObservationsMasked = NOTHING_MASKED) -> ObservationsMasked | None:
-        """What is masked here and was not yet when `masked` was ``before``; None: nothing."""
+        """Return what has been masked since `masked` was ``before``; None: nothing."""
         count = self.masked.count - before.count
         return ObservationsMasked(count, self.masked.tokens_saved - before.tokens_saved) if count else None
 
 
 class Masker:
-    """Makes the views of one agent call.
+    """The maker of one agent call's views.
 
-    What it remembers only saves time: a view depends on the messages and the released rounds alone.  A view costs
-    a copy of the list, and else only what is new since the one before; a masked message is the same object in all.
+    Its memory only saves time: a view depends on the messages and the released rounds alone.  A view costs a copy of
+    the list, and otherwise only the messages since the previous one; a masked message is the same object in all views.
     Not thread-safe.
 
     Args:
@@ -101,7 +101,7 @@ class Masker:
         seeded_with: How many messages the dialog had before the call; results among them are of no round.
     """
 
-    __slots__ = ("_large", "_masking", "_read", "_released", "_rounds", "_seeded_with", "_shown", "_view")
+    __slots__ = ("_large", "_masking", "_read", "_released", "_rounds", "_seeded_with", "_view", "_with_notes")
 
     def __init__(self, masking: Masking, seeded_with: int = 0) -> None:
         self._masking = masking
@@ -109,15 +109,15 @@ class Masker:
         self._forget()
 
     def _forget(self) -> None:
-        self._read: list[Message] = []  # the dialog when it was last looked at
-        self._shown: list[Message] = []  # the same with notes
-        self._large: list[tuple[int, int]] = []  # place and round of those that may be masked one day
+        self._read: list[Message] = []  # the dialog at the latest view
+        self._with_notes: list[Message] = []  # the same with notes
+        self._large: list[tuple[int, int]] = []  # index and round of those that may be masked one day
         self._rounds = 0
         self._released: Set[int] = frozenset()
         self._view = MaskedView(())
 
     def view(self, messages: Sequence[Message], released: Set[int] = frozenset()) -> MaskedView:
-        """What the next request shows.
+        """Return what the next request shows.
 
         Args:
             messages: The dialog.
@@ -127,26 +127,26 @@ class Masker:
         dialog = list(messages)
         if dialog[: len(self._read)] != self._read or not self._released <= released:  # another branch of the past
             self._forget()
-        for place in range(len(self._read), len(dialog)):
-            self._look_at(dialog[place], place)
+        for index in range(len(self._read), len(dialog)):
+            self._add(dialog[index], index)
         self._read, self._released = dialog, frozenset(released)
-        oldest_kept = self._rounds + 1 - self._masking.keep_rounds  # the round that is asked for now is one more
+        oldest_kept = self._rounds + 1 - self._masking.keep_rounds  # the round being requested now is one more
         due, later = list[tuple[int, int]](), list[tuple[int, int]]()
-        for place, round in self._large:
-            (due if round < oldest_kept or round in released else later).append((place, round))
+        for index, round in self._large:
+            (due if round < oldest_kept or round in released else later).append((index, round))
         if due:
             self._large = later
             self._mask(due)
-        return replace(self._view, messages=tuple(self._shown) if self._view.masked.count else messages)
+        return replace(self._view, messages=tuple(self._with_notes) if self._view.masked.count else messages)
 
-    def _look_at(self, message: Message, place: int) -> None:
-        self._shown.append(message)
-        if place < self._seeded_with:
+    def _add(self, message: Message, index: int) -> None:
+        self._with_notes.append(message)
+        if index < self._seeded_with:
             return
         if message.function_calls:
             self._rounds += 1
         elif self._rounds and any(self._is_large(part) for part in message.parts):
-            self._large.append((place, self._rounds))
+            self._large.append((index, self._rounds))
 
     def _is_large(self, part: Part) -> bool:
         if not isinstance(part, FunctionResult) or part.is_error:
@@ -155,9 +155,9 @@ class Masker:
 
     def _mask(self, due: Sequence[tuple[int, int]]) -> None:
         calls, count, saved = set(self._view.calls), self._view.masked.count, self._view.masked.tokens_saved
-        for place, round in due:
+        for index, round in due:
             parts: list[Part] = []
-            for part in self._shown[place].parts:
+            for part in self._with_notes[index].parts:
                 if isinstance(part, FunctionResult) and self._is_large(part):
                     tokens = estimated_tokens(part.text)
                     note = PLACEHOLDER.format(name=part.name, round=round, tokens=tokens)
@@ -165,5 +165,5 @@ class Masker:
                     count, saved = count + 1, saved + tokens - estimated_tokens(note)
                     part = replace(part, text=note, attachments=())
                 parts.append(part)
-            self._shown[place] = replace(self._shown[place], parts=tuple(parts))
+            self._with_notes[index] = replace(self._with_notes[index], parts=tuple(parts))
         self._view = MaskedView((), frozenset(calls), ObservationsMasked(count, saved))

@@ -1,7 +1,7 @@
-"""What of the dialog is a model shown?
+"""Combine masking and processors into the view of a dialog.
 
-All of it, unless the agent masks old results or has processors.  A view is made for one request and forgotten: the
-dialog itself stays whole.
+A model is shown the whole dialog, unless the agent masks old results or has processors.  A view is made for one request
+and discarded: the dialog itself stays whole.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from fsm_agent.messages.message import Message
 
 
 class View:
-    """The views of one agent call: first old results are masked, then the processors choose.
+    """The views of one agent call: first old results are masked, then the processors select.
 
     Args:
         masking: When a result is old and large enough; None: never.
-        processors: Each is given messages and returns those to be shown; pure.
+        processors: Each takes messages and returns those to be shown; pure.
     """
 
-    __slots__ = ("_masker", "_masking", "_processors", "_told", "_view")
+    __slots__ = ("_masker", "_masking", "_processors", "_reported", "_view")
 
     def __init__(self, masking: Masking | None, processors: tuple[Processor, ...] = ()) -> None:
         self._masking = masking
         self._masker: Masker | None = None
         self._view = MaskedView(())
-        self._told = NOTHING_MASKED
+        self._reported = NOTHING_MASKED
         self._processors = processors
 
     def __call__(self, r: CallRecord) -> Sequence[Message]:
-        """What is shown of the record's dialog."""
+        """Return the messages of the record's dialog that are shown."""
         messages: Sequence[Message] = r.dialog
         if self._masking is not None:
             self._view = self._of(r).view(messages, frozenset(r.released))
@@ -41,14 +41,14 @@ class View:
         return applied(self._processors, messages)
 
     def masked_calls(self, r: CallRecord) -> frozenset[str]:
-        """The ids of the calls whose results are not shown."""
+        """Return the ids of the calls whose results are not shown."""
         if self._masking is None:
             return frozenset()
         return frozenset(self._of(r).view(r.dialog, frozenset(r.released)).calls)
 
     def news(self) -> ObservationsMasked | None:
-        """What the latest request masks and none before it did."""
-        before, self._told = self._told, self._view.masked
+        """Return what the latest request masks and no earlier one did."""
+        before, self._reported = self._reported, self._view.masked
         return self._view.since(before)
 
     def _of(self, r: CallRecord) -> Masker:

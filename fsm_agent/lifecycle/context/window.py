@@ -1,7 +1,7 @@
-"""Which part of a long dialog is sent to the model?
+"""Limit the part of a long dialog that is sent to the model.
 
 A window is a pure function from messages to messages: the dialog stays whole, only the request is shorter.  It never
-parts a round (a message that calls functions, and the results), for no provider would take the request.
+splits a round (a message that calls functions, and the results), for no provider would accept the request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, I
 
 Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 
-ATTACHMENT_TOKENS = 1_000  # about what a picture of a million pixels costs; pages of documents cost as much each
+ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels; pages of documents cost as much each
 
 
 def message_tokens(message: Message) -> int:
-    """About how many tokens a message has; what only one wire understands counts nothing."""
+    """Return about how many tokens a message has; parts that only one wire understands count nothing."""
     return sum(map(_part_tokens, message.parts))
 
 
@@ -39,7 +39,7 @@ def _part_tokens(part: Part) -> int:
 
 @frozen()
 class KeepLastN:
-    """Sends the newest ``n`` messages, beside those that are pinned.
+    """A window of the newest ``n`` messages, beside those that are pinned.
 
     Pinned are the system messages at the beginning, the first message of a user and, when the newest messages begin
     within the rounds of functions of a later task, the user's message that these follow.  A round counts all its
@@ -57,7 +57,7 @@ class KeepLastN:
 
 @frozen()
 class TokenWindow:
-    """Sends the newest messages that have up to ``max_tokens`` together, by estimate, beside those that are pinned.
+    """A window of the newest messages that together have up to ``max_tokens``, by estimate, beside those pinned.
 
     The same ones are pinned as in `KeepLastN`, and the newest round is always sent; the pinned ones come on top.
     """
@@ -77,7 +77,7 @@ def _check(window: str, name: str, value: int) -> None:
 
 
 def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Message]], int]) -> Sequence[Message]:
-    """The pinned messages and the newest groups whose sizes together are within ``room``."""
+    """Return the pinned messages and the newest groups whose sizes together are within ``room``."""
     messages = list(dialog)
     pinned = _pinned(messages)
     first = pinned[-1] + 1 if pinned else 0
@@ -91,12 +91,12 @@ def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Messa
     if start == 0:
         return dialog
     if start > first and messages[start].function_calls:
-        pinned += [i for i in _asked_last(messages, start) if i >= first]
+        pinned += [i for i in _newest_task(messages, start) if i >= first]
     return (*[messages[i] for i in pinned if i < start], *messages[start:])
 
 
 def _group_start(messages: list[Message], end: int) -> int:
-    """Where the message or the round begins that ends before ``end``."""
+    """Return the index at which the message or the round begins that ends before ``end``."""
     start = end - 1
     while start > 0 and messages[start].role == "tool":
         start -= 1
@@ -104,26 +104,26 @@ def _group_start(messages: list[Message], end: int) -> int:
 
 
 def _pinned(messages: list[Message]) -> list[int]:
-    """Places of the system messages at the beginning and of the first message of a user."""
+    """Return the indexes of the system messages at the beginning and of the first message of a user."""
     pinned: list[int] = []
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role == "user":
-            return [*pinned, place]
-        if message.role == "system" and len(pinned) == place:
-            pinned.append(place)
+            return [*pinned, index]
+        if message.role == "system" and len(pinned) == index:
+            pinned.append(index)
     return pinned
 
 
-def _asked_last(messages: list[Message], start: int) -> list[int]:
-    """The place of the newest user's message before ``start``."""
-    return next(([place] for place in range(start - 1, -1, -1) if messages[place].role == "user"), [])
+def _newest_task(messages: list[Message], start: int) -> list[int]:
+    """Return the index of the newest user's message before ``start``."""
+    return next(([index] for index in range(start - 1, -1, -1) if messages[index].role == "user"), [])
 
 
 def applied(processors: Iterable[Processor], messages: Sequence[Message]) -> Sequence[Message]:
-    """What the processors, one after another, make of the messages.
+    """Return the messages as the processors, one after another, leave them.
 
     Raises:
-        UsageError: One returns what no provider would take: no messages, or a round that is not whole.
+        UsageError: One returns what no provider would accept: no messages, or a round that is not whole.
     """
     for processor in processors:
         view = processor(messages)
@@ -136,7 +136,7 @@ def applied(processors: Iterable[Processor], messages: Sequence[Message]) -> Seq
 
 
 def broken_round(messages: Sequence[Message]) -> str:
-    """What is wrong with the rounds of functions in these messages; "" when each call has one result, right behind."""
+    """Return the problem with the rounds in these messages; "" when each call has one result, directly behind."""
     if not messages:
         return "left no message"
     open_calls: dict[str, str] = {}
