@@ -223,7 +223,7 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> CoreSchema:
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> CoreSchema:
-    """Return the schema with its bounds if pydantic accepts them: a pattern that looks ahead is refused, say."""
+    """Return the schema with its bounds if pydantic accepts them: a pattern that looks around is refused, say."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
     try:
         if plain["type"] == "int":  # pydantic accepts whole bounds only

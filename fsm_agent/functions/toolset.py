@@ -114,7 +114,7 @@ class Toolset:
         PromptError: Two have the same name and version, or their dependencies can never be met.
     """
 
-    functions: tuple[Function, ...]  # offered: of each name, the highest version without a share
+    functions: tuple[Function, ...]  # what may be offered: the highest versions whose share is not 0
     name: str
     _entries: tuple[_Entry, ...]
 
@@ -212,7 +212,8 @@ class Toolset:
     def renamed(self, names: Mapping[str, str]) -> Toolset:
         """Return the functions under new names; dependencies follow.
 
-        One version (``search@1``) becomes a function of its own."""
+        One version (``search@1``) becomes a function of its own.
+        """
         new = {entry.reference: name for old, name in names.items() for entry in self._select(old)}
         return self._with(
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
@@ -333,7 +334,7 @@ def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
 
 
 def _highest(versions: Iterable[_Entry]) -> _Entry:
-    """Return the highest version; where there are shares, of those that are not limited to one."""
+    """Return the highest version, preferring those whose share is not 0."""
     return max(versions, key=lambda entry: (entry.share != 0, version_order(entry.function.version)))
 
 

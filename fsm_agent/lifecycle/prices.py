@@ -17,7 +17,7 @@ class Price:
     Attributes:
         input_micro_usd: For tokens of the request.
         output_micro_usd: For tokens of the reply, reasoning included.
-        cached_micro_usd: For tokens of the request that were cached; None: the same as others.
+        cached_micro_usd: For tokens that were read from a cache; None: the same as others.
         cache_write_micro_usd: For writing tokens to a cache, on top.
     """
 
