@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from fsm_agent import Agent, CallFailed, Context, Function, Prompt, function
+from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
 class Person(BaseModel):

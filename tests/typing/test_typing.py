@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Prompt
+from fsm_agent import Agent, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.options import AgentOptions, CallOptions
 from fsm_agent.functions.policy import Policy, PolicyOptions
 from fsm_agent.prompts.options import PromptOptions
+from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -79,6 +80,18 @@ class TestCheckers:
         wrong = expected(REFUSED, check.__name__)
         assert len(wrong) > 20
         assert set(check([REFUSED])) == wrong
+
+
+def test_the_classes_take_types_at_run_time() -> None:
+    """As in annotations that are evaluated, and in bases."""
+
+    class Counting(Agent[int]):
+        pass
+
+    prompt = Prompt[int]("How many?", output=int)
+    assert [made(Script("1"), output=int).call(prompt).output for made in (Agent[int], Counting)] == [1, 1]
+    assert Function[[int], str](name="x").name == "x"
+    assert CallResult[int].__origin__ is CallResult
 
 
 def by_name(cls: Any, *without: str) -> dict[str, str]:
