@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)
 else:
     Out = TypeVar("Out", covariant=True)
-New = TypeVar("New")
+New = TypeVar("New")  # the output of a prompt of its own
 Given: TypeAlias = Mapping[str, Any] | None
 
 Task: TypeAlias = str | Prompt | Message | Dialog
@@ -265,6 +265,7 @@ class Agent(Generic[Out]):
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
+    # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
     def call(self, task: str | Message, /, **options: Unpack[CallOptions]) -> CallResult[Out]: ...
     @overload
