@@ -5,10 +5,14 @@ so this needs neither a key nor a network.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
+from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, Request, function, snapshot
+from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.messages.message import FunctionResult
 from fsm_agent.testing import Script, call
+from fsm_agent.testing.script import Entry
 
 FILE = Path("call.json")
 
@@ -19,11 +23,11 @@ def refund(order: str, amount_eur: float) -> str:
     return f"{amount_eur:.2f} EUR for {order} are on their way"
 
 
-def agent(*replies):
+def agent(*replies: Entry) -> Agent[str]:
     return Agent(Script(*replies), functions=[refund], limits=Limits(rounds=3, recalls=1))
 
 
-def ask():
+def ask() -> None:
     try:
         agent(call("refund", order="A-17", amount_eur=25)).call("Refund order A-17, please.")
     except CallSuspended as suspended:
@@ -31,12 +35,18 @@ def ask():
         print(f"suspended: {suspended}")
 
 
-def resume(verdict):
-    answering = agent(lambda request: f"I was told: {request.messages[-1].parts[0].text}.")
+def answer(request: Request) -> str:
+    told = [part.text for part in request.messages[-1].parts if isinstance(part, FunctionResult)]
+    return f"I was told: {told[0]}."
+
+
+def resume(verdict: Approved | Denied) -> None:
+    answering = agent(answer)
     waiting = answering.restore(FILE.read_text())
     for effect in waiting.effects:
-        print(f"{effect.call.name}({effect.call.arguments_json}): {verdict.kind}")
-        waiting.advance(effect.key, verdict)
+        if isinstance(effect, AskApproval):
+            print(f"{effect.call.name}({effect.call.arguments_json}): {verdict.kind}")
+            waiting.advance(effect.key, verdict)
     result = answering.run(waiting)
     FILE.write_text(snapshot(waiting))  # whoever resumes it once more pays nothing: it has ended
     print(result.output)
@@ -44,5 +54,9 @@ def resume(verdict):
 
 
 if __name__ == "__main__":
-    steps = {"ask": ask, "approve": lambda: resume(Approved()), "deny": lambda: resume(Denied("not before Monday"))}
+    steps: dict[str, Callable[[], None]] = {
+        "ask": ask,
+        "approve": lambda: resume(Approved()),
+        "deny": lambda: resume(Denied("not before Monday")),
+    }
     steps[sys.argv[1]]()

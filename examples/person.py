@@ -19,7 +19,7 @@ class Person(BaseModel):
 EXTRACT = Prompt("Extract the name, age and city from the text as JSON.\nText: {{ text }}", output=Person)
 
 
-def main(text="Maria Silva is 34 years old and lives in Lisbon.", model="local:"):
+def main(text: str = "Maria Silva is 34 years old and lives in Lisbon.", model: str = "local:") -> None:
     settings = Settings(temperature=0, seed=1, max_tokens=64) if model == "local:" else Settings()
     with Agent(model, system="You are a helpful assistant.", settings=settings) as agent:
         result = agent.call(EXTRACT, text=text)

@@ -6,7 +6,7 @@ a larger model, `agent.call(question)` is enough.
 
 import sys
 
-from fsm_agent import Agent, Settings, function
+from fsm_agent import Agent, Dialog, Settings, function
 from fsm_agent.testing import Script, call
 
 
@@ -16,7 +16,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def worked_turns():
+def worked_turns() -> Dialog:
     """A dialog of two sums as they should go: a script stands in for the model, the function is really called."""
     script = Script(
         *(call("add", a=40, b=3), "The answer is 43."),
@@ -27,7 +27,7 @@ def worked_turns():
     return teacher.call(first.dialog.put("Add 310 and 75.")).dialog
 
 
-def main(question="What is 17 + 25?", model="local:"):
+def main(question: str = "What is 17 + 25?", model: str = "local:") -> None:
     settings = Settings(temperature=0, seed=1, max_tokens=48) if model == "local:" else Settings()
     with Agent(model, functions=[add], settings=settings) as agent:
         result = agent.call(worked_turns().put(question))

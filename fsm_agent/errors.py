@@ -28,6 +28,11 @@ from fsm_agent._internal.values import frozen
 if TYPE_CHECKING:
     import difflib
     from collections.abc import Callable, Iterable, Sequence
+
+    from fsm_agent.lifecycle.call import AgentCall
+    from fsm_agent.lifecycle.call_result import CallResult
+    from fsm_agent.lifecycle.record import Reason
+    from fsm_agent.messages.event import Stepped
 else:
     difflib = deferred("difflib")
 
@@ -217,22 +222,24 @@ class CallFailed(FsmAgentError):
         __cause__: The provider's last error, when it is its fault.
     """
 
-    def __init__(self, message: str, *, call: Any) -> None:
+    def __init__(self, message: str, *, call: AgentCall) -> None:
         super().__init__(message)
         self.call = call
 
     @property
-    def reason(self) -> Any:
-        return self.call.record.ending.reason
+    def reason(self) -> Reason:
+        ending = self.call.record.ending
+        assert ending is not None, "a call that failed has ended"
+        return ending.reason
 
     @property
-    def result(self) -> Any:
+    def result(self) -> CallResult:
         """The call's `CallResult`: dialog, usage, function calls, but no output."""
         return self.call.outcome
 
     @property
-    def trace(self) -> Sequence[Any]:
-        return self.call.record.trace  # type: ignore[no-any-return]
+    def trace(self) -> Sequence[Stepped]:
+        return self.call.record.trace
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reduced(self)
@@ -241,7 +248,7 @@ class CallFailed(FsmAgentError):
 class CallSuspended(FsmAgentError):
     """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what."""
 
-    def __init__(self, message: str, *, call: Any) -> None:
+    def __init__(self, message: str, *, call: AgentCall) -> None:
         super().__init__(message)
         self.call = call
 

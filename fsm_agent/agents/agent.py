@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import aclosing, closing
 from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.values import frozen, unshare
@@ -39,13 +39,26 @@ from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    import typing_extensions
+
+    from fsm_agent.agents.options import AgentOptions, CallOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.functions.policy import SharedPolicy
+
+    Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)
+else:
+    Out = TypeVar("Out", covariant=True)
+New = TypeVar("New")  # the output of a prompt of its own
+Given: TypeAlias = Mapping[str, Any] | None
 
 Task: TypeAlias = str | Prompt | Message | Dialog
+Plain: TypeAlias = str | Message | Dialog | AgentCall  # what has no variables
 
 
 @frozen(eq=False, slots=False)
-class Agent:
+class Agent(Generic[Out]):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
@@ -90,6 +103,18 @@ class Agent:
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
     _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: Agent[str], model: str | Client, **options: Unpack[AgentOptions]) -> None: ...
+        @overload
+        def __init__(self, model: str | Client, *, output: type[Out], **options: Unpack[AgentOptions]) -> None: ...
+        @overload
+        def __init__(
+            self: Agent[Any], model: str | Client, *, output: Any, **options: Unpack[AgentOptions]
+        ) -> None: ...
+        def __init__(self, model: str | Client, **options: Any) -> None: ...
 
     @classmethod
     def _unknown(cls, words: Iterable[str]) -> TypeError:
@@ -151,6 +176,12 @@ class Agent:
             raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
         return Dialog(self._opening)
 
+    @overload
+    def seed(self, task: str | Message | Dialog, /, **options: Unpack[CallOptions]) -> AgentCall: ...
+    @overload
+    def seed(
+        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> AgentCall: ...
     def seed(
         self,
         task: Task,
@@ -234,6 +265,19 @@ class Agent:
         governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
+    # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
+    @overload
+    def call(self, task: str | Message, /, **options: Unpack[CallOptions]) -> CallResult[Out]: ...
+    @overload
+    def call(
+        self, task: Prompt[str], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> CallResult[Out]: ...
+    @overload
+    def call(
+        self, task: Prompt[New], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> CallResult[New]: ...
+    @overload
+    def call(self, task: Dialog, /, **options: Unpack[CallOptions]) -> CallResult: ...
     def call(self, task: Task, /, **options: Any) -> CallResult:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
 
@@ -243,6 +287,18 @@ class Agent:
         """
         return self.run(self.seed(task, **options))
 
+    @overload
+    async def acall(self, task: str | Message, /, **options: Unpack[CallOptions]) -> CallResult[Out]: ...
+    @overload
+    async def acall(
+        self, task: Prompt[str], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> CallResult[Out]: ...
+    @overload
+    async def acall(
+        self, task: Prompt[New], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> CallResult[New]: ...
+    @overload
+    async def acall(self, task: Dialog, /, **options: Unpack[CallOptions]) -> CallResult: ...
     async def acall(self, task: Task, /, **options: Any) -> CallResult:
         """`call` for asyncio."""
         return await self.arun(self.seed(task, **options))
@@ -261,6 +317,12 @@ class Agent:
         check_call(call, "arun", "acall")
         return (await arun(self._taken(call), self._world, self._told(sink))).result()
 
+    @overload
+    def stream(self, task: Plain, /, **options: Unpack[CallOptions]) -> Generator[Event]: ...
+    @overload
+    def stream(
+        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> Generator[Event]: ...
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
         """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
 
@@ -276,6 +338,12 @@ class Agent:
         if not call.effects:
             call.result()
 
+    @overload
+    def astream(self, task: Plain, /, **options: Unpack[CallOptions]) -> AsyncGenerator[Event]: ...
+    @overload
+    def astream(
+        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
+    ) -> AsyncGenerator[Event]: ...
     async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
@@ -287,7 +355,9 @@ class Agent:
         if not call.effects:
             call.result()
 
-    def as_function(self, name: str | None = None, description: str | None = None, **policy: Any) -> Function:
+    def as_function(
+        self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
+    ) -> Function[[Context, str], Out]:
         """This agent as a function of another: it is given a task, and its output is the result.
 
         It is told as an error when it fails, also when agents are nested deeper than `Limits.depth`.
@@ -303,10 +373,10 @@ class Agent:
         needy = self.prompt.needs_deps
         return made if needy is None else replace(made, deps_type=needy.deps_type)
 
-    def _ask(self, context: Context, task: str) -> Any:
+    def _ask(self, context: Context, task: str) -> Out:
         return self.call(task, deps=context.deps).output
 
-    async def _aask(self, context: Context, task: str) -> Any:
+    async def _aask(self, context: Context, task: str) -> Out:
         return (await self.acall(task, deps=context.deps)).output
 
     def _taken(self, call: AgentCall) -> AgentCall:

@@ -17,7 +17,7 @@ from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
-_OPTIONS = ("args", "parser_args", "deps")  # of a call, beside the variables of its prompt
+CALL_OPTIONS = ("args", "parser_args", "deps")  # of a call, beside the variables of its prompt
 
 
 def check_agent(agent: Any) -> None:
@@ -85,10 +85,10 @@ def check_values(task: object, values: Mapping[str, Any]) -> None:
         if word not in used and (word in CALL_WORDS or word in settings):
             raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
     if isinstance(task, Prompt):
-        check_used(task.template, values, _OPTIONS)
+        check_used(task.template, values, CALL_OPTIONS)
         return
     named = ", ".join(sorted(values))
-    meant = next(filter(lambda text: text.startswith(":"), [hint(word, _OPTIONS) for word in values]), "")
+    meant = next(filter(lambda text: text.startswith(":"), [hint(word, CALL_OPTIONS) for word in values]), "")
     raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
 
 

@@ -94,7 +94,8 @@ class Metrics:
                     self._add_function(event.name, FunctionMetrics(0, int(event.is_error), event.duration_s))
                 case Done():
                     self.calls += 1
-                    self.endings[str(event.result.ending.reason)] += 1
+                    if (ending := event.result.ending) is not None:
+                        self.endings[str(ending.reason)] += 1
                     self.states = _summed(self.states, _stays(event.result.trace))
 
     def _add_reply(self, reply: Reply) -> None:

@@ -10,16 +10,27 @@ from dataclasses import field, fields, replace
 from functools import partial
 from importlib import import_module
 from reprlib import Repr
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import frozen
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.policy import Policy, check_names, check_policy
+from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
+
+if TYPE_CHECKING:
+    import typing_extensions
+
+    P = typing_extensions.ParamSpec("P", default=...)
+    R = typing_extensions.TypeVar("R", default=Any, covariant=True)
+else:
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
@@ -31,7 +42,7 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 
 
 @frozen(kw_only=True, eq=False)
-class Function(Policy):
+class Function(Policy, Generic[P, R]):
     """What a model may ask for: a name, a description, a schema, usually a callable, and a policy.
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
@@ -82,13 +93,13 @@ class Function(Policy):
     @classmethod
     def of(
         cls,
-        call: Callable[..., Any] | Function,
+        call: Callable[Args, Result],
         *,
         name: str | None = None,
         description: str | None = None,
         namespace: Mapping[str, Any] | None = None,
-        **policy: Any,
-    ) -> Function:
+        **policy: Unpack[PolicyOptions],
+    ) -> Function[Args, Result]:
         """A function from a Python callable: schema from its signature, descriptions from its docstring.
 
         Args:
@@ -109,7 +120,8 @@ class Function(Policy):
         if not callable(call):
             raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
         said = described(call, name, namespace or {})
-        return cls(
+        make: Any = cls  # it is `call` that says what P and R are
+        made: Function[Args, Result] = make(
             name=said.name,
             description=said.text if description is None else description,
             parameters=said.parameters,
@@ -122,15 +134,17 @@ class Function(Policy):
             source=call,
             **policy,
         )
+        return made
 
-    def _changed(self, name: str | None, description: str | None, policy: dict[str, Any]) -> Function:
+    def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R]:
         said = {"name": name, "description": description}
-        changes: dict[str, Any] = {key: value for key, value in said.items() if value is not None} | policy
+        changes: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
+        changes.update(policy)
         if "deprecated" in policy and self.deprecated and description is None:
             changes["description"] = self.description.replace(f"Deprecated: {self.deprecated}", "").strip()
         return replace(self, **changes) if changes else self
 
-    def link(self, call: Callable[..., Any], acall: Callable[..., Any] | None = None) -> Function:
+    def link(self, call: Callable[Args, Result], acall: Callable[..., Any] | None = None) -> Function[Args, Result]:
         """This function, run by ``call``; the function itself stays as it is.
 
         Args:
@@ -145,8 +159,9 @@ class Function(Policy):
         if not callable(call):
             raise UsageError(f"{call!r} cannot be linked to function {self.name!r}: it cannot be called")
         taken = passing(call, self.name, self.parameters)
-        return replace(
-            self,
+        this: Any = self  # P and R change
+        linked: Function[Args, Result] = replace(
+            this,
             call=call,
             acall=acall,
             is_async=taken.is_async,
@@ -154,11 +169,12 @@ class Function(Policy):
             deps_type=taken.deps_type,
             positional=taken.positional,
         )
+        return linked
 
-    def __copy__(self) -> Function:
+    def __copy__(self) -> Function[P, R]:
         return replace(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R]:
         memo[id(self.validator)] = self.validator  # never changes, and is large
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
 
@@ -186,7 +202,7 @@ class Function(Policy):
     def _given_fields(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the Python callable, as if it had not been decorated."""
         return self._callable()(*args, **kwargs)
 
@@ -230,7 +246,7 @@ class Function(Policy):
         """Like `run`, with `acall` when there is one: what comes of it is a value or is to be awaited."""
         return self._given(self.acall or self._callable(), arguments, context)
 
-    def _callable(self) -> Callable[..., Any]:
+    def _callable(self) -> Callable[..., R]:
         if self.call is None:
             raise UsageError(f"function {self.name!r} has no callable: its calls are answered from outside")
         return self.call
@@ -329,11 +345,11 @@ def result_text(value: Any) -> str:
 
 
 @overload
-def function(call: Callable[..., Any], /) -> Function: ...
+def function(call: Callable[Args, Result], /) -> Function[Args, Result]: ...
 @overload
 def function(
-    *, name: str | None = None, description: str | None = None, **policy: Any
-) -> Callable[[Callable[..., Any]], Function]: ...
+    *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
+) -> Callable[[Callable[Args, Result]], Function[Args, Result]]: ...
 def function(call: Callable[..., Any] | None = None, /, **options: Any) -> Function | Callable[..., Function]:
     """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
     frame = sys._getframe(1)  # annotations may name what stands beside the function

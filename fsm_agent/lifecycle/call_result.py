@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
@@ -14,28 +14,38 @@ from fsm_agent.messages.transcript import transcript
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
+if TYPE_CHECKING:
+    import typing_extensions
 
-class CallResult:
+    from fsm_agent.lifecycle.call import AgentCall
+
+    Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)
+else:
+    Out = TypeVar("Out", covariant=True)
+
+
+class CallResult(Generic[Out]):
     """What came of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
     __slots__ = ("call",)
 
-    def __init__(self, call: Any) -> None:
-        self.call = call  # the `AgentCall`
+    def __init__(self, call: AgentCall) -> None:
+        self.call = call
 
     @property
     def record(self) -> CallRecord:
         """All that the call knows."""
-        return self.call.record  # type: ignore[no-any-return]
+        return self.call.record
 
     @property
-    def output(self) -> Any:
+    def output(self) -> Out:
         """The parsed answer; None when the call was stopped before one.
 
         Raises:
             CallFailed: The call failed.
         """
-        return self.call.result().call.output
+        output: Out = self.call.result().call.output
+        return output
 
     @property
     def message(self) -> Message:

@@ -6,11 +6,14 @@ that matches on types should ignore those that it does not know.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.values import frozen
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
+
+if TYPE_CHECKING:
+    from fsm_agent.lifecycle.call_result import CallResult
 
 
 @frozen(is_quick=True)
@@ -201,7 +204,7 @@ class Suspended:
 class Done:
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
 
-    result: Any
+    result: CallResult
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached

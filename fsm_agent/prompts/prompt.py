@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.values import frozen, unshare
 from fsm_agent.errors import PromptError, UsageError
@@ -15,6 +15,18 @@ from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, unknown_argument
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import typing_extensions
+
+    from fsm_agent.prompts.options import Form, PromptOptions
+
+    Out = typing_extensions.TypeVar("Out", default=Any)
+else:
+    Out = TypeVar("Out")
+New = TypeVar("New")
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -35,7 +47,7 @@ _GIVEN = {
 
 
 @frozen(eq=False, slots=False)
-class Prompt:
+class Prompt(Generic[Out]):
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 
     Its handlers say what the model is told when its answer cannot be used, when a function returned, when
@@ -79,6 +91,26 @@ class Prompt:
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, template: str, *, parser: Callable[[str], Out], output: Any = ..., **options: Unpack[PromptOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Prompt[str], template: str, *, parser: None = None, **options: Unpack[PromptOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self, template: str, *, output: type[Out], parser: None = None, **options: Unpack[PromptOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Prompt[Any], template: str, *, output: Form, parser: None = None, **options: Unpack[PromptOptions]
+        ) -> None: ...
+        def __init__(self, template: str, **options: Any) -> None: ...
 
     @classmethod
     def _unknown(cls, words: Iterable[str]) -> TypeError:
@@ -135,9 +167,27 @@ class Prompt:
         check_used(self.template, values)
         return Message.of("user", render(self.template, values))
 
-    def extend(self, **changes: Any) -> Prompt:
+    @overload
+    def extend(self, *, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Out]: ...
+    @overload
+    def extend(
+        self,
+        *,
+        parser: Callable[[str], New],
+        output: Any = ...,
+        template: str = ...,
+        **changes: Unpack[PromptOptions],
+    ) -> Prompt[New]: ...
+    @overload
+    def extend(self, *, output: type[New], template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[New]: ...
+    @overload
+    def extend(
+        self, *, output: Form = ..., parser: None = ..., template: str = ..., **changes: Unpack[PromptOptions]
+    ) -> Prompt[Any]: ...
+    def extend(self, **changes: Any) -> Prompt[Any]:
         """A prompt like this one with ``changes``."""
-        return replace(self, **changes)
+        this: Any = self
+        return replace(this, **changes)
 
     def lent(self, **changes: Any) -> Prompt:
         """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
@@ -160,13 +210,14 @@ class Prompt:
         """The output's schema and parser."""
         return Output(self.output)
 
-    def parse(self, text: str, *, is_cut: bool = False) -> Any:
+    def parse(self, text: str, *, is_cut: bool = False) -> Out:
         """Return the output that ``text`` means.
 
         Raises:
             Exception: It means none, or the parser failed; the model is told why and tries again.
         """
-        return self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+        output: Out = self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
+        return output
 
     def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
         """Return the prompt that a request is made with and its answer parsed with: this one or a handler.

@@ -1,0 +1,67 @@
+"""Mistakes, each with what mypy and pyright say of its line; never run."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from fsm_agent import Agent, CallFailed, Context, Function, Prompt, function
+from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+
+
+class Person(BaseModel):
+    name: str
+
+
+@function
+def add(x: int, y: str) -> float:
+    return x + len(y)
+
+
+@function(tiemout_s=10)  # mypy: call-overload, untyped-decorator; pyright: reportCallIssue
+def waits(x: int) -> None: ...
+
+
+@function(retries=3)  # mypy: call-overload, untyped-decorator; pyright: reportArgumentType
+def tries(x: int) -> None: ...
+
+
+plain = Agent("openai:gpt-5")
+typed = Agent("openai:gpt-5", output=Person)
+asked = Prompt("{{ x }}", output=Person)
+
+add(1, 2)  # mypy: arg-type; pyright: reportArgumentType
+add("x", y="x")  # mypy: arg-type; pyright: reportArgumentType
+add(x=3)  # mypy: call-arg; pyright: reportCallIssue
+add(1, "x", nope=3)  # mypy: call-arg; pyright: reportCallIssue
+add(1, "x").upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+Function.of(add, max_cals=3)  # mypy: call-arg; pyright: reportCallIssue
+typed.as_function(max_cals=3)  # mypy: call-arg; pyright: reportCallIssue
+typed.as_function()("Who?")  # mypy: call-arg, arg-type; pyright: reportCallIssue
+Agent("openai:gpt-5", outputs=Person)  # mypy: call-overload; pyright: reportCallIssue
+Agent("openai:gpt-5", limits=3)  # mypy: call-overload; pyright: reportArgumentType
+Prompt("x", on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
+asked.extend(on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
+plain.call("Who?").output.name()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+typed.call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+plain.call(asked, x=1).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
+plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
+plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
+plain.call(asked, args=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+plain.call(5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+
+
+async def in_asyncio() -> None:
+    await plain.acall("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+    await plain.call("Who?")  # mypy: misc; pyright: reportGeneralTypeIssues
+
+
+def somebody(agent: Agent[str], ctx: Context[Person]) -> None:
+    somebody(typed, ctx)  # mypy: arg-type; pyright: reportArgumentType
+    ctx.deps.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    try:
+        agent.call("Who?")
+    except CallFailed as failed:
+        failed.call.recrod()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+        failed.reason.upper(1)  # mypy: call-arg; pyright: reportCallIssue
