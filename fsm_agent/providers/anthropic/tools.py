@@ -12,7 +12,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.providers.anthropic.reply import WIRE
 from fsm_agent.providers.codec import Profile
-from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 
 # What a type needs beside its name; some clouds still want what the service itself does not any more.
 BETAS = {
@@ -56,7 +56,7 @@ def betas(tools: tuple[HostedTool, ...], profile: Profile) -> Mapping[str, str]:
 
 def _tool(tool: HostedTool, type_: str) -> dict[str, Any]:
     def said(*known: str) -> dict[str, Any]:
-        return said_options(tool, *known, type_=type_, wire=WIRE)
+        return set_options(tool, *known, type_=type_, wire=WIRE)
 
     match tool:
         case WebSearch():

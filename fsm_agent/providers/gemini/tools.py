@@ -10,7 +10,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.reply import WIRE
-from fsm_agent.providers.hosted_tools import said_options, wire_type
+from fsm_agent.providers.hosted_tools import set_options, wire_type
 
 _ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
 _BEGIN = re.compile("[A-Za-z_]")
@@ -46,13 +46,13 @@ def check_name(function: Function) -> None:
 def _tool(tool: HostedTool, type_: str, takes_blocked: bool) -> dict[str, Any]:
     match tool:
         case WebSearch():
-            said_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
+            set_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
             return {"excludeDomains": list(tool.blocked_domains)} if tool.blocked_domains else {}
         case ComputerUse():
-            said_options(tool, "environment", type_=type_, wire=WIRE)
+            set_options(tool, "environment", type_=type_, wire=WIRE)
             if tool.environment not in _ENVIRONMENTS:
                 known = ", ".join(map(repr, _ENVIRONMENTS))
                 raise UsageError(f"Gemini knows no environment {tool.environment!r}: one of {known} would be right")
             return {"environment": _ENVIRONMENTS[tool.environment]}
-    said_options(tool, type_=type_, wire=WIRE)
+    set_options(tool, type_=type_, wire=WIRE)
     return {}

@@ -25,7 +25,7 @@ from fsm_agent.providers.attachments import MEDIA, announced, check_visible, fil
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -280,7 +280,7 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
     key = wire_type(tool, model=model, wire=WIRE, profile=profile)
-    options = said_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
+    options = set_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
     if not isinstance(tool, WebSearch):
         raise UsageError(f"the wire {WIRE!r} has no {tool!r}: the profile of {model!r} is wrong")
     said: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}

@@ -21,7 +21,7 @@ from fsm_agent.providers.adaptations import (
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -135,7 +135,7 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
 
 
 def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
-    options = said_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    options = set_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
     said: dict[str, Any] = {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
     if "context_size" in options:
         said["search_context_size"] = tool.context_size
@@ -146,7 +146,7 @@ def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
 
 def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
     if type_ == "computer":  # sees its size by the screenshots
-        return said_options(tool, type_=type_, wire=WIRE)
+        return set_options(tool, type_=type_, wire=WIRE)
     if tool.environment in ("desktop", "mobile"):
         raise UsageError(f"the tool {type_!r} of the wire {WIRE!r} knows no environment {tool.environment!r}")
     return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
