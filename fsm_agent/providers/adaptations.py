@@ -12,7 +12,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.providers.codec import Profile
 
-CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
+CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})

@@ -177,7 +177,7 @@ _BUILT_IN = (
         "mistral",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
-        # 422 for what it does not know; usage comes unasked: https://github.com/dnakov/anon-kode/issues/53
+        # 422 for unknown fields; usage is always sent: https://github.com/dnakov/anon-kode/issues/53
         # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": https://github.com/karthink/gptel/issues/1203
         profile=Profile(
             stream_usage=False, logprobs=False, seed_name="random_seed", reasoning_name="thinking", call_id_chars=9

@@ -153,7 +153,7 @@ class ChunkDecoder:
         try:
             chunk = read_json(data, self._keep_halves)
         except ValueError:
-            if is_cut:  # half an event at the end of the bytes: what came before may be complete
+            if is_cut:  # half an event at the end of the bytes: the part before it may be complete
                 return
             raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
         deltas += self._reply.take(chunk)

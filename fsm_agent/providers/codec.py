@@ -39,7 +39,7 @@ class Profile:
     max_tokens_name: str = "max_tokens"
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
-    # How a model gets back what it thought: a key of its message, or parts of its content ("thinking"); or not at all.
+    # The field for returning reasoning to the model: a key of its message, or "thinking" (content parts); or None.
     reasoning_name: (
         Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
     ) = None
@@ -141,7 +141,7 @@ class EventStream:
         self._begun = False
         self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
         self._after_cr = False
-        self._line: list[bytes] = []  # what is there of a line whose end is not there yet
+        self._line: list[bytes] = []  # the pieces of an incomplete line
         self._line_bytes = 0
         self._event = ""
         self._data: list[bytes] = []

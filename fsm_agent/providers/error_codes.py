@@ -18,7 +18,7 @@ class Meaning(NamedTuple):
 
     status: int
     error: type[ProviderError] | None = None  # None: the rest of the error decides
-    retryable: bool | None = None  # None: as the kind or the status says
+    retryable: bool | None = None  # None: the type or the status decides
 
 
 _CALLER = Meaning(400)

@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     """A pattern of failures, and the error for it."""
 
     error: type[ProviderError]
-    retryable: bool | None = None  # None: as the server, the class or the status says
+    retryable: bool | None = None  # None: the server, the class or the status decides
     statuses: frozenset[int] = frozenset()
     words: re.Pattern[str] | None = None  # in its message
 
@@ -60,7 +60,7 @@ RULES = (
     ),
     # A reply that the server could not read from its own model.
     Rule(BadReply, words=_words(r"output that does not match the expected")),
-    # llama.cpp answers 500 to what is the caller's mistake.
+    # llama.cpp answers 500 to mistakes of the caller.
     Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
     Rule(
         RateLimited,
