@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     httpx = deferred("httpx")
 
-_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
 _TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and the framing of a request
     *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),

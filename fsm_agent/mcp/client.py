@@ -168,7 +168,7 @@ class MCPServer:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<MCPServer {self.name!r}: {self._transport.place}>"
+        return f"<MCPServer {self.name!r}: {self._transport.address}>"
 
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         if self._is_closed:

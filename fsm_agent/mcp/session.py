@@ -50,7 +50,7 @@ class Target:
     start_timeout_s: float
 
     def __str__(self) -> str:
-        return f"MCP server {self.name!r} ({self.transport.place})"
+        return f"MCP server {self.name!r} ({self.transport.address})"
 
     def scrubbed(self, text: str) -> str:
         """Return ``text`` of the server or the package without secrets."""

@@ -43,7 +43,7 @@ class Stdio:
             raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r} is no string")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The command, as messages show it."""
         return self.command
 
@@ -89,10 +89,10 @@ class Http:
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigError("the URL of an MCP server is not like 'https://host/mcp'")
         if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the header {wrong[0]!r} for {self.place} is no string")
+            raise ConfigError(f"the header {wrong[0]!r} for {self.address} is no string")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The URL without its path, as messages show it: many services put a key into the path."""
         url = httpx.URL(self.url)
         return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"

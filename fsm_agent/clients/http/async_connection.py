@@ -178,7 +178,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_busy:
-            self.close()  # nobody asked
+            self.close()  # unsolicited bytes
             return
         http1 = self._http1
         try:

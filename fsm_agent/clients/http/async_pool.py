@@ -117,7 +117,7 @@ class AsyncPool:
         except BaseException:
             came = turn.came
             if came.done() and not came.cancelled() and came.exception() is None:
-                self.give_back(came.result())  # it came, but nobody is there any more
+                self.give_back(came.result())  # granted to a task that no longer waits
             raise
         finally:
             timer.cancel()
@@ -155,7 +155,7 @@ class AsyncPool:
 
     async def aclose(self) -> None:
         """Close all connections; requests in flight fail."""
-        if self._ledger.is_inherited:  # and so is what the loop waits with, which the parent shares
+        if self._ledger.is_inherited:  # and so is the loop's selector, which the parent shares
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -15,7 +15,7 @@ from fsm_agent.clients.http.request import Headers, RequestHead
 
 MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
 MAX_INTERIM_RESPONSES = 100  # before a response
-MAX_UNREAD_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read; about: framing counts
+MAX_UNREAD_BYTES = 256 * 1024  # of an unread body, at which reading pauses; approximate: framing counts
 PIECE_BYTES = 65_536  # of a request, each of which has its own time to be taken
 RESEND_WITHIN_S = 0.2  # more than a round trip to most servers, less than the work of most models
 
@@ -67,7 +67,7 @@ class Http1:
             httpx.RemoteProtocolError: They are not a valid response.
         """
         if self.is_complete:
-            self._may_go_on = False  # nobody asked for more
+            self._may_go_on = False  # unsolicited bytes
             return
         if self.head is None:
             self._n_head_bytes += len(data)  # h11 bounds one head, but not how many interim ones there are

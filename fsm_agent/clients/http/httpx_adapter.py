@@ -191,7 +191,7 @@ class AsyncHttpxTransport:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for timeout in self._sending:  # httpcore forgets who waits for a connection
+        for timeout in self._sending:  # httpcore does not wake requests that wait for a connection
             timeout.reschedule(0)
         await self._client.aclose()
 

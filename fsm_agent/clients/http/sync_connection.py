@@ -158,7 +158,7 @@ class SyncConnection:
     def _receive(self, sock: socket.socket) -> None:
         try:
             data = sock.recv(READ_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError):  # while it uploads: what came was of TLS alone
+        except (BlockingIOError, ssl.SSLWantReadError):  # during an upload: only TLS records came
             return
         except TimeoutError as error:
             raise httpx.ReadTimeout(str(error)) from error

@@ -30,8 +30,8 @@ else:
     asyncio, httpx, ssl = deferred("asyncio"), deferred("httpx"), deferred("ssl")
     urllib_request = deferred("urllib.request")
 
-KEPT_S = 30.0  # how long a connection that nobody uses stays open
-KEPT = 100  # connections that nobody uses, in httpx's pool
+KEPT_S = 30.0  # for an unused connection to stay open
+KEPT = 100  # unused connections in httpx's pool
 
 
 class Transports:
@@ -39,7 +39,7 @@ class Transports:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._inherited: list[object] = []  # kept, because their destructors would close what is the parent's
+        self._inherited: list[object] = []  # referenced, because destructors would close connections of the parent
         self._begin()
 
     def _begin(self) -> None:

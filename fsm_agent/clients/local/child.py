@@ -101,7 +101,7 @@ def main() -> None:
     """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     reports = os.dup(1)
-    os.dup2(2, 1)  # what native code prints must not mix with the report
+    os.dup2(2, 1)  # output of native code must not mix with the report
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         os._exit(0)  # the parent died

@@ -45,7 +45,7 @@ class ModelPackage:
     """A model file inside a wheel, pinned by size and sha256."""
 
     name: str
-    alias: str  # what the server calls it
+    alias: str  # its name at the server
     requirement: str
     module: str  # that holds it when installed
     wheel_size_bytes: int

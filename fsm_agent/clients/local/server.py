@@ -157,7 +157,7 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
-            bufsize=0,  # what is written is gone: after a fork the copy has nothing to flush
+            bufsize=0,  # unbuffered, so that after a fork the copy has nothing to flush
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
