@@ -1,5 +1,5 @@
-"""Who asks a model: a client of one provider, and clients made of clients.
+"""Clients that send requests to models: over HTTP, with fallbacks, under a rate limit, from a recording.
 
-`http` holds the connections, `local` the embedded model.  A client asks once; whether to ask again is the machine's
-to decide.
+`http` holds the connections, `local` the embedded model.  A client sends each request once; the machine decides about
+retries.
 """

@@ -1,8 +1,8 @@
-"""How does a test hear again what a provider once said?
+"""Recording and replay of HTTP exchanges, for tests without key and network.
 
 A `Cassette` is a readable file of HTTP exchanges.  It is recorded once, with a key; after that the tests need neither
-key nor network.  What leaves for the file is masked first: of headers only a few harmless ones are kept, and the
-request's own key and whatever else looks like a key or an account is replaced.
+key nor network.  Secrets are masked before anything is written: of headers only a few harmless ones are kept, and the
+request's own key and everything else that looks like a key or an account is replaced.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ _AFTER_EVENT = re.compile(r"(?<=\n\n)|(?<=\r\n\r\n)")
 
 
 class CassetteError(AssertionError):
-    """A test and its cassette do not fit: a request that was never recorded, or an exchange that nobody asked for."""
+    """A test does not match its cassette: a request was never recorded, or an exchange was never replayed."""
 
 
 class Cassette:
-    """Recorded HTTP exchanges, played to those who ask the same again.
+    """Recorded HTTP exchanges, replayed to equal requests.
 
     ``with Cassette("weather.json") as tape: agent = Agent(client_for(model, api_key=…, network=tape.network()))``
 
-    A request is the same when method, URL and body are (JSON: whatever its order and spacing), masked.  Each
-    exchange is played once, equal ones in the order in which they were recorded.  Streams come event by event.  While
-    recording, what the caller gets is what a replay will give, all at once.  Failures of the network are not recorded.
-    Usable from any number of threads and event loops at once.
+    Requests are equal when method, URL and body are, after masking (JSON in any order and spacing).  Each exchange is
+    played once, equal ones in the order of recording.  Streams are replayed event by event.  While recording, the
+    caller gets the response as a replay will give it, once it is complete.  Network failures are not recorded.
+    Safe to use from any number of threads and event loops at once.
 
     Args:
         path: The file.
-        mode: ``"replay"``; ``"record"`` anew, which replaces the file when the ``with`` block ends well; ``"auto"``:
-            replay when there is a file, otherwise record.
+        mode: ``"replay"``; ``"record"`` anew, which replaces the file when the ``with`` block succeeds; ``"auto"``:
+            replay if the file exists, otherwise record.
 
     Raises:
-        ConfigError: There is no such mode, no such file to replay, or it is no cassette.
+        ConfigError: The mode is unknown, or there is no file to replay, or the file is not a cassette.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: Literal["replay", "record", "auto"] = "auto") -> None:
@@ -79,58 +79,60 @@ class Cassette:
         return f"<Cassette {str(self.path)!r} {doing}>"
 
     def network(self, **options: Any) -> Network:
-        """A network on which this cassette answers; options as of `Network`."""
+        """Return a network that this cassette serves; options are those of `Network`."""
         tape = _Tape(self, Network(**options))
         # httpx prefers a proxy to a transport; the tape itself goes through it.
         return Network(transport=tape, async_transport=tape, **{**options, "proxy": None})
 
     def play(self, request: httpx.Request) -> httpx.Response:
-        """The next recorded response to ``request``.
+        """Return the next recorded response to ``request``.
 
         Raises:
-            CassetteError: There is none.
+            CassetteError: No recorded exchange is left for it.
         """
-        asked = _asked(request, Secrets(_carried(request)))
-        # Who replays may carry another key, and a word of the dialog may be that.
-        wanted = {_identity(asked), _identity(_asked(request, Secrets()))}
+        recorded_form = _recorded_form(request, Secrets(_request_secrets(request)))
+        # The key of a replay may differ from the recorded one, and may equal a word of the dialog.
+        identities = {_identity(recorded_form), _identity(_recorded_form(request, Secrets()))}
         with self._lock:
-            found = next((index for index, known in self._left.items() if known in wanted), None)
-            if found is None:
-                raise CassetteError(self._unknown(asked))
-            del self._left[found]
-        return _response(self._exchanges[found]["response"])
+            index = next((index for index, identity in self._left.items() if identity in identities), None)
+            if index is None:
+                raise CassetteError(self._mismatch(recorded_form))
+            del self._left[index]
+        return _response(self._exchanges[index]["response"])
 
     def record(self, request: httpx.Request, response: httpx.Response, body: bytes) -> httpx.Response:
-        """Keep an exchange; returns what a replay will give.
+        """Record an exchange; return the response as a replay will give it.
 
         Raises:
             CassetteError: The response cannot be kept.
         """
-        carried = _carried(request)
-        named = secrets_in_headers(response.headers.multi_items())
-        secrets = Secrets([*carried, *[value for value in named if len(value) >= MIN_ANYWHERE_CHARS]])
-        heard = {
+        request_secrets = _request_secrets(request)
+        response_secrets = secrets_in_headers(response.headers.multi_items())
+        secrets = Secrets(
+            [*request_secrets, *[secret for secret in response_secrets if len(secret) >= MIN_ANYWHERE_CHARS]]
+        )
+        recorded = {
             "status": response.status_code,
             "headers": {
                 name: secrets.mask(response.headers[name]) for name in _KEPT_HEADERS if name in response.headers
             },
             **_body(body, response.headers.get("content-type", ""), secrets),
         }
-        exchange = {"request": _asked(request, Secrets(carried)), "response": heard}
+        exchange = {"request": _recorded_form(request, Secrets(request_secrets)), "response": recorded}
         with self._lock:
             self._size_bytes += len(_document([exchange]))
             if self._size_bytes > MAX_BYTES:
                 raise CassetteError(f"cassette {str(self.path)!r} would be larger than {MAX_BYTES} bytes")
             self._exchanges.append(exchange)
-        return _response(heard)
+        return _response(recorded)
 
-    def _unknown(self, asked: Mapping[str, Any]) -> str:
-        head = f"cassette {str(self.path)!r} has no reply to {asked['method']} {asked['url']!r}"
+    def _mismatch(self, request: Mapping[str, Any]) -> str:
+        head = f"cassette {str(self.path)!r} has no reply to {request['method']} {request['url']!r}"
         if not self._exchanges:
             return f"{head}: it is empty"
-        wanted = _leaves(asked)
+        leaves = _leaves(request)
         candidates = sorted(self._left) or range(len(self._exchanges))
-        compared = [(_differences(_leaves(self._exchanges[index]["request"]), wanted), index) for index in candidates]
+        compared = [(_differences(_leaves(self._exchanges[index]["request"]), leaves), index) for index in candidates]
         differences, nearest = min(compared, key=lambda one: len(one[0]))
         if not differences:
             return f"{head}: all that were recorded for it are played"
@@ -141,10 +143,10 @@ class Cassette:
 
     def _assert_played(self) -> None:
         if self._left:
-            asked = self._exchanges[min(self._left)]["request"]
+            request = self._exchanges[min(self._left)]["request"]
             raise CassetteError(
                 f"{len(self._left)} of {len(self._exchanges)} exchanges of cassette {str(self.path)!r} were never"
-                f" asked for; the first is number {min(self._left) + 1}: {asked['method']} {asked['url']!r}"
+                f" asked for; the first is number {min(self._left) + 1}: {request['method']} {request['url']!r}"
             )
 
     def __enter__(self) -> Self:
@@ -158,7 +160,7 @@ class Cassette:
 
 
 class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Plays, or asks the real server and records."""
+    """A transport that replays, or forwards to the real server and records."""
 
     def __init__(self, cassette: Cassette, network: Network) -> None:
         self._cassette = cassette
@@ -172,7 +174,7 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
             response = client.send(request, stream=True)
             body = bytearray()
             for data in response.iter_bytes():
-                _take(body, data)
+                _append(body, data)
             return self._cassette.record(request, response, bytes(body))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -184,17 +186,17 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
                 response = await client.send(request, stream=True)
                 body = bytearray()
                 async for data in response.aiter_bytes():
-                    _take(body, data)
+                    _append(body, data)
                 return self._cassette.record(request, response, bytes(body))
 
     def _masked(self, request: httpx.Request) -> AbstractContextManager[None]:
-        """Declare the secrets of our network too."""
+        """Mask logs, with the secrets of the network declared too."""
         request.extensions[EXTENSION] = self._network.secrets.union(request.extensions.get(EXTENSION, ()))
         return masked_logs(request)
 
 
 class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that comes in pieces."""
+    """A response body in chunks."""
 
     def __init__(self, pieces: list[str]) -> None:
         self._pieces = [piece.encode("utf-8", "surrogatepass") for piece in pieces]
@@ -207,32 +209,32 @@ class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield piece
 
 
-def _take(body: bytearray, data: bytes) -> None:
+def _append(body: bytearray, data: bytes) -> None:
     body += data
     if len(body) > MAX_BYTES:
         raise CassetteError(f"the reply is longer than {MAX_BYTES} bytes: a cassette cannot keep it")
 
 
-def _response(heard: Mapping[str, Any]) -> httpx.Response:
-    pieces = heard.get("sse") or [json.dumps(heard["json"]) if "json" in heard else heard["text"]]
-    return httpx.Response(heard["status"], headers=heard["headers"], stream=_Pieces(pieces))
+def _response(recorded: Mapping[str, Any]) -> httpx.Response:
+    pieces = recorded.get("sse") or [json.dumps(recorded["json"]) if "json" in recorded else recorded["text"]]
+    return httpx.Response(recorded["status"], headers=recorded["headers"], stream=_Pieces(pieces))
 
 
-def _carried(request: httpx.Request) -> list[str]:
-    """The secrets that a request carries, as far as its sender or its names tell."""
+def _request_secrets(request: httpx.Request) -> list[str]:
+    """Return the secrets of a request: those its sender declared, and those under names known for secrets."""
     declared = request.extensions.get(EXTENSION, ())
     return [*declared, *secrets_in_headers(request.headers.multi_items()), *secrets_in_url(str(request.url))]
 
 
-def _asked(request: httpx.Request, secrets: Secrets) -> dict[str, Any]:
-    """What is kept of a request, and compared."""
-    asked: dict[str, Any] = {"method": request.method, "url": secrets.mask(shown_url(str(request.url)))}
+def _recorded_form(request: httpx.Request, secrets: Secrets) -> dict[str, Any]:
+    """Return the part of a request that is recorded and compared."""
+    form: dict[str, Any] = {"method": request.method, "url": secrets.mask(shown_url(str(request.url)))}
     content = request.content
-    return asked | _body(content, request.headers.get("content-type", ""), secrets) if content else asked
+    return form | _body(content, request.headers.get("content-type", ""), secrets) if content else form
 
 
 def _body(body: bytes, content_type: str, secrets: Secrets) -> dict[str, Any]:
-    """A body under the name of its kind: ``json``, ``sse`` (its events) or ``text``."""
+    """Return a body under the name of its kind: ``json``, ``sse`` (its events) or ``text``."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -240,21 +242,21 @@ def _body(body: bytes, content_type: str, secrets: Secrets) -> dict[str, Any]:
     if content_type.partition(";")[0].strip().lower() == "text/event-stream":
         return {"sse": [event for event in _AFTER_EVENT.split(secrets.mask(text)) if event]}
     try:
-        # Written anew before it is masked: what is escaped shows itself.
+        # Serialized anew before masking, so that no escape hides a secret.
         return {"json": json.loads(secrets.mask_json(json.dumps(json.loads(text), ensure_ascii=False)))}
     except (ValueError, RecursionError):
         return {"text": secrets.mask(text)}
 
 
-def _identity(asked: Mapping[str, Any]) -> str:
-    """Equal for the same request, whatever the order of its keys."""
-    return json.dumps(asked, sort_keys=True)
+def _identity(request: Mapping[str, Any]) -> str:
+    """Return a text that is equal for equal requests, in any order of keys."""
+    return json.dumps(request, sort_keys=True)
 
 
-def _leaves(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Every scalar of a request by its path, as JSON."""
-    found = dict[str, str]()
-    waiting: list[tuple[str, Any]] = [("", dict(asked))]
+def _leaves(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return every scalar of a request by its path, as JSON."""
+    leaves = dict[str, str]()
+    waiting: list[tuple[str, Any]] = [("", dict(request))]
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, dict) and value:
@@ -262,17 +264,17 @@ def _leaves(asked: Mapping[str, Any]) -> dict[str, str]:
         elif isinstance(value, list) and value:
             waiting += [(f"{path}[{index}]", value[index]) for index in reversed(range(len(value)))]
         else:
-            found[path] = json.dumps(value, ensure_ascii=False)
-    return found
+            leaves[path] = json.dumps(value, ensure_ascii=False)
+    return leaves
 
 
-def _differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
-    paths = [*asked, *[path for path in recorded if path not in asked]]
+def _differences(recorded: Mapping[str, str], sent: Mapping[str, str]) -> list[str]:
+    paths = [*sent, *[path for path in recorded if path not in sent]]
     nothing = "nothing"
     return [
-        f"{path}: recorded {_shown(recorded.get(path, nothing))}, asked {_shown(asked.get(path, nothing))}"
+        f"{path}: recorded {_shown(recorded.get(path, nothing))}, asked {_shown(sent.get(path, nothing))}"
         for path in paths
-        if recorded.get(path) != asked.get(path)
+        if recorded.get(path) != sent.get(path)
     ]
 
 

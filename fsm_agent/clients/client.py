@@ -1,7 +1,7 @@
-"""Who asks a model over HTTP, and holds the connections?
+"""A client of one provider's model over HTTP.
 
-`HttpClient` does no retries: how often and how late to ask again is the machine's to say.  A request that a server
-cannot have read is sent again by its transport: see `fsm_agent.clients.http`.
+`HttpClient` does no retries: the machine decides how often and when to recall a model.  Only a request that a server
+cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ requests_allowed = True  # tests turn it off: `fsm_agent.testing.no_model_reques
 
 
 class Client(Protocol):
-    """Asks one model.  Whatever goes wrong on the way is a `ProviderError`.
+    """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` is for the request as a whole.
+    ``timeout_s`` bounds the request as a whole.
     """
 
     @property
     def name(self) -> str:
-        """Which model, as ``provider:model``."""
+        """The model, as ``provider:model``."""
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """The reply to ``request``."""
+        """Return the reply to ``request``."""
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """The reply as it comes: deltas, then exactly one `Reply`, last.  Close it to stop early."""
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.  Close it to stop early."""
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
@@ -66,7 +66,7 @@ class Client(Protocol):
         """`stream` for asyncio."""
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
@@ -75,21 +75,20 @@ class Client(Protocol):
 class HttpClient:
     """A client of one provider's model.
 
-    Usable from any number of threads and event loops at once.  The key and the base URL are looked up when a request
-    is made, so a client can be made where they are not known yet.  All methods end at ``timeout_s``; only looking up a
-    host's name may hold up the sync ones.  A thread's request can be ended from another one: see
-    `fsm_agent.runtime.abort`.
+    Safe to use from any number of threads and event loops at once.  The key and the base URL are looked up for each
+    request, so a client can be made before they are set.  All methods end at ``timeout_s``; only resolving a host's
+    name may delay the sync ones.  The request of one thread can be ended from another: see `fsm_agent.runtime.abort`.
 
     Args:
-        provider: One of the catalogue, by its name, or your own.
-        model: As the provider calls it; of the embedded provider, a path or "".
-        api_key: By default that of the provider's variable.
-        base_url: By default that of the provider's variable, then the provider's.
-        headers: Sent with every request; they win over those of the provider.
-        network: How requests travel.
+        provider: The name of one in the catalogue, or a `Provider` of your own.
+        model: The provider's name for it; with the embedded provider, a path or "".
+        api_key: By default the value of the provider's environment variable.
+        base_url: By default the value of the provider's environment variable, then the provider's own.
+        headers: Sent with every request; they override those of the provider.
+        network: Timeouts, limits and transports of requests.
 
     Raises:
-        ConfigError: No such provider, or an argument that cannot be right.
+        ConfigError: The provider is unknown, or an argument is invalid.
     """
 
     def __init__(
@@ -121,17 +120,17 @@ class HttpClient:
 
     @property
     def name(self) -> str:
-        """Which model, as ``provider:model``."""
+        """The model, as ``provider:model``."""
         return f"{self._access.provider.name}:{self._access.model}"
 
     def __repr__(self) -> str:
         return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the configuration; connections and the key of the environment are found anew.
+        """Pickle the configuration; the copy opens connections and reads the environment's key itself.
 
         Raises:
-            UsageError: An argument holds a secret, which a pickle would carry in the clear.
+            UsageError: An argument holds a secret, which a pickle would store in the clear.
         """
         access = self._access
         if secret := access.secret_argument or ("network.proxy" if self._network.secrets else None):
@@ -140,22 +139,22 @@ class HttpClient:
                 f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"
                 " looked up when a request is made, and is in no pickle"
             )
-        return _unpickled, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
+        return _unpickle, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """The reply to ``request``.
+        """Return the reply to ``request``.
 
         Raises:
             ConfigError: The key or the base URL is missing.
-            UsageError: The request cannot be said to this model, or the client is closed.
-            ProviderError: There is no reply.
+            UsageError: The request cannot be expressed for this model, or the client is closed.
+            ProviderError: The request failed.
         """
         return _last([*self._ask(request, stream=False, timeout_s=timeout_s)])
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """The reply as it comes: deltas, then exactly one `Reply`, last.
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
 
-        Close it to stop early.  Errors are those of `complete`.
+        Close it to stop early.  Raises as `complete` does.
         """
         self._check_open()
         return self._ask(request, stream=True, timeout_s=timeout_s)
@@ -274,7 +273,7 @@ class HttpClient:
             raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
 
     def close(self) -> None:
-        """Let go of all connections; those of event loops that run are closed by them, soon.  Safe to repeat."""
+        """Close all connections; running event loops close their own, soon after.  Safe to repeat."""
         self._is_closed = True
         self._transports.close()
 
@@ -304,9 +303,9 @@ def client_for(
     headers: Mapping[str, str] | None = None,
     network: Network | None = None,
 ) -> HttpClient:
-    """The client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server when first asked.
+    """Return a client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server on first use.
 
-    Arguments and errors as of `HttpClient`.
+    Arguments and errors are those of `HttpClient`.
     """
     from fsm_agent.providers.catalog import split_model
 
@@ -315,7 +314,7 @@ def client_for(
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
 
 
-def _unpickled(
+def _unpickle(
     provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
 ) -> HttpClient:
     return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
@@ -333,10 +332,10 @@ def _reader(exchange: Exchange, response: Response | AsyncResponse) -> ResponseR
 
 
 def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, str]:
-    """By their names in lower case; ``is_decoded`` says that what one of them says of the body is true no more."""
-    said = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
-    headers = dict(zip(map(str.lower, said[::2]), said[1::2], strict=True)) if len(said) == 2 * len(raw) else {}
-    if len(headers) < len(raw):  # one comes again
+    """Return headers by lower-case name, without ``content-encoding`` if the transport has decoded the body."""
+    texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+    headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
+    if len(headers) < len(raw):  # a name is repeated
         headers = {}
         for raw_name, raw_value in raw:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -346,10 +345,10 @@ def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, 
     return headers
 
 
-def _in_time(exchange: Exchange, working: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    return working if exchange.deadline.timeout_s is None else _bounded(exchange.deadline, working)
+def _in_time(exchange: Exchange, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    return step if exchange.deadline.timeout_s is None else _bounded(exchange.deadline, step)
 
 
-async def _bounded(deadline: Deadline, working: Coroutine[Any, Any, T]) -> T:
+async def _bounded(deadline: Deadline, step: Coroutine[Any, Any, T]) -> T:
     async with asyncio.timeout(deadline.time_left()):
-        return await working
+        return await step

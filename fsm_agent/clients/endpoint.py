@@ -1,4 +1,4 @@
-"""Where a request goes, under which model name, and with which key."""
+"""Endpoints: the URL, model name, key and headers of requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 else:
     httpx = deferred("httpx")
 
-_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a caller who sets one has brought the key
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
 _TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
-_OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and what says where a request ends
+_OF_THE_CONNECTION = (  # RFC 9110, section 7.6.1, and the framing of a request
     *("connection", "keep-alive", "proxy-connection", "te", "upgrade"),
     *("content-length", "expect", "trailer", "transfer-encoding"),
 )
@@ -34,13 +34,13 @@ _VERSION = pattern(r"/v\d+[a-z0-9]*$")
 
 @frozen(kw_only=True)
 class Endpoint:
-    """Where and as whom to ask, at this moment."""
+    """The destination and credentials of requests, as resolved for one request."""
 
     provider: Provider
     base_url: httpx.URL = field(repr=False)  # may hold a token
     model: str
     headers: Mapping[str, str] = field(repr=False)
-    secrets: frozenset[str] = field(repr=False)  # what no message may show
+    secrets: frozenset[str] = field(repr=False)  # never shown in messages
     profile: Profile = field(init=False, repr=False)
     _heads: dict[bool, RequestHead] = field(init=False, repr=False, default_factory=dict)
 
@@ -48,9 +48,9 @@ class Endpoint:
         object.__setattr__(self, "profile", self.provider.profile_of(self.model))
 
     def head(self, stream: bool) -> RequestHead:
-        """What all requests have in common; made once."""
-        if (known := self._heads.get(stream)) is not None:
-            return known
+        """Return the head that all requests share; made once."""
+        if (head := self._heads.get(stream)) is not None:
+            return head
         url = self.url(self.provider.codec.path(self.model, stream=stream))
         closes = stream and self.provider.closes_after_stream
         headers = {
@@ -65,7 +65,7 @@ class Endpoint:
         return self._heads.setdefault(stream, RequestHead(url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
-        """The URL of ``path``, which may bring a query of its own."""
+        """Return the URL of ``path``, which may have a query of its own."""
         own_path, _, own_query = path.partition("?")
         base = str(self.base_url.copy_with(query=None)).rstrip("/")
         query = "&".join(filter(None, [self.base_url.query.decode("ascii"), own_query]))
@@ -74,10 +74,10 @@ class Endpoint:
 
 @frozen(kw_only=True)
 class Access:
-    """What a caller said of how to reach a model; the rest is looked up for each request.
+    """A caller's settings for reaching a model; the rest is looked up for each request.
 
     Raises:
-        ConfigError: A part cannot be right.
+        ConfigError: A setting is invalid.
     """
 
     provider: Provider
@@ -110,11 +110,11 @@ class Access:
 
     @property
     def starts_server(self) -> bool:
-        """Whether `locate` may have to start a server, which takes its time."""
+        """True if `locate` may have to start a server, which takes a while."""
         return self.provider.is_embedded and self.base_url is None
 
     def locate(self) -> Endpoint:
-        """The endpoint; reads the environment and, for an embedded model, starts its server.
+        """Return the endpoint, from the environment where needed; start the server of an embedded model.
 
         Raises:
             ConfigError: The key or the base URL is missing or wrong.
@@ -125,13 +125,13 @@ class Access:
 
             server = local_server(self.model or None)
             return self._endpoint(httpx.URL(server.base_url), server.model, server.api_key)
-        found = (*self._find_base_url(), self._find_key())
-        for asked, endpoint in self._last[:]:
-            if asked == found:  # as nearly always
+        settings = (*self._find_base_url(), self._find_key())
+        for cached, endpoint in self._last[:]:
+            if cached == settings:  # nearly always
                 return endpoint
-        text, source, key = found
+        text, source, key = settings
         endpoint = self._endpoint(_base_url(text, source, self.provider), self.model, key)
-        self._last[:] = [(found, endpoint)]
+        self._last[:] = [(settings, endpoint)]
         return endpoint
 
     def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
@@ -142,28 +142,28 @@ class Access:
         if str(base_url) != provider.base_url:
             secrets.update(_secrets_in_base_url(str(base_url)))
         if provider.key_header is None or key is None:
-            carrying = provider.codec.headers(key)
+            key_headers = provider.codec.headers(key)
         else:
-            carrying = {**provider.codec.headers(None), provider.key_header: key}
+            key_headers = {**provider.codec.headers(None), provider.key_header: key}
         return Endpoint(
             provider=provider,
             base_url=base_url,
             model=model,
-            headers={**{name.lower(): value for name, value in carrying.items()}, **_lower(headers)},
+            headers={**{name.lower(): value for name, value in key_headers.items()}, **_lower(headers)},
             secrets=frozenset(secrets - {model}),
         )
 
     def _find_base_url(self) -> tuple[str, str]:
-        """The base URL, and what says so."""
+        """Return the base URL and its source: an argument or an environment variable."""
         provider = self.provider
         if self.base_url is not None:
             return self.base_url, "base_url"
         variable = provider.base_url_variable
-        if variable and (said := os.environ.get(variable, "").strip()):
-            return said, variable
+        if variable and (text := os.environ.get(variable, "").strip()):
+            return text, variable
         if provider.base_url is None:
-            also = f", or set {variable}" if variable else ""
-            raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{also}")
+            hint = f", or set {variable}" if variable else ""
+            raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{hint}")
         return provider.base_url, "base_url"
 
     def _find_key(self) -> str | None:
@@ -174,8 +174,8 @@ class Access:
             if key := os.environ.get(variable, "").strip():
                 _check_key(key, variable)
                 return key
-        brought = any(name.lower() in _KEY_HEADERS for name in (*self.headers, *self.provider.headers))
-        if variables and not (self.provider.key_is_optional or brought):
+        has_key_header = any(name.lower() in _KEY_HEADERS for name in (*self.headers, *self.provider.headers))
+        if variables and not (self.provider.key_is_optional or has_key_header):
             name, wanted = self.provider.name, " or ".join(variables)
             raise ConfigError(f"provider {name!r} needs a key: set {wanted}, or give api_key")
         return None

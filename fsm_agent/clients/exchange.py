@@ -1,6 +1,6 @@
-"""One request to a model on its way: what it sends, until when, and what it means when the network fails it.
+"""One request to a model: its content, its deadline, and the meaning of its failures.
 
-Threads and asyncio share all of it; `HttpClient` moves the bytes.
+Threads and asyncio share it; `HttpClient` moves the bytes.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 else:
     httpx, ssl = deferred("httpx"), deferred("ssl")
 
-MAX_SHOWN_CHARS = 200  # of what others said
+MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 
 
 class Exchange:
-    """A request to a model as its transport sees it (`OutgoingRequest`), and how its failures read.
+    """A request to a model as its transport sees it (`OutgoingRequest`), and the errors of its failures.
 
     Args:
-        endpoint: Where it goes.
-        request: What is asked.
-        network: How it travels.
-        deadline: When it has to be over.
-        is_stream: Whether the reply shall come in pieces.
+        endpoint: Its destination.
+        request: The request, in the framework's terms.
+        network: Timeouts and limits.
+        deadline: The end of the whole exchange.
+        is_stream: True to have the reply streamed.
 
     Attributes:
-        adapted: What of the request is said otherwise.
+        adapted: Parts of the request that were expressed differently for this model.
 
     Raises:
-        UsageError: The request cannot be said on this wire or to this model.
-        TimedOut: It is too late already.
+        UsageError: The request cannot be expressed in this format or for this model.
+        TimedOut: The deadline has passed already.
     """
 
     __slots__ = (
@@ -103,34 +103,34 @@ class Exchange:
             raise self.late()
 
     @property
-    def place(self) -> str:
-        """Where the request goes, as messages show it."""
+    def shown_url(self) -> str:
+        """The URL of the request as messages show it: without query and secrets."""
         return self.mask(str(self.head.url.copy_with(query=None)))
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What no message may show."""
+        """Texts that no message may show."""
         hosted = secrets_of(self._request.settings.hosted_tools)
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def begin_body(self) -> None:
-        """Count the time between the pieces of the body from now on: the response's head is there."""
+        """Switch to the read timeout of bodies: the response's head has arrived."""
         if self.is_stream:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Wait no longer than `Network.linger_s` for the end, from when this is first called: all is said."""
+        """Bound the wait for the end of a complete stream by `Network.linger_s`, from the first call on."""
         if not self._lingers:
             self._lingers = True
             self.deadline = Deadline(self.deadline.within(self.network.linger_s))
 
     def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
-        """Return what it means that the transport failed before or after the reply had begun.
+        """Return the error for a transport that failed before or after the reply had begun.
 
         Raises:
-            Aborted: It failed because somebody ended it.
+            Aborted: The request was aborted.
         """
-        self._mask_behind(error)
+        self._mask_causes(error)
         if self.abort is not None:
             self.abort.check()
         if self.deadline.is_over:
@@ -141,28 +141,28 @@ class Exchange:
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
                 # A certificate that is wrong now will be wrong in a minute.
-                return TimedOut(f"no connection to {self.place!r}: {reason}", retryable=not _is_distrusted(error))
+                return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not _is_distrusted(error))
             case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
-                return BadReply(f"the reply of {self.place!r} was cut off: {reason}", status=200)
+                return BadReply(f"the reply of {self.shown_url!r} was cut off: {reason}", status=200)
             case httpx.NetworkError():
-                return TimedOut(f"{self.place!r} broke the connection and did not reply: {reason}")
+                return TimedOut(f"{self.shown_url!r} broke the connection and did not reply: {reason}")
             case httpx.RemoteProtocolError():
-                return BadReply(f"{self.place!r} gave no HTTP reply: {reason}")
-        return ProviderError(f"no request could be sent to {self.place!r}: {type(error).__name__}", retryable=False)
+                return BadReply(f"{self.shown_url!r} gave no HTTP reply: {reason}")
+        return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
     def _too_slow(self, error: httpx.TimeoutException | TimeoutError, *, has_begun: bool) -> TimedOut:
         match error:
             case httpx.ConnectTimeout():
-                return TimedOut(f"no connection to {self.place!r} in {self.limits['connect']:g} s")
+                return TimedOut(f"no connection to {self.shown_url!r} in {self.limits['connect']:g} s")
             case httpx.PoolTimeout():
-                return TimedOut(f"no free connection to {self.place!r} in {self.limits['pool']:g} s")
+                return TimedOut(f"no free connection to {self.shown_url!r} in {self.limits['pool']:g} s")
             case httpx.WriteTimeout():
-                return TimedOut(f"{self.place!r} took no more of the request for {self.limits['write']:g} s")
-        what = "sent no more of its reply" if has_begun else "did not reply"
-        return TimedOut(f"{self.place!r} {what} for {self.limits['read']:g} s")
+                return TimedOut(f"{self.shown_url!r} took no more of the request for {self.limits['write']:g} s")
+        silence = "sent no more of its reply" if has_begun else "did not reply"
+        return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """The reply with what only the exchange knows: what was adapted, and whose the opaque parts are."""
+        """Return the reply with the adaptations of the request, and its opaque parts marked with the provider."""
         message, provider = reply.message, self._endpoint.provider.name
         if any(isinstance(part, Opaque) for part in message.parts):
             owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
@@ -170,22 +170,22 @@ class Exchange:
         return changed(reply, adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
 
     def late(self) -> TimedOut:
-        """That the time is up."""
-        return TimedOut(f"no whole reply of {self.place!r} in {self.deadline.timeout_s:g} s")
+        """Return the error of a passed deadline."""
+        return TimedOut(f"no whole reply of {self.shown_url!r} in {self.deadline.timeout_s:g} s")
 
     def mask(self, text: str) -> str:
-        """``text`` without secrets."""
+        """Return ``text`` without secrets."""
         return Secrets(self.secrets).mask(text)
 
-    def _mask_behind(self, error: BaseException | None) -> None:
-        """Leave no secret in what a traceback shows behind our error: h11 quotes the lines that it cannot read."""
+    def _mask_causes(self, error: BaseException | None) -> None:
+        """Mask secrets in the causes that a traceback shows: h11 quotes lines that it cannot parse."""
         while error is not None:
             if type(error).__module__.partition(".")[0] in _LIBRARIES:
                 error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
             error = error.__cause__ or error.__context__
 
     def mask_in(self, error: ProviderError) -> None:
-        """Leave no secret in an error: some servers quote the key that they refuse."""
+        """Mask secrets in an error: some servers quote the key that they refuse."""
         error.message = self.mask(error.message)
         error.args = (error.message,)
         error.code = error.code and self.mask(error.code)

@@ -1,7 +1,7 @@
-"""Who is asked when a model does not answer?
+"""A client that falls back to other models when one fails.
 
-`FallbackClient` asks one client after the other, once each.  To ask the same one again, later, stays the machine's to
-say: a recall begins with the first again.
+`FallbackClient` tries one client after the other, once each.  Retries stay with the machine: a recall begins with the
+first client again.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.error_codes import status_of
 
-MAX_SHOWN_CHARS = 200  # of what each of the others said
+MAX_SHOWN_CHARS = 200  # of the error of each other client
 MAX_SHOWN_ERRORS = 5
 
-# What says that the request itself is wrong, whoever is asked: RFC 9110, sections 15.5.1, 15.5.14 and 15.5.21.
+# The request itself is wrong, for every provider: RFC 9110, sections 15.5.1, 15.5.14 and 15.5.21.
 _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 
 
 def is_not_the_requests_fault(error: ProviderError) -> bool:
-    """Whether somebody else may answer what failed with ``error``.
+    """Return True if another client may succeed where one failed with ``error``.
 
-    False for what is refused as it stands (400, 413, 422, a content filter): the next one would most likely refuse it
-    too, and whoever made the request should hear of it.  True for all the rest, also where asking the same one again
-    would not help: a key or an account that is no longer good, a model that is gone (404), a reply that makes no
-    sense, and a dialog that is too long for this model, because the next may have more room.
+    False for a request that is refused as it stands (400, 413, 422, a content filter): the next client would most
+    likely refuse it too, and its author should see the error.  True for everything else, also where a retry with the
+    same client would not help: an invalid key or account, a model that is gone (404), a malformed reply, and a dialog
+    that is too long for this model, because the next may have a longer context.
     """
-    if error.retryable or type(error) is not ProviderError:  # a kind of its own says more than its status
+    if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True
     meant = (status_of([error.code or ""]) or 200) if error.status == 200 else error.status
     return meant not in _REQUEST_IS_WRONG
 
 
 class FallbackClient:
-    """A client that asks the first of several, and the next when that one fails.
+    """A client that tries several others in order until one replies.
 
-    A reply says in ``served_by`` who gave it.  A stream moves on only while nothing of it was given out.  When nobody
-    answers, the error is the last one's; its message names the others, and it is retryable if one of them was.
-    Mistakes of the caller (`UsageError`: a missing key, a request that a model cannot be told) end it at once.
+    ``served_by`` of a reply names the client that gave it.  A stream falls back only before its first delta.  When all
+    fail, the last error is raised; its message names the others, and it is retryable if one of them was.  Mistakes of
+    the caller (`UsageError`: a missing key, a request that a model does not support) are raised at once.
 
     Args:
-        clients: Whom to ask, in this order: clients, or models as ``provider:model``.  They are closed with this one.
-        moves_on: Whether an error is a reason to ask the next.
-        try_timeout_s: How long each of them may take; ``timeout_s`` of a request is for all of them together.
+        clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
+        moves_on: Predicate of errors after which the next client is tried.
+        try_timeout_s: Timeout of each try; ``timeout_s`` of a request bounds all of them together.
 
     Raises:
-        ConfigError: There is nobody to ask, or one is neither a client nor a model.
+        ConfigError: There are no clients, or one is neither a client nor a model.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class FallbackClient:
     ) -> None:
         if isinstance(clients, str):
             raise ConfigError(f"clients {clients!r} is one model: a list of them would be right")
-        self._clients = tuple([_client(given) for given in clients])
+        self._clients = tuple([_client(client) for client in clients])
         if not self._clients:
             raise ConfigError("clients is empty: there is nobody to ask")
         self._moves_on = moves_on
@@ -73,7 +73,7 @@ class FallbackClient:
 
     @property
     def name(self) -> str:
-        """Who is asked, in order: ``fallback(a, b)``."""
+        """The names of the clients, in order: ``fallback(a, b)``."""
         return f"fallback({', '.join([client.name for client in self._clients])})"
 
     def __repr__(self) -> str:
@@ -81,15 +81,15 @@ class FallbackClient:
 
     @property
     def world_defaults(self) -> dict[str, Any]:
-        """Those of the first client that has some: a double for tests brings its own clock."""
-        found = (getattr(client, "world_defaults", None) for client in self._clients)
-        return next((defaults for defaults in found if defaults), {})
+        """The defaults of the first client that has any: a test double brings its own clock."""
+        candidates = (getattr(client, "world_defaults", None) for client in self._clients)
+        return next((defaults for defaults in candidates if defaults), {})
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """The first reply that somebody gives.
+        """Return the first reply that a client gives.
 
         Raises:
-            ProviderError: Nobody gave one.
+            ProviderError: All clients failed.
         """
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
@@ -99,12 +99,12 @@ class FallbackClient:
         raise tries.failure()
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """The reply as it comes: deltas of one client, then its `Reply`.  Errors are those of `complete`."""
+        """Yield the reply as it arrives: deltas of one client, then its `Reply`.  Raises as `complete` does."""
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 with closing(client.stream(request, timeout_s=left_s)) as items:
                     for item in items:
-                        yield tries.given(item)
+                        yield tries.relayed(item)
                 return
             except ProviderError as error:
                 tries.failed(error)
@@ -125,7 +125,7 @@ class FallbackClient:
             try:
                 async with aclosing(client.astream(request, timeout_s=left_s)) as items:
                     async for item in items:
-                        yield tries.given(item)
+                        yield tries.relayed(item)
                 return
             except ProviderError as error:
                 tries.failed(error)
@@ -142,7 +142,7 @@ class FallbackClient:
         )
 
     def close(self) -> None:
-        """Close all clients, also when one of them fails to."""
+        """Close all clients, even when closing one of them fails."""
         with ExitStack() as stack:
             for client in self._clients:
                 stack.callback(client.close)
@@ -167,9 +167,9 @@ class FallbackClient:
 
 
 class _Tries:
-    """One request on its way from client to client; threads and asyncio share every decision.
+    """One request and the clients it is tried with; threads and asyncio share every decision.
 
-    Iterating gives whom to ask now, and for how long.
+    Iterating yields the next client and its timeout in seconds.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _Tries:
         self._try_timeout_s = try_timeout_s
         self._started_at_s = now()
         self._errors: list[ProviderError] = []
-        self._has_begun = False  # something of the present client's reply was given out
+        self._has_begun = False  # the current client's reply has been passed on in part
         self._is_over = False
 
     def __iter__(self) -> Iterator[tuple[Client, float | None]]:
@@ -203,39 +203,39 @@ class _Tries:
         return None if self._timeout_s is None else self._timeout_s - (self._now() - self._started_at_s)
 
     def served(self, reply: Reply) -> Reply:
-        """``reply`` with the name of who gave it: of the innermost client, when clients are nested."""
+        """Return ``reply`` with the name of the client that gave it, the innermost one of nested clients."""
         return replace(reply, served_by=reply.served_by or self._clients[len(self._errors)].name)
 
-    def given(self, item: Delta | Reply) -> Delta | Reply:
-        """Return what is given out for ``item``; once it says something the present client's word counts."""
+    def relayed(self, item: Delta | Reply) -> Delta | Reply:
+        """Return ``item`` to be passed on; after the first delta there is no fallback."""
         self._has_begun = self._has_begun or not isinstance(item, UsageReported)
         return self.served(item) if isinstance(item, Reply) else item
 
     def failed(self, error: ProviderError) -> None:
-        """Take it that the present client failed."""
+        """Record the failure of the current client."""
         self._is_over = self._has_begun or not self._moves_on(error)
         self._errors.append(error)
 
     def failure(self) -> ProviderError:
-        """What to raise in the end: the last error, with what went before it."""
+        """Return the error to raise: the last one, with a summary of those before it."""
         *others, last = self._errors
-        unasked = self._clients[len(self._errors) :]
-        if not others and (self._is_over or not unasked):
+        untried = self._clients[len(self._errors) :]
+        if not others and (self._is_over or not untried):
             return last
-        said = [
+        summaries = [
             f"{client.name!r}: {type(error).__name__}: {str(error)[:MAX_SHOWN_CHARS]}"
             for client, error in zip(self._clients, others, strict=False)
         ]
-        more = [f"and {len(said) - MAX_SHOWN_ERRORS} more"] if len(said) > MAX_SHOWN_ERRORS else []
-        told = [f"before it failed {'; '.join([*said[:MAX_SHOWN_ERRORS], *more])}"] if said else []
-        if unasked and not self._is_over:
-            told.append(f"no time was left to ask {unasked[0].name!r}")
-        worth_waiting = [error for error in self._errors if error.retryable]
+        more = [f"and {len(summaries) - MAX_SHOWN_ERRORS} more"] if len(summaries) > MAX_SHOWN_ERRORS else []
+        notes = [f"before it failed {'; '.join([*summaries[:MAX_SHOWN_ERRORS], *more])}"] if summaries else []
+        if untried and not self._is_over:
+            notes.append(f"no time was left to ask {untried[0].name!r}")
+        retryable_errors = [error for error in self._errors if error.retryable]
         report = replace(
             last.report(),
-            message=f"{self._clients[len(others)].name!r}: {last.message} ({'; '.join(told)})",
-            retryable=bool(worth_waiting),
-            retry_after_s=_soonest(worth_waiting) if worth_waiting else last.retry_after_s,
+            message=f"{self._clients[len(others)].name!r}: {last.message} ({'; '.join(notes)})",
+            retryable=bool(retryable_errors),
+            retry_after_s=_soonest(retryable_errors) if retryable_errors else last.retry_after_s,
         )
         failure = report.exception()
         failure.__cause__ = last
@@ -243,15 +243,15 @@ class _Tries:
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """The shortest wait that one of them asked for; None when one did not say."""
+    """Return the shortest ``retry_after_s``; None if one of the errors has none."""
     delays_s = [error.retry_after_s for error in errors]
-    known_s = [delay_s for delay_s in delays_s if delay_s is not None]
-    return min(known_s) if len(known_s) == len(delays_s) else None
+    stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
+    return min(stated_s) if len(stated_s) == len(delays_s) else None
 
 
-def _client(given: Client | str) -> Client:
-    if isinstance(given, str):
-        return client_for(given)
-    if not hasattr(given, "acomplete"):
-        raise ConfigError(f"{given!r:.200} is no client: one, or a model as 'provider:model', would be right")
-    return given
+def _client(client: Client | str) -> Client:
+    if isinstance(client, str):
+        return client_for(client)
+    if not hasattr(client, "acomplete"):
+        raise ConfigError(f"{client!r:.200} is no client: one, or a model as 'provider:model', would be right")
+    return client

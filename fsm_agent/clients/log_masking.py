@@ -1,8 +1,8 @@
-"""How do the libraries below us write no secret of ours into their logs?
+"""Masking of secrets in the logs of the libraries that carry requests.
 
-httpx logs each URL at INFO, with ``?key=…``; httpcore and the MCP client log what a server answers at DEBUG, hpack each
-header of a request.  What they log while they serve us is masked, or left out where masking cannot work; what they log
-for anybody else in the process stays as it is.
+httpx logs each URL at INFO, with ``?key=…``; httpcore and the MCP client log responses at DEBUG, hpack each header of a
+request.  What they log during a request of this package is masked, or dropped where masking cannot work; what they log
+for other code in the process is unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsm_agent._internal.redaction import EXTENSION, Secrets, shown_url
 if TYPE_CHECKING:
     import httpx
 
-# Filters of a logger see its own records only, not those of the loggers below it.
+# Filters of a logger do not see the records of its children.
 _CORE = ("connection", "http11", "http2", "proxy", "socks")
 LOGGERS = (
     "httpx",
@@ -35,17 +35,17 @@ LOGGERS = (
     "client",  # of mcp.client.session
 )
 _PLAIN = logging.Formatter()
-_present: ContextVar[Secrets | None] = ContextVar("secrets of the request under way", default=None)
+_current: ContextVar[Secrets | None] = ContextVar("secrets of the request under way", default=None)
 
 
 class _Masking(logging.Filter):
-    """Masks what is logged while a request of ours is under way in this context."""
+    """Masks log records while a request of this package is under way in this context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        secrets = _present.get()
+        secrets = _current.get()
         if secrets is None:
             return True
-        if record.name.startswith("hpack."):  # it shows headers also in Huffman's code
+        if record.name.startswith("hpack."):  # it logs headers in Huffman code too
             return False
         if isinstance(record.args, tuple):
             record.args = tuple([shown_url(str(arg)) if type(arg).__name__ == "URL" else arg for arg in record.args])
@@ -64,15 +64,15 @@ def _install() -> None:
 
 @contextmanager
 def masked_logs(secrets: Secrets | httpx.Request) -> Iterator[None]:
-    """Mask what the libraries log inside, in this context and in tasks that begin in it.
+    """Mask what the libraries log inside the block, in this context and in tasks started in it.
 
     Args:
-        secrets: What nobody may see, or a request with the extension that says it.
+        secrets: The secrets, or a request whose extension declares them.
     """
     _install()
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets.extensions.get(EXTENSION, ()))
-    token = _present.set(hidden)
+    token = _current.set(hidden)
     try:
         yield
     finally:
-        _present.reset(token)
+        _current.reset(token)

@@ -1,6 +1,6 @@
-"""When may the next request begin, so that a provider need not refuse it?
+"""Client-side rate limits: requests and tokens per minute, and concurrency.
 
-A `RateLimit` is the queue in front of a provider; see `fsm_agent.clients.rate_limited` for who stands in it.
+A `RateLimit` is the queue in front of a provider; `fsm_agent.clients.rate_limited` has the client that uses it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,31 @@ from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.runtime.world import Clock, SystemClock
 
 PERIOD_S = 60.0
-_GRAIN_S = 0.25  # what begins within it is counted together, so that a window has at most 240 entries
-_MIN_NAP_S = 1e-6  # a float of Unix time cannot tell less apart
+_GRAIN_S = 0.25  # requests within it are counted together, so that a window has at most 240 entries
+_MIN_NAP_S = 1e-6  # the resolution of a float of Unix time
 
 
 class SteadyClock(SystemClock):
-    """The system's clock, but one that nobody sets: `now` is of use for differences only."""
+    """The system's monotonic clock: `now` is of use for differences only."""
 
     def now(self) -> float:
         return time.monotonic()
 
 
 class RateLimit:
-    """At most so many requests and tokens in any 60 seconds, and so many requests at once.
+    """A limit on requests and tokens in any 60 seconds, and on concurrent requests.
 
-    Whoever comes first goes first, threads and tasks of any number of event loops alike; one that needs much is not
-    overtaken by those that need little.  What a request takes is estimated when it begins and put right
-    when it is known.
+    First come, first served, for threads and tasks of any number of event loops; small requests do not overtake large
+    ones.  The tokens of a request are estimated when it begins and corrected when they are known.
 
     Args:
-        requests_per_minute: That may begin.
-        tokens_per_minute: Input and output together.  A request that alone is estimated higher waits for an empty
-            minute.
-        max_concurrent: Requests under way at once; a stream is under way until it is read to its end or closed.
-        clock: Tells the time and waits.
+        requests_per_minute: Requests that may begin.
+        tokens_per_minute: Input and output together.  A request whose estimate exceeds it waits for an empty minute.
+        max_concurrent: Concurrent requests; a stream counts until it is exhausted or closed.
+        clock: Source of time and of delays.
 
     Raises:
-        ConfigError: A limit is no positive number, or there is none.
+        ConfigError: A limit is not a positive integer, or no limit is set.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class RateLimit:
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None
         self._max_concurrent = max_concurrent
-        # Reentrant: collecting garbage may close a stream, and so end a turn, anywhere below.
+        # Reentrant: garbage collection may close a stream, and so end a turn, at any point under the lock.
         self._lock = threading.RLock()
         self._waiting = deque[Turn]()
         self._under_way = set[Turn]()
@@ -79,29 +77,29 @@ class RateLimit:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether `charge` changes anything."""
+        """True if tokens are limited, so that `charge` has an effect."""
         return self._tokens is not None
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._waiting)
 
     @property
     def under_way(self) -> int:
-        """How many requests have their turn now."""
+        """The number of requests that have their turn now."""
         return len(self._under_way)
 
     @contextmanager
     def turn(self, tokens: int = 0, *, timeout_s: float | None = None) -> Iterator[Turn]:
-        """Wait for a turn, and have it inside.
+        """Wait for a turn, and hold it for the block.
 
         Args:
-            tokens: That the request is estimated to take.
-            timeout_s: How long it may take to get the turn; what is left of it is in `Turn.time_left`.
+            tokens: The estimated tokens of the request.
+            timeout_s: Limit of the wait; the rest of it is `Turn.time_left`.
 
         Raises:
-            TimedOut: No turn comes in time; at once when that is clear beforehand.
+            TimedOut: There is no turn in time; raised at once when that is clear beforehand.
         """
         turn = self._queue(tokens, timeout_s)
         try:
@@ -134,15 +132,15 @@ class RateLimit:
         return turn
 
     def _call_next(self) -> None:
-        """Under the lock: tell the first in the queue that only the clock stands before it, if that is so."""
+        """Wake the first in the queue if only the clock can delay it still.  The caller holds the lock."""
         while self._waiting and self._waiting[0].is_dead:
             self._waiting.popleft()
         if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
-            with suppress(InvalidStateError, IndexError):  # it knows already, or is gone
+            with suppress(InvalidStateError, IndexError):  # woken already, or gone
                 self._waiting[0].is_next.set_result(None)
 
     def _begin(self, turn: Turn) -> float:
-        """Let ``turn`` begin and return 0, or say how many seconds to wait before asking again."""
+        """Begin ``turn`` and return 0, or return the seconds to wait before the next attempt."""
         with self._lock:
             if not turn.is_next.done():
                 raise self._late(turn, None)
@@ -178,7 +176,7 @@ class RateLimit:
         return TimedOut(f"no turn under {self!r} in {turn.timeout_s:g} s{when}", retry_after_s=delay_s)
 
     def charge(self, turn: Turn, tokens: int) -> None:
-        """Say what the request of ``turn`` really took, instead of the estimate."""
+        """Replace the estimate of ``turn`` by the tokens that its request used."""
         with self._lock:
             if self._tokens is not None and turn.entry is not None:
                 self._tokens.correct(turn.entry, tokens - turn.tokens, self._clock.now())
@@ -203,16 +201,16 @@ class Turn:
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody can take it any more: its event loop was closed over it."""
+        """True if its event loop was closed, so that nothing can take the turn."""
         return self._loop is not None and self._loop.is_closed()
 
     def time_left(self) -> float | None:
-        """Of the timeout, in seconds; None: without end."""
+        """Return the rest of the timeout in seconds; None if there is no timeout."""
         return None if self.timeout_s is None else self.timeout_s - (self._clock.now() - self._started_at_s)
 
 
 class _Entry:
-    """What began within `_GRAIN_S`."""
+    """The amount that began within `_GRAIN_S`."""
 
     __slots__ = ("amount", "first_s", "last_s")
 
@@ -222,7 +220,7 @@ class _Entry:
 
 
 class _Window:
-    """How much began in the last 60 seconds; its memory is bounded, whatever the limit."""
+    """The amount that began in the last 60 seconds, in bounded memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -230,7 +228,7 @@ class _Window:
         self._total = 0
 
     def delay_s(self, amount: int, now_s: float) -> float:
-        """How long until ``amount`` more fits, or until nothing is there when it never will."""
+        """Return the seconds until ``amount`` more fits, or until the window is empty if it never will."""
         self._forget(now_s)
         excess = self._total + amount - self._limit
         delay_s = 0.0
@@ -253,7 +251,7 @@ class _Window:
         return newest
 
     def correct(self, entry: _Entry, change: int, now_s: float) -> None:
-        """Count ``change`` more (now) or less (then) than was taken for ``entry``."""
+        """Correct ``entry`` by ``change``: an excess counts from now, a rest is taken off ``entry``."""
         self._forget(now_s)
         if change > 0:
             self.add(change, now_s)

@@ -1,4 +1,4 @@
-"""How does a client wait for its turn, rather than be told that it asks too much?"""
+"""A client whose requests wait for their turn under a rate limit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenize
 class RateLimitedClient:
     """A client whose requests wait for their turn under a limit.
 
-    ``timeout_s`` of a request counts from when it begins to wait; when no turn comes in time it fails with `TimedOut`,
-    which is retryable.  The tokens of a request are estimated by its characters (images count nothing), and put right
-    by the usage that its reply reports.
+    ``timeout_s`` of a request includes its wait; without a turn in time it fails with `TimedOut`, which is retryable.
+    The tokens of a request are estimated from its characters (images count nothing), and corrected by the usage that
+    its reply reports.
 
     Args:
-        client: Asks: a client, or a model as ``provider:model``.  It is closed with this one.
-        limit: Of this client alone, or of all that spend from one account.
+        client: The client to limit, or a model as ``provider:model``.  It is closed with this one.
+        limit: For this client alone, or shared by all clients of one account.
     """
 
     def __init__(self, client: Client | str, limit: RateLimit) -> None:
@@ -35,7 +35,7 @@ class RateLimitedClient:
 
     @property
     def name(self) -> str:
-        """That of the client behind the limit."""
+        """The name of the client behind the limit."""
         return self._client.name
 
     def __repr__(self) -> str:
@@ -43,20 +43,20 @@ class RateLimitedClient:
 
     @property
     def world_defaults(self) -> dict[str, Any]:
-        """Those of the client behind the limit: a double for tests brings its own clock."""
+        """The defaults of the client behind the limit: a test double brings its own clock."""
         return getattr(self._client, "world_defaults", {})
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """The reply to ``request``, when its turn has come.
+        """Return the reply to ``request``, sent when its turn has come.
 
         Raises:
-            ProviderError: There is no reply, or no turn.
+            ProviderError: The request failed, or had no turn in time.
         """
         with self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn:
             return self._charged(turn, self._client.complete(request, timeout_s=turn.time_left()))
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """The reply as it comes, when its turn has come."""
+        """Yield the reply as it arrives, when its turn has come."""
         with (
             self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn,
             closing(self._client.stream(request, timeout_s=turn.time_left())) as items,
@@ -108,7 +108,7 @@ class RateLimitedClient:
 
 
 def estimated_tokens(request: Request) -> int:
-    """What ``request`` takes of the input, roughly: a quarter of its characters."""
+    """Return a rough estimate of the input tokens of ``request``: a quarter of its characters."""
     described = [len(f.name) + len(f.description) + len(json.dumps(f.parameters)) for f in request.functions]
     return _tokens(sum(map(_chars, request.messages)) + sum(described))
 

@@ -14,7 +14,7 @@ from fsm_agent.providers.codec import Decoder, request_id
 
 E = TypeVar("E", bound=ProviderError)
 
-# Content types beside JSON: those of streams, and those of servers that do not say.
+# Content types beside JSON: those of streams, and those of servers that do not declare one.
 READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
 
 
@@ -22,12 +22,12 @@ class ResponseReader:
     """Reads the body of one response.
 
     Args:
-        exchange: What was asked.
+        exchange: The request.
         status: Of the response.
         headers: Of the response; names in lower case.
 
     Raises:
-        ProviderError: No body could make an answer of this response.
+        ProviderError: The status or headers rule out a reply, whatever the body.
     """
 
     def __init__(self, exchange: Exchange, status: int, headers: Mapping[str, str]) -> None:
@@ -48,26 +48,28 @@ class ResponseReader:
     def _check_head(self) -> None:
         if 300 <= self._status < 400:
             target = self._shown(self._headers.get("location", "nowhere").partition("?")[0])
-            message = f"{self._exchange.place!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
+            message = (
+                f"{self._exchange.shown_url!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
+            )
             raise self._error(ProviderError, message, retryable=False)
         media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
             shown = self._shown(media_type)
-            message = f"{self._exchange.place!r} answered with {shown!r}, not JSON: is the base URL right?"
+            message = f"{self._exchange.shown_url!r} answered with {shown!r}, not JSON: is the base URL right?"
             raise self._error(BadReply, message)
 
     def _make_inflater(self) -> Any:
-        """A decompressor whose output can be bounded; None: not compressed."""
+        """Return a decompressor whose output can be bounded; None if the body is not compressed."""
         encoding = self._headers.get("content-encoding", "").strip().lower()
         if encoding in ("", "identity"):
             return None
         if encoding in ("gzip", "x-gzip", "deflate"):
             return zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either kind, by its first bytes
-        message = f"{self._exchange.place!r} answered in encoding {self._shown(encoding)!r}, which nobody asked for"
+        message = f"{self._exchange.shown_url!r} answered in encoding {self._shown(encoding)!r}, which nobody asked for"
         raise self._error(BadReply, message, retryable=False)
 
-    def _shown(self, said: str) -> str:
-        return self._exchange.mask(said)[:MAX_SHOWN_CHARS]
+    def _shown(self, text: str) -> str:
+        return self._exchange.mask(text)[:MAX_SHOWN_CHARS]
 
     def _error(self, kind: type[E], message: str, *, retryable: bool | None = None) -> E:
         id = request_id(self._headers)
@@ -75,19 +77,19 @@ class ResponseReader:
 
     @property
     def is_done(self) -> bool:
-        """The provider said that nothing more comes, though its connection may stay open."""
+        """True after the provider's end of the stream, though the connection may stay open."""
         return self._decoder is not None and self._decoder.is_done
 
     @property
     def has_failed(self) -> bool:
-        """Whether `finish` raises what was wrong with the stream, whatever else may come."""
+        """True if the stream is invalid already: `finish` will raise, whatever follows."""
         return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return what they add to a stream, [] when the reply is not one.
+        """Take the next bytes; return the deltas they complete, [] if the reply is not a stream.
 
         Raises:
-            ProviderError: The time is up, or the reply is damaged or, being no stream, too long.
+            ProviderError: The deadline has passed, or the reply is damaged or, if not a stream, too long.
         """
         exchange = self._exchange
         if exchange.deadline.is_over and not self.is_done:
@@ -96,7 +98,7 @@ class ResponseReader:
             data = self._inflate(data)
         self._size_bytes += len(data)
         if self._size_bytes > self._max_bytes:
-            message = f"the reply of {exchange.place!r} is longer than {self._max_bytes} bytes"
+            message = f"the reply of {exchange.shown_url!r} is longer than {self._max_bytes} bytes"
             self._excess = self._error(BadReply, message, retryable=False)
             if self._decoder is None:
                 raise self._excess
@@ -107,7 +109,7 @@ class ResponseReader:
         return self._decoder.feed(data)
 
     def end(self) -> list[Delta]:
-        """Take the end of the bytes; return what it adds to a stream."""
+        """Take the end of the bytes; return the last deltas of a stream."""
         return [] if self._decoder is None or self._excess else self._decoder.end()
 
     def _inflate(self, data: bytes) -> bytes:
@@ -116,21 +118,21 @@ class ResponseReader:
             inflated = bytes(self._inflater.decompress(data, room + 1))
         except zlib.error as error:
             raise self._damaged(str(error)) from error
-        if self._inflater.unused_data:  # which zlib would copy with every piece that comes, and nothing bounds
+        if self._inflater.unused_data:  # unbounded, and copied by zlib with every piece
             raise self._damaged("it goes on behind its end")
         return inflated
 
     def _damaged(self, reason: str) -> BadReply:
-        return self._error(BadReply, f"the compressed reply of {self._exchange.place!r} is damaged: {reason}")
+        return self._error(BadReply, f"the compressed reply of {self._exchange.shown_url!r} is damaged: {reason}")
 
     def finish(self, failure: ProviderError | None) -> Reply:
         """Return the reply, at the end of the bytes.
 
         Args:
-            failure: Why there came no more, if that was not the end.  What is complete without it is complete.
+            failure: The failure that cut the bytes off, if any.  It is ignored if the reply is complete.
 
         Raises:
-            ProviderError: The reply is none, or not whole.
+            ProviderError: The reply is an error, invalid or incomplete.
         """
         exchange = self._exchange
         if self._excess:

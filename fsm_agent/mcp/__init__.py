@@ -1,1 +1,1 @@
-"""How does an agent use the tools of MCP servers?  With the official package as the client."""
+"""Tools of MCP servers as functions of agents, with the official package as the client."""

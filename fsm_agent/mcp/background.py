@@ -1,7 +1,7 @@
-"""In which thread do the sessions with MCP servers live?
+"""The background thread that runs the sessions with MCP servers.
 
-In one daemon thread of the process, in a loop of its own; what is asked of them is handed over there.  At exit they
-are closed before the interpreter goes.  After `os.fork` the new process has none; its parent's stay its parent's.
+It is one daemon thread per process with an event loop of its own; requests to sessions are submitted to it.  Sessions
+are closed before the interpreter exits.  After `os.fork` the child has none; the parent keeps its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more when it is told to
+CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more after it was terminated
 
 
 class Background:
-    """The thread in which the sessions of this process live."""
+    """The thread that runs the sessions of this process."""
 
     def __init__(self) -> None:
-        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # what closes a session
+        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # closes each session
         self._stop = asyncio.Event()
         started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
@@ -45,7 +45,7 @@ class Background:
         await asyncio.gather(*[close() for close in self.at_end])
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run it there; cancelling the future cancels it."""
+        """Run ``coroutine`` in the thread's loop; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def end(self) -> None:
@@ -55,19 +55,19 @@ class Background:
 
 
 class _Here:
-    """What of the background this process has."""
+    """The background of this process, and what it inherited by a fork."""
 
     def __init__(self, *inherited: object) -> None:
         self.lock = threading.Lock()
         self.background: Background | None = None
-        self.inherited = inherited  # kept, because their destructors would close what is the parent's
+        self.inherited = inherited  # referenced, because destructors would close resources of the parent
 
 
 _here = _Here()
 
 
 def background() -> Background:
-    """This process's own, started when it is first asked for."""
+    """Return the background of this process, started on first use."""
     with _here.lock:
         if _here.background is None:
             _here.background = Background()
@@ -75,7 +75,7 @@ def background() -> Background:
 
 
 def is_mine(home: Background) -> bool:
-    """Whether it is this process's own."""
+    """Return True if ``home`` is the background of this process."""
     return home is _here.background
 
 

@@ -1,6 +1,6 @@
-"""How much may an MCP server send over HTTP at once?
+"""Bounds on HTTP bodies of MCP servers.
 
-The official client bounds each event of a stream; a body without events it reads to its end.
+The official client bounds each event of a stream, but reads any other body to its end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def bound(response: httpx2.Response) -> None:
-    """Bound the body of a response, unless it is a stream of events."""
+    """Bound the body of a response, unless it is an event stream."""
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise httpx2.DecodingError(f"the answer came as {encoding!r}, which nobody asked for")

@@ -1,4 +1,4 @@
-"""How does an agent use the tools of an MCP server?"""
+"""An MCP server whose tools are functions of agents."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ _HASH_CHARS = 6
 
 
 class Options(TypedDict, total=False):
-    """What every kind of server may be told.
+    """Options of every kind of server.
 
     Attributes:
-        name: For messages; by default that of the command or the host.
-        prefix: Stands before the name of every function: ``files`` makes ``files_read`` of the tool ``read``.
-        timeout_s: For one call of a tool; the model is told.
-        start_timeout_s: For the start of the server until it answers, and for the list of its tools.
-        adapt: Sees each function and returns the one to offer, such as one that needs approval; None drops it.
+        name: Its name in messages; by default that of the command or the host.
+        prefix: Prefix of all function names: ``files`` makes ``files_read`` of the tool ``read``.
+        timeout_s: Timeout of one tool call; reported to the model.
+        start_timeout_s: Timeout of the server's start until it answers, and of listing its tools.
+        adapt: Called with each function; returns the one to offer, such as one that needs approval, or None to drop
+            it.
     """
 
     name: str
@@ -53,17 +54,17 @@ class Options(TypedDict, total=False):
 class MCPServer:
     """A server of the Model Context Protocol, whose tools are functions: ``Agent(…, functions=[server])``.
 
-    Made by `stdio` or `http`, started when first used or by a ``with`` (``async with``) block, and ended by the
-    end of the block, by `close`, when it is no longer referenced, and with the interpreter.  One that has ended
-    by itself is started again when it is used again.  From any thread, task and loop, from many at once.
+    Made by `stdio` or `http`, started on first use or by a ``with`` (``async with``) block, and ended by the end of the
+    block, by `close`, when it is no longer referenced, or with the interpreter.  A server that has ended by itself is
+    restarted on its next use.  Safe to use from any number of threads, tasks and event loops at once.
 
-    A server may ask for nothing: its requests for sampling, elicitation and roots are refused.
+    The server's own requests, for sampling, elicitation and roots, are refused.
     """
 
     def __init__(self, transport: Transport, **options: Unpack[Options]) -> None:
         if unknown := options.keys() - Options.__annotations__.keys():
-            known = ", ".join(Options.__annotations__)
-            raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {known}")
+            options_text = ", ".join(Options.__annotations__)
+            raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {options_text}")
         self.name = options.get("name") or transport.name
         self._transport = transport
         self._prefix = options.get("prefix", "")
@@ -73,7 +74,7 @@ class MCPServer:
         self._link = Link(target)
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
         self._is_closed = False
-        weakref.finalize(self, self._link.drop).atexit = False  # then all sessions are closed
+        weakref.finalize(self, self._link.drop).atexit = False  # all sessions are closed then
 
     @classmethod
     def stdio(
@@ -84,13 +85,13 @@ class MCPServer:
         cwd: str | Path | None = None,
         **options: Unpack[Options],
     ) -> Self:
-        """A server that is started as a child process, and speaks on its stdin and stdout.
+        """Return a server that is started as a child process and speaks over its stdin and stdout.
 
         Args:
-            command: What to start; looked up in PATH.
+            command: The program to start; looked up in PATH.
             args: Its arguments.
-            env: Environment variables beside the few that every server gets (HOME, PATH, USER and their like).
-            cwd: Where it runs.
+            env: Environment variables beside the few that every server gets (HOME, PATH, USER and the like).
+            cwd: Its working directory.
             options: See `Options`.
         """
         transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
@@ -100,22 +101,22 @@ class MCPServer:
     def http(
         cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[Options]
     ) -> Self:
-        """A server that runs somewhere.
+        """Return a server that is reached over HTTP.
 
         Args:
-            url: Where it listens.
+            url: Its URL.
             headers: Sent with every request, such as ``Authorization``.
-            sse: It speaks the old transport of two endpoints instead of streamable HTTP.
+            sse: True for the old transport with two endpoints instead of streamable HTTP.
             options: See `Options`.
 
         Raises:
-            ConfigError: The URL is none.
+            ConfigError: The URL is invalid.
         """
         return cls(Http(url=url, headers=dict(headers or {}), sse=sse), **options)
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The present tools.  Waits only while the server starts, and once after it has said that they changed.
+        """The current tools; blocks only while the server starts, and once after it reported a change of them.
 
         Raises:
             MCPServerError: The server does not start, or does not answer.
@@ -128,7 +129,7 @@ class MCPServer:
         """Call a tool by the server's name for it.
 
         Returns:
-            The text of its answer; with pictures and documents, a list of them and of the texts between.
+            The text of its result; with images and documents, a list of them and of the texts between.
 
         Raises:
             MCPToolError: The tool failed or took too long.
@@ -137,11 +138,11 @@ class MCPServer:
         return _wait(self._submit(self._answer(tool, arguments)))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """`call` for asyncio; when it is cancelled, the server is told."""
+        """`call` for asyncio; cancelling it cancels the call at the server."""
         return await asyncio.wrap_future(self._submit(self._answer(tool, arguments)))
 
     def close(self) -> None:
-        """End the session, and the server's process if it has one; then it can only be used in a new block."""
+        """End the session and the server's process, if any; afterwards it can only be used in a new block."""
         self._is_closed = True
         _wait(background().submit(self._link.close()))
 
@@ -167,7 +168,7 @@ class MCPServer:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<MCPServer {self.name!r}: {self._transport.place}>"
+        return f"<MCPServer {self.name!r}: {self._transport.address}>"
 
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         if self._is_closed:
@@ -183,8 +184,8 @@ class MCPServer:
         return result_value(result)
 
     def _functions_of(self, tools: tuple[Tool, ...]) -> tuple[Function, ...]:
-        known, functions = self._offered
-        if known is not tools:
+        listed, functions = self._offered
+        if listed is not tools:
             by_name = {tool.name: tool for tool in tools}
             names = function_names(by_name, self._prefix)
             made = [self._function(tool, names[name]) for name, tool in by_name.items()]
@@ -197,20 +198,20 @@ class MCPServer:
         droppable = _optional(tool.input_schema)
 
         async def call(**arguments: Any) -> str | list[Piece]:
-            given = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
-            return await self.acall(tool.name, **given)
+            kept = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
+            return await self.acall(tool.name, **kept)
 
         about, schema = tool.description or "", tool.input_schema
         return Function(name=name, description=about, parameters=schema, call=call, is_async=True)
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Names that every provider takes, by tool: distinct, and the same in whatever order the tools come."""
-    said = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
-    names = {tool: _UNUSABLE.sub("_", name) for tool, name in said.items()}
+    """Return distinct names by tool that every provider accepts, independent of the order of tools."""
+    prefixed = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
+    names = {tool: _UNUSABLE.sub("_", name) for tool, name in prefixed.items()}
     wanted = Counter(names.values())
     for tool, name in names.items():
-        is_taken = wanted[name] > 1 and name != said[tool]
+        is_taken = wanted[name] > 1 and name != prefixed[tool]
         if is_taken or not 0 < len(name) <= _NAME_CHARS:
             mark = hashlib.sha256(tool.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
             names[tool] = f"{name[: _NAME_CHARS - _HASH_CHARS - 1]}_{mark}"
@@ -218,12 +219,12 @@ def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
-    """What may be left out and may not be null: models say null of what they leave out."""
+    """Return the properties that are optional but not nullable: models send null for omitted arguments."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return frozenset()
     needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
-    return frozenset([key for key, said in properties.items() if key not in needed and not _takes_null(said)])
+    return frozenset([key for key, value in properties.items() if key not in needed and not _takes_null(value)])
 
 
 def _takes_null(schema: Any) -> bool:
@@ -242,6 +243,6 @@ def _takes_null(schema: Any) -> bool:
 def _wait(future: Future[T]) -> T:
     try:
         return future.result()
-    except BaseException:  # an interrupt too ends what is waited for
+    except BaseException:  # an interrupt ends the wait too
         future.cancel()
         raise

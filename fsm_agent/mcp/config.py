@@ -1,4 +1,4 @@
-"""Which MCP servers does a configuration file name?"""
+"""Configuration files of MCP servers."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOT
 
 
 def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Options]) -> dict[str, MCPServer]:
-    """The servers of a configuration as Claude, Cursor, VS Code and others write it; none is started.
+    """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
 
     ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
-    what else stands beside it is somebody else's.  A server with ``"disabled": true`` is left out.  In all strings
-    ``${VAR}`` (or ``${env:VAR}``) is the environment variable; ``${VAR:-default}`` has a default for when it is
-    missing or empty.
+    other top-level keys are ignored.  A server with ``"disabled": true`` is left out.  In all strings ``${VAR}`` (or
+    ``${env:VAR}``) is replaced by the environment variable, ``${VAR:-default}`` by the default if it is missing or
+    empty.
 
     Args:
-        config: A file, or what is in one.
-        options: For every server; see `Options`.  ``prefix`` is the server's name unless it is given here.
+        config: A file, or the content of one.
+        options: Options of every server; see `Options`.  ``prefix`` is by default the server's name.
 
     Returns:
         The servers by name, in the file's order.
@@ -77,45 +77,47 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     for part in _PARTS:
         if part in config:
             return _object(config[part], repr(part))
-    hints = [hint for word in config if (hint := _meant(word, _PARTS))]
+    hints = [hint for word in config if (hint := _suggestion(word, _PARTS))]
     raise ConfigError(f"an MCP configuration has its servers in 'mcpServers' or 'servers'{next(iter(hints), '')}")
 
 
 def _server(name: str, entry: Any, options: Options) -> MCPServer | None:
-    place = f"MCP server {name!r}"
-    entry = _object(entry, place)
+    label = f"MCP server {name!r}"
+    entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:
-            raise ConfigError(f"{place}: {key!r} is unknown{_meant(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
-    if "disabled" in entry and _shaped("disabled", entry["disabled"], place):
+            raise ConfigError(f"{label}: {key!r} is unknown{_suggestion(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
+    if "disabled" in entry and _valid("disabled", entry["disabled"], label):
         return None
-    said = {key: _shaped(key, _expanded(value, f"{key!r} of {place}"), place) for key, value in entry.items()}
-    kind = _kind(said, place)
+    settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
+    kind = _kind(settings, label)
     own = cast("Options", {"prefix": name, **options, "name": name})
     if _KINDS[kind] is _HTTP:
-        return MCPServer.http(said["url"], headers=said.get("headers"), sse=kind == "sse", **own)
-    return MCPServer.stdio(said["command"], *said.get("args", ()), env=said.get("env"), cwd=said.get("cwd"), **own)
+        return MCPServer.http(settings["url"], headers=settings.get("headers"), sse=kind == "sse", **own)
+    return MCPServer.stdio(
+        settings["command"], *settings.get("args", ()), env=settings.get("env"), cwd=settings.get("cwd"), **own
+    )
 
 
-def _kind(said: Mapping[str, Any], place: str) -> str:
-    kind = said.get("type") or ("http" if "url" in said else "stdio")
+def _kind(settings: Mapping[str, Any], label: str) -> str:
+    kind = settings.get("type") or ("http" if "url" in settings else "stdio")
     if kind not in _KINDS:
-        raise ConfigError(f"{place}: 'type' is {kind!r}{_meant(kind, _KINDS)}; known: {', '.join(_KINDS)}")
+        raise ConfigError(f"{label}: 'type' is {kind!r}{_suggestion(kind, _KINDS)}; known: {', '.join(_KINDS)}")
     main, *_ = keys = _KINDS[kind]
-    if not said.get(main):
-        raise ConfigError(f"{place} has no {main!r}: one of type {kind!r} needs it")
-    for key in said:
+    if not settings.get(main):
+        raise ConfigError(f"{label} has no {main!r}: one of type {kind!r} needs it")
+    for key in settings:
         if key not in (*keys, "type", "disabled"):
-            raise ConfigError(f"{place} is of type {kind!r}, which has no {key!r}: it has {', '.join(keys)}")
+            raise ConfigError(f"{label} is of type {kind!r}, which has no {key!r}: it has {', '.join(keys)}")
     return str(kind)
 
 
-def _shaped(key: str, value: Any, place: str) -> Any:
+def _valid(key: str, value: Any, label: str) -> Any:
     adapter, wanted = _SHAPES[key]
     try:
         return adapter.validate_python(value)
     except ValidationError:
-        raise ConfigError(f"{key!r} of {place} is not {wanted}") from None  # its value may be secret
+        raise ConfigError(f"{key!r} of {label} is not {wanted}") from None  # its value may be secret
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
@@ -124,29 +126,29 @@ def _object(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _expanded(value: Any, place: str) -> Any:
+def _expanded(value: Any, label: str) -> Any:
     match value:
         case str():
-            return _EXPANSION.sub(lambda found: _variable(found[1], place), value)
+            return _EXPANSION.sub(lambda match: _variable(match[1], label), value)
         case list():
-            return [_expanded(item, place) for item in value]
+            return [_expanded(item, label) for item in value]
         case dict():
-            return {key: _expanded(item, f"{key!r} in {place}") for key, item in value.items()}
+            return {key: _expanded(item, f"{key!r} in {label}") for key, item in value.items()}
     return value
 
 
-def _variable(text: str, place: str) -> str:
-    found = _VARIABLE.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"${{{text}}} for {place} cannot be filled in: ${{VARIABLE}} and ${{VARIABLE:-default}} can")
-    name, has_default, default = found.groups()
+def _variable(text: str, label: str) -> str:
+    match = _VARIABLE.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"${{{text}}} for {label} cannot be filled in: ${{VARIABLE}} and ${{VARIABLE:-default}} can")
+    name, has_default, default = match.groups()
     if has_default:
         return os.environ.get(name) or str(default)
     if name not in os.environ:
-        raise ConfigError(f"the environment variable {name!r} for {place} is not set: set it, or write ${{{name}:-…}}")
+        raise ConfigError(f"the environment variable {name!r} for {label} is not set: set it, or write ${{{name}:-…}}")
     return os.environ[name]
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1)
+def _suggestion(word: str, names: Iterable[str]) -> str:
+    close = get_close_matches(word, list(names), n=1)
     return f": did you mean {close[0]!r}?" if close else ""

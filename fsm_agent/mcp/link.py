@@ -1,4 +1,4 @@
-"""What is an MCP server used through, while its sessions come and go?"""
+"""The link to an MCP server, which outlives its sessions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.mcp.background import background, is_mine
-from fsm_agent.mcp.session import MCPToolError, Session, Target, told
+from fsm_agent.mcp.session import MCPToolError, Session, Target, described
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
 
 class Link:
-    """What a server is used through: the present session, or the next one.  Only `tools_now` is for other threads."""
+    """Access to a server through its current session or the next one; only `tools_now` and `drop` are thread-safe."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -25,12 +25,12 @@ class Link:
 
     @property
     def tools_now(self) -> tuple[Tool, ...] | None:
-        """The tools if they are known; from any thread, without waiting."""
+        """Return the tools if they are listed already; from any thread, without waiting."""
         session = self._session
         return session.tools if session is not None and self._is_live(session) else None
 
     async def tools(self) -> tuple[Tool, ...]:
-        """The tools of the server, which is started if need be."""
+        """Return the tools of the server, which is started if needed."""
         with masked_logs(self.target.transport.secrets):
             return await self._tools_of(self._live())
 
@@ -43,22 +43,22 @@ class Link:
             failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
         except Exception as error:
             failure = await self._understood(error, session, "its list of tools")
-        raise failure  # here, so that no traceback shows behind it what the server said
+        raise failure  # outside of the handler, so that no traceback shows the server's own error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
-        """What a tool answers, an error of its own included.
+        """Call a tool and return its result, which may report an error of its own.
 
         Raises:
             MCPToolError: It took too long, or the server refused the call.
-            MCPServerError: The server cannot be reached, or ended meanwhile; the next call starts it again.
+            MCPServerError: The server cannot be reached, or ended meanwhile; the next call restarts it.
         """
-        with masked_logs(self.target.transport.secrets):  # what is sent is logged in the context of who sends it
+        with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
             return await self._call(tool, arguments, timeout_s)
 
     async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
         session = self._live()
         for may_repeat in (True, False):
-            if not session.was_listed:  # the client wants to know what the tools promise to return
+            if not session.was_listed:  # the client checks results by the output schemas of the tools
                 await self._tools_of(session)
             client = await session.client()
             try:
@@ -70,18 +70,18 @@ class Link:
                 is_over = not (may_repeat and _is_forgotten(error))
                 failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
             if failure is not None:
-                raise failure  # here, so that no traceback shows behind it what the server said
-            session.let_go()  # an HTTP server that was started anew does not know it, and has done nothing
+                raise failure  # outside of the handler, so that no traceback shows the server's own error
+            session.let_go()  # a restarted HTTP server does not know the session, and has not run the call
             session = self._live()
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
-        """End the session; the next use opens another."""
+        """Close the session; the next use opens another."""
         if self._session is not None and is_mine(self._session.home):
             await self._session.close()
 
     def drop(self) -> None:
-        """End the session some time later; from any thread."""
+        """End the session without waiting; from any thread."""
         session = self._session
         if session is not None and self._is_live(session):
             with suppress(RuntimeError):  # its loop has closed, and all sessions before
@@ -103,11 +103,11 @@ class Link:
 
         if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             return self.target.failure(f"ended before {subject} answered", await session.last_words())
-        return MCPToolError(self.target.scrubbed(f"{subject}: {told(error)}"))
+        return MCPToolError(self.target.scrubbed(f"{subject}: {described(error)}"))
 
 
 def _is_forgotten(error: Exception) -> bool:
-    """Whether an HTTP server answered 404 to a session, as it does when it does not know it: begin another.
+    """Return True if an HTTP server answered 404 because it does not know the session, so that a new one is needed.
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
     """

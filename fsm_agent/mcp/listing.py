@@ -1,4 +1,4 @@
-"""How much may an MCP server say of its tools, and how does it look to a model?"""
+"""The tools that an MCP server lists, with bounded and plain texts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 MAX_TOOLS = 2_000
 MAX_PAGES = 200
 MAX_NAME_CHARS = 1_000
-MAX_DESCRIPTION_CHARS = 10_000  # of a tool or a part of its schema; what is longer is cut
+MAX_DESCRIPTION_CHARS = 10_000  # of a tool or a part of its schema; a longer one is cut
 MAX_CHARS = 2_000_000  # of all tools: names, descriptions, schemas
 _TEXTS = ("description", "title")  # of a schema, for the model to read
 
 
 class ListingTooLong(Exception):
-    """A server lists more than anybody can use; the text goes behind its name."""
+    """A server lists too much; the message continues a sentence that begins with its name."""
 
 
 async def all_tools(client: Client) -> tuple[Tool, ...]:
-    """Ask for every page of the tools, and return them with texts that are bounded and plain.
+    """Request all pages of the tools, and return them with bounded and plain texts.
 
     Raises:
         ListingTooLong: There are too many tools, pages, or characters.
@@ -63,7 +63,7 @@ def _size_chars(tool: Tool) -> int:
 
 
 def _schema(value: Any) -> Any:
-    """A schema with its texts bounded and plain; names and values stay, for arguments have to fit them."""
+    """Return a schema with bounded and plain texts; names and values stay, because arguments have to match them."""
     match value:
         case Mapping():
             return {

@@ -1,4 +1,4 @@
-"""What does the model get of an MCP server's answer?
+"""Results of MCP tools as values that a model can take.
 
 Content blocks: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (read 2026-11-22).
 """
@@ -25,13 +25,13 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/sv
 
 
 def result_value(result: CallToolResult) -> str | list[Piece]:
-    """A tool's result as a function returns it: its text, or texts and attachments in the server's order.
+    """Return a tool's result as a function would: its text, or texts and attachments in the server's order.
 
-    Structured content is told as JSON, at the end, unless the texts say the same already.
+    Structured content is appended as JSON, unless the texts contain it already.
     """
     pieces = [_piece(block) for block in result.content]
     structured = result.structured_content
-    if structured is not None and not _says([piece for piece in pieces if isinstance(piece, str)], structured):
+    if structured is not None and not _contain([piece for piece in pieces if isinstance(piece, str)], structured):
         pieces.append(to_json(structured).decode())
     joined = list(_joined(pieces))
     if not joined:
@@ -40,7 +40,7 @@ def result_value(result: CallToolResult) -> str | list[Piece]:
 
 
 def error_text(result: CallToolResult) -> str:
-    """What a tool says of its failure, in words; nothing where it has none."""
+    """Return the text of a tool's error; "" if it has none."""
     value = result_value(result)
     return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
 
@@ -59,8 +59,8 @@ def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield "\n".join(texts)
 
 
-def _says(texts: list[str], structured: Any) -> bool:
-    """Whether texts say what the structured content says, which may wrap it as ``{"result": …}``."""
+def _contain(texts: list[str], structured: Any) -> bool:
+    """Return True if the texts have the structured content already, which may be wrapped as ``{"result": …}``."""
     values = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         values.append(structured["result"])
@@ -68,12 +68,12 @@ def _says(texts: list[str], structured: Any) -> bool:
     for value in values:
         if any(value in (text, parsed) for text, parsed in read):
             return True
-        if value and isinstance(value, list) and len(value) == len(read) and all(map(_is_said, value, read)):
+        if value and isinstance(value, list) and len(value) == len(read) and all(map(_is_equal, value, read)):
             return True
     return False
 
 
-def _is_said(value: Any, read: tuple[str, Any]) -> bool:
+def _is_equal(value: Any, read: tuple[str, Any]) -> bool:
     return value in read
 
 
@@ -105,7 +105,7 @@ def _link(link: ResourceLink) -> str:
 
 
 def _blob(data: str, media_type: str, uri: str) -> Piece:
-    """Bytes as what a model can take: a picture, a PDF, text; else a note that they are there."""
+    """Return bytes in a form that a model can take: an image, a PDF or text; otherwise a note about them."""
     media_type = media_type.partition(";")[0].strip().lower()
     about = f"{media_type or 'unknown type'}{', ' + uri if uri else ''}"
     try:

@@ -1,7 +1,7 @@
-"""How does a session with an MCP server live beside the tasks and loops of its users?
+"""A session with an MCP server, shared by the tasks and event loops of its users.
 
-One task owns it: that task enters the official client and leaves it, so cancel scopes nest, whatever callers do.  A
-session ends when its server does; there is no way back from that.
+One task owns it: that task enters and exits the official client, so cancel scopes nest, whatever callers do.  A session
+ends when its server does, and cannot be reopened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
 from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
 from fsm_agent.mcp.listing import ListingTooLong, all_tools
-from fsm_agent.mcp.transports import Said, Transport
+from fsm_agent.mcp.transports import StderrTail, Transport
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _LISTINGS = 3  # in a row, of a server whose tools change while it lists them
 _FOLLOW_TIMEOUT_S = 5.0
-_END_TIMEOUT_S = 5.0  # for taking leave of a server over HTTP
+_END_TIMEOUT_S = 5.0  # for ending the session of a server over HTTP
 _ERROR_CHARS = 2000
 
 
 class MCPServerError(FsmAgentError):
-    """An MCP server cannot be reached, ended, or did not keep to the protocol."""
+    """An MCP server cannot be reached, has ended, or violated the protocol."""
 
 
 class MCPToolError(Retry):
@@ -43,30 +43,30 @@ class MCPToolError(Retry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which server, and how long it may take to start."""
+    """A server to reach, and the timeout of its start."""
 
     name: str
     transport: Transport
     start_timeout_s: float
 
     def __str__(self) -> str:
-        return f"MCP server {self.name!r} ({self.transport.place})"
+        return f"MCP server {self.name!r} ({self.transport.address})"
 
     def scrubbed(self, text: str) -> str:
-        """Text of the server or of the package, fit for a message."""
+        """Return ``text`` of the server or the package without secrets."""
         return self.transport.secrets.mask(text)
 
-    def failure(self, what: str, *details: str) -> MCPServerError:
-        """What to raise when something is wrong with the server."""
-        return MCPServerError(": ".join([f"{self} {what}", *map(self.scrubbed, filter(None, details))]))
+    def failure(self, problem: str, *details: str) -> MCPServerError:
+        """Return the error of a problem with the server."""
+        return MCPServerError(": ".join([f"{self} {problem}", *map(self.scrubbed, filter(None, details))]))
 
 
 class Session:
     """One session with one server: owned by one task, used by any task of the background's loop.
 
     Attributes:
-        tools: As the server lists them; None when they are not known, or may have changed.
-        was_listed: Whether they were known at some time.
+        tools: As the server lists them; None before the first listing, and when they may have changed.
+        was_listed: True after the first listing.
     """
 
     def __init__(self, target: Target, home: Background) -> None:
@@ -74,12 +74,13 @@ class Session:
         self.was_listed = False
         self.home = home
         self._target = target
-        self._said = Said()
+        self._stderr = StderrTail()
         self._problem: BaseException | None = None
         self._scope = anyio.CancelScope()
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[Client] = home.loop.create_future()
-        self._opened.add_done_callback(lambda opened: opened.exception())  # those who ask are told
+        # Retrieve a failure, so that asyncio does not log it; users get it from `client`.
+        self._opened.add_done_callback(lambda opened: opened.exception())
         self._listing = asyncio.Lock()
         self._changes = 0
         self._is_followed = False
@@ -89,11 +90,11 @@ class Session:
 
     @property
     def has_ended(self) -> bool:
-        """Whether another one is needed."""
+        """True once it has ended, so that a new session is needed."""
         return self._stop.is_set()
 
     async def client(self) -> Client:
-        """The official client, when it is connected.
+        """Return the official client, once it is connected.
 
         Raises:
             MCPServerError: The server does not start, or does not answer.
@@ -102,7 +103,7 @@ class Session:
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
-        """The tools, asked for when they are not known."""
+        """Return the tools, listed anew if they are unknown or may have changed."""
         client = await self.client()
         async with self._listing:
             if self.tools is not None:
@@ -124,21 +125,21 @@ class Session:
             raise self._target.failure(str(error)) from None
 
     def let_go(self) -> None:
-        """End it, some time later."""
+        """End the session without waiting for it."""
         if not self._opened.done():
             self._scope.cancel()
         self._scope.deadline = self.home.loop.time() + _END_TIMEOUT_S
         self._stop.set()
 
     async def close(self) -> None:
-        """End it, and the server's process; returns when that is done."""
+        """End the session and the server's process, and wait for both."""
         self.let_go()
         await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
 
     async def last_words(self) -> str:
-        """Close it; why it ended and what the server's process wrote last, as far as that is known."""
+        """Close the session; return the reason of its end and the last stderr of the server, as far as known."""
         await self.close()
-        return ": ".join(filter(None, [told(self._problem), self._said.text(self._target.transport.secrets)]))
+        return ": ".join(filter(None, [described(self._problem), self._stderr.text(self._target.transport.secrets)]))
 
     async def _own(self) -> None:
         self._scope.deadline = self.home.loop.time() + self._target.start_timeout_s
@@ -157,7 +158,7 @@ class Session:
             self._stop.set()
 
     def _not_opened(self) -> FsmAgentError:
-        target, said = self._target, self._said.text(self._target.transport.secrets)
+        target, stderr = self._target, self._stderr.text(self._target.transport.secrets)
         match self._problem:
             case ConfigError() as error:
                 return error
@@ -166,15 +167,15 @@ class Session:
             case None if self._stop.is_set():
                 return target.failure("was closed while it started")
             case None:
-                return target.failure(f"did not answer in {target.start_timeout_s:g} s", said)
+                return target.failure(f"did not answer in {target.start_timeout_s:g} s", stderr)
             case error:
-                return target.failure("cannot be used", told(error), said)
+                return target.failure("cannot be used", described(error), stderr)
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[TransportStreams]:
         transport = self._target.transport
         with masked_logs(transport.secrets):
-            async with transport.open(self._said) as (read, write):
+            async with transport.open(self._stderr) as (read, write):
                 yield _Watched(read, self._stop.set), write
 
     def _changed(self) -> None:
@@ -182,7 +183,10 @@ class Session:
         self.tools = None
 
     async def _follow(self, client: Client) -> bool:
-        """Whether changes are to be asked for, as they are since 2026-07-28; before, servers tell them unasked."""
+        """Subscribe to changes of the tools; return True if the protocol needs that, as it does since 2026-07-28.
+
+        Servers of older versions send notifications without a subscription.
+        """
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = client.server_capabilities.tools
@@ -190,19 +194,19 @@ class Session:
             return False
         if self._follower is None or self._follower.done():
             ready = asyncio.Event()
-            self._follower = asyncio.create_task(self._hear(client, ready), context=contextvars.Context())
+            self._follower = asyncio.create_task(self._listen(client, ready), context=contextvars.Context())
             with anyio.move_on_after(_FOLLOW_TIMEOUT_S):
                 await ready.wait()
         return True
 
-    async def _hear(self, client: Client, ready: asyncio.Event) -> None:
+    async def _listen(self, client: Client, ready: asyncio.Event) -> None:
         try:
             async with client.listen(tools_list_changed=True) as changes:
                 self._is_followed = True
                 ready.set()
                 async for _ in changes:
                     self._changed()
-        except Exception:  # whatever it was, the tools are asked for again, and so is this
+        except Exception:  # after any failure the next listing asks for the tools and subscribes again
             pass
         finally:
             self._is_followed = False
@@ -211,7 +215,7 @@ class Session:
 
 
 class _Watched:
-    """A stream of messages that tells its end."""
+    """A stream of messages that calls ``at_end`` at its end."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -246,7 +250,7 @@ class _Watched:
 
 @asynccontextmanager
 async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
-    """The official client, which answers requests of the server as it does by default: it refuses them."""
+    """Open the official client, which by default refuses requests of the server."""
     try:
         from mcp import Client
     except ImportError as error:
@@ -268,6 +272,6 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def told(error: BaseException | None) -> str:
-    """An error in words; nothing of none."""
+def described(error: BaseException | None) -> str:
+    """Return the text of an error; "" if there is none."""
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__

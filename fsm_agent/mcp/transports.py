@@ -1,4 +1,4 @@
-"""How is an MCP server reached?"""
+"""Transports of MCP servers: a child process, or HTTP."""
 
 from __future__ import annotations
 
@@ -43,39 +43,39 @@ class Stdio:
             raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r} is no string")
 
     @property
-    def place(self) -> str:
-        """What is reached, without secrets."""
+    def address(self) -> str:
+        """The command, as messages show it."""
         return self.command
 
     @property
     def name(self) -> str:
-        """What to call the server when nobody says it."""
+        """The default name of the server."""
         return Path(self.command).stem
 
     @property
     def secrets(self) -> Secrets:
-        """What no message may show: what is put into its environment, and arguments that look like a secret."""
-        found = [*secrets_in_headers(self.env.items(), all_names=True)]
+        """Texts that no message may show: values of its environment, and arguments that look like a secret."""
+        texts = [*secrets_in_headers(self.env.items(), all_names=True)]
         for before, argument in pairwise(("", *self.args)):
             name, _, value = argument.rpartition("=")
             option = before if before.startswith("-") else ""
-            found += secrets_in_headers([(f"{option} {name}", value)])
-            found += _PASSWORD.findall(argument)
-        return Secrets(found)
+            texts += secrets_in_headers([(f"{option} {name}", value)])
+            texts += _PASSWORD.findall(argument)
+        return Secrets(texts)
 
     @asynccontextmanager
-    async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
-        """The process, started; what it writes to its stderr goes to ``said``."""
+    async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
+        """Start the process and yield its streams; its stderr goes to ``stderr``."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         parameters = StdioServerParameters(command=self.command, args=list(self.args), env=dict(self.env), cwd=self.cwd)
-        async with said.stderr() as errors, stdio_client(parameters, errlog=errors) as streams:
+        async with stderr.file() as errors, stdio_client(parameters, errlog=errors) as streams:
             yield streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    """A server that runs somewhere, reached over streamable HTTP or, an old one, over SSE."""
+    """A server that is reached over streamable HTTP or, an old one, over SSE."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -89,42 +89,42 @@ class Http:
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigError("the URL of an MCP server is not like 'https://host/mcp'")
         if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the header {wrong[0]!r} for {self.place} is no string")
+            raise ConfigError(f"the header {wrong[0]!r} for {self.address} is no string")
 
     @property
-    def place(self) -> str:
-        """What is reached, without secrets: many services put a key into the path."""
+    def address(self) -> str:
+        """The URL without its path, as messages show it: many services put a key into the path."""
         url = httpx.URL(self.url)
         return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"
 
     @property
     def name(self) -> str:
-        """What to call the server when nobody says it."""
+        """The default name of the server."""
         return httpx.URL(self.url).host
 
     @property
     def secrets(self) -> Secrets:
-        """What no message may show: the values of all headers, and what is behind the host of the URL."""
+        """Texts that no message may show: the values of all headers, and the URL behind its host."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
         return Secrets([*in_headers, self.url, *secrets_in_url(self.url), *path_tokens(self.url)])
 
     @asynccontextmanager
-    async def open(self, said: Said) -> AsyncIterator[TransportStreams]:
-        """The connection; nothing is said beside it."""
+    async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
+        """Connect and yield the streams; ``stderr`` stays empty."""
         import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
         from fsm_agent.mcp.bounds import MAX_BYTES, bound
 
-        headers = {**self.headers, "Accept-Encoding": "identity"}  # so that what is bounded is what arrives
+        headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
         if self.sse:
             make = partial(httpx2.AsyncClient, trust_env=trust_env)
             async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:
                 yield streams
             return
-        timeout = httpx2.Timeout(30, read=None)  # how long to wait for an answer is each request's to say
+        timeout = httpx2.Timeout(30, read=None)  # each request has a timeout of its own
         hooks = {"response": [bound]}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks, trust_env=trust_env) as client,
@@ -136,8 +136,8 @@ class Http:
 Transport: TypeAlias = Stdio | Http
 
 
-class Said(asyncio.Protocol):
-    """The last that a process wrote to its stderr."""
+class StderrTail(asyncio.Protocol):
+    """The end of a process's stderr."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -151,12 +151,12 @@ class Said(asyncio.Protocol):
         self._ended.set()
 
     def text(self, secrets: Secrets) -> str:
-        """It, without secrets; cut when they are out, because half a key is still one."""
+        """Return the text without secrets; it is masked before it is cut, because a part of a key is secret too."""
         return secrets.mask(self._tail.decode(errors="replace")).strip()[-STDERR_CHARS:]
 
     @asynccontextmanager
-    async def stderr(self) -> AsyncIterator[TextIO]:
-        """A file for the process to write to; when the process has ended, all that it wrote is here."""
+    async def file(self) -> AsyncIterator[TextIO]:
+        """Yield a file for the process to write to; after the block, everything it wrote has been read."""
         if sys.platform == "win32":  # whose pipes cannot be read without a thread
             with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
                 yield nowhere
@@ -169,6 +169,6 @@ class Said(asyncio.Protocol):
                 yield errors
             finally:
                 errors.close()
-                with anyio.move_on_after(_DRAIN_TIMEOUT_S, shield=True):  # a grandchild may hold it open for ever
+                with anyio.move_on_after(_DRAIN_TIMEOUT_S, shield=True):  # a grandchild may keep it open forever
                     await self._ended.wait()
                 transport.close()

@@ -1,5 +1,5 @@
-"""The wires of providers: requests and replies translated, without a connection.
+"""The wire formats of providers: requests and replies translated, without a connection.
 
-`codec` is the interface, `catalog` the list of those that have names; a folder each for OpenAI, Anthropic and Gemini.
+`codec` is the interface, `catalog` the list of named providers; a folder each for OpenAI, Anthropic and Gemini.
 Nothing here opens a socket.
 """

@@ -1,6 +1,6 @@
-"""What is said otherwise to a model that cannot take what a request prefers?
+"""Adaptations of a request to a model that does not support its preferences.
 
-Codecs decide by the functions here, and tell with `adaptations` what they decided.
+Codecs decide with the functions here, and report their decisions with `adaptations`.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 from fsm_agent.providers.codec import Profile
 
-CHOICES = ("auto", "required", "none")  # what is chosen when it is not a function's name
+CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})
 
 
 def tells_schema(request: Request, profile: Profile) -> bool:
-    """Whether the answer's schema is told in words."""
+    """Return True if the schema of the answer is described in words."""
     takes_schema = profile.native_schema and (profile.schema_with_functions or not request.functions)
     return request.output.schema is not None and not takes_schema
 
 
 def taken_settings(profile: Profile) -> frozenset[str]:
-    """Those settings of sampling that the model takes; the others are left out."""
+    """Return the sampling settings that the model takes; the others are omitted."""
     return _ALL if profile.temperature else _SEED
 
 
 def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
-    """The functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
+    """Return the functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
 
     Raises:
-        UsageError: The name is of no function of the request.
+        UsageError: No function of the request has this name.
     """
     functions, choice = request.functions, request.tool_choice
     if choice not in CHOICES:
         chosen = tuple([function for function in functions if function.name == choice])
         if not chosen:
-            known = ", ".join([repr(function.name) for function in functions])
-            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {known} would be right")
+            names = ", ".join([repr(function.name) for function in functions])
+            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {names} would be right")
         if profile.named_tool_choice:
             return functions, choice
         functions, choice = chosen, "required"
@@ -56,13 +56,13 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
 def adaptations(
     request: Request, profile: Profile, *, tells_schema: bool, taken_settings: Collection[str]
 ) -> tuple[str, ...]:
-    """Each of them in words.
+    """Return a description of each adaptation of the request.
 
     Args:
-        request: What is asked.
-        profile: What the model takes.
-        tells_schema: Whether its codec tells the schema in words.
-        taken_settings: Those of sampling that its codec says.
+        request: The request.
+        profile: The capabilities of the model.
+        tells_schema: True if its codec describes the schema in words.
+        taken_settings: The sampling settings that its codec sends.
     """
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
@@ -78,9 +78,9 @@ def adaptations(
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} was left out: the model does not take it here")
     if choice != "auto" and (request.functions or request.settings.hosted_tools):
-        functions, said = offered_functions(request, profile)
+        functions, offered = offered_functions(request, profile)
         if len(functions) < len(request.functions):
             notes.append(f"{choice!r} was the only function offered: the model takes no function's name")
-        if said == "auto":
+        if offered == "auto":
             notes.append(f"tool_choice={choice!r} became 'auto': the model cannot be made to call")
     return tuple(notes)

@@ -1,7 +1,7 @@
-"""How does a text arrive in pieces, some of which end between the halves of a surrogate pair?
+"""Text that arrives in pieces, which may be cut between the halves of a surrogate pair.
 
-JSON may escape a character beyond U+FFFF as two halves, and whoever cuts a text by UTF-16 units (as JavaScript counts)
-sends each in an event of its own.  Neither half is a character.
+JSON may escape a character beyond U+FFFF as two halves, and a server that cuts text by UTF-16 units (as JavaScript
+counts) sends each in an event of its own.  Neither half is a character.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class CutText(str):
     """A string that begins or ends with half a surrogate pair; as a `str` it has U+FFFD there.
 
     Attributes:
-        halves: The string as it came.
+        halves: The string as received.
     """
 
     __slots__ = ("halves",)
@@ -26,7 +26,7 @@ class CutText(str):
     halves: str
 
     def __new__(cls, halves: str) -> Self:
-        """Make the string of what came."""
+        """Make the string from the received one."""
         text = super().__new__(cls, mended(halves))
         text.halves = halves
         return text
@@ -51,7 +51,7 @@ def with_halves(value: Any) -> Any:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """Return the pieces of one text in one."""
+    """Return the pieces of a text joined."""
     return _text("".join([piece.halves if isinstance(piece, CutText) else piece for piece in pieces]))
 
 
@@ -62,10 +62,10 @@ def _text(text: str) -> str:
 
 
 class ArrivingText:
-    """A text as far as it has come.
+    """A text that is still arriving.
 
     Attributes:
-        pieces: All of it that is certain; half a pair at its end is not there yet.
+        pieces: The text so far, without half a pair at its end.
     """
 
     __slots__ = ("half", "pieces")
@@ -75,18 +75,18 @@ class ArrivingText:
         self.half = ""
 
     def add(self, piece: str) -> str:
-        """Take the next piece; return what of the text is certain now and was not before."""
+        """Take the next piece; return the text that it completes."""
         if type(piece) is str and not self.half:  # as nearly all are
             self.pieces.append(piece)
             return piece
         text = self.half + (piece.halves if isinstance(piece, CutText) else piece)
         self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        known = mended(text.removesuffix(self.half))
-        self.pieces.append(known)
-        return known
+        text_so_far = mended(text.removesuffix(self.half))
+        self.pieces.append(text_so_far)
+        return text_so_far
 
     def end(self) -> str:
-        """Return what the end of the text makes certain: U+FFFD when half a pair was left."""
+        """Take the end; return the text that it completes: U+FFFD if half a pair was left."""
         if not self.half:
             return ""
         self.half = ""

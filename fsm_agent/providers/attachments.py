@@ -1,4 +1,4 @@
-"""What do all wires say, and refuse, in the same way when a message holds an image or a document?"""
+"""Images and documents in messages: checks, errors and texts that all codecs share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MEDIA = (Image, Document)  # for `isinstance`, which is faster with it than with
 
 
 def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
-    """Refuse what the model cannot see: images, and PDFs, whose pages are images to it.
+    """Check that the model can see the part: an image, or a PDF, whose pages are images to it.
 
     Raises:
-        UsageError: It takes no ``images``.
+        UsageError: The model takes no ``images``.
     """
     if images or (isinstance(part, Document) and part.media_type != PDF):
         return
@@ -21,28 +21,28 @@ def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
 
 
 def misplaced(part: Image | Document, role: str) -> UsageError:
-    """The error for one in a message that can hold none."""
+    """Return the error for an attachment in a message that cannot hold one."""
     return UsageError(f"only a user's message can hold {_an(part)}, and {role!r} is none: {part!r}")
 
 
 def untakeable(document: Document, wire: str, right: str) -> UsageError:
-    """The error for a document of a kind that the wire has no word for."""
+    """Return the error for a document of a kind that the wire format does not support."""
     return UsageError(f"the wire {wire!r} does not take {document!r}: {right} would be right")
 
 
 def file_name(document: Document) -> str:
-    """The document's name, or one that tells its kind."""
+    """Return the document's name, or one made from its kind."""
     return document.name or f"document.{'pdf' if document.media_type == PDF else 'txt'}"
 
 
 def in_words(document: Document) -> str | None:
-    """A document that is text, its name in front; None for any other."""
+    """Return a text document as text behind its name; None for any other."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
 
 def announced(result: FunctionResult, call_id: str | None) -> str:
-    """What stands before the attachments of a result, where they cannot stand in it."""
+    """Return the introduction of a result's attachments, where they cannot be part of it."""
     call = f" (call {call_id})" if call_id else ""
     return f"What {result.name}{call} returned beside its text:"
 

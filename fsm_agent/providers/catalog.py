@@ -1,8 +1,8 @@
-"""Which providers are known, where do they listen, and what do their models take?
+"""The catalogue of providers: their base URLs, key variables, and the capabilities of their models.
 
-Data only; anything here can be overridden by the caller or added to by `register_provider`.  Base URLs and names of
-variables are those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks
-are from recorded traffic where there is some, otherwise from the source that stands beside them.
+Data only; callers can override any entry, and add to them by `register_provider`.  Base URLs and names of variables are
+those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks are from recorded
+traffic where there is some, otherwise from the source beside them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _chat(name: str, base_url: str | None, *key_variables: str, **facts: Any) ->
 
 
 def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provider:
-    """One that people run themselves, mostly without a key."""
+    """Return a provider that people run themselves, mostly without a key."""
     facts |= {"base_path": "/v1", "key_is_optional": True}
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
@@ -177,7 +177,7 @@ _BUILT_IN = (
         "mistral",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
-        # 422 for what it does not know; usage comes unasked: https://github.com/dnakov/anon-kode/issues/53
+        # 422 for unknown fields; usage is always sent: https://github.com/dnakov/anon-kode/issues/53
         # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": https://github.com/karthink/gptel/issues/1203
         # "Unexpected role 'user' after role 'tool'": https://github.com/zed-industries/zed/pull/31736, read 2026-11-22
         profile=Profile(
@@ -272,24 +272,24 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def provider(name: str) -> Provider:
-    """The provider of this name.
+    """Return the provider of this name.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such provider.
     """
-    if (found := _providers.get(name)) is not None:
-        return found
+    if (registered := _providers.get(name)) is not None:
+        return registered
     close = get_close_matches(name.strip().lower(), _providers, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(_providers))}"
     raise ConfigError(f"no provider is called {name!r}: {hint}")
 
 
 def register_provider(new: Provider, *, overwrite: bool = False) -> None:
-    """Make a provider known under its name, in this process.
+    """Register a provider under its name, in this process.
 
     Raises:
-        ConfigError: The name is taken and is not to be overwritten, or cannot stand before a colon; or the codec is
-            none.
+        ConfigError: The name is taken and ``overwrite`` is False, or the name cannot precede a colon, or the codec is
+            not one.
     """
     if not all(callable(getattr(new.codec, name, None)) for name in _CODEC):
         raise wrong(
@@ -304,7 +304,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
 
 def split_model(model: str) -> tuple[Provider, str]:
-    """The provider and the model's own name in ``provider:model``.
+    """Return the provider and the model's own name in ``provider:model``.
 
     Raises:
         ConfigError: A part is missing, or there is no such provider.
@@ -315,12 +315,12 @@ def split_model(model: str) -> tuple[Provider, str]:
             raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
         if meant := _with_provider(model):
             raise ConfigError(f"{model!r} names no provider: did you mean {meant!r}?")
-        known = ", ".join(f"{known}:" for known in sorted(_providers))
-        raise ConfigError(f"{shown(model)} names no provider; put one of these before it: {known}")
-    found = provider(prefix)
-    if not name.strip() and not found.is_embedded:
+        prefixes = ", ".join(f"{name}:" for name in sorted(_providers))
+        raise ConfigError(f"{shown(model)} names no provider; put one of these before it: {prefixes}")
+    named = provider(prefix)
+    if not name.strip() and not named.is_embedded:
         raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
-    return found, name
+    return named, name
 
 
 def _with_provider(model: str) -> str | None:

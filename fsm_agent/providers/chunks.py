@@ -1,4 +1,4 @@
-"""How does the JSON of a response, whole or in the events of a stream, become one reply?"""
+"""Decoding of JSON responses, whole or in the events of a stream, into one reply."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from fsm_agent.providers.failures import failure, reported, unreadable
 
 
 class ReplyParts(Protocol):
-    """A reply while it arrives."""
+    """A reply that is still arriving."""
 
     usage: Usage  # as far as it has been reported
 
     @property
     def is_ended(self) -> bool:
-        """Whether what has come says that nothing is missing."""
+        """True once the received part says that the reply is complete."""
 
     def take(self, chunk: Any) -> list[Delta]:
-        """Take a chunk and return what it adds; raise `ProviderError` when it reports one or is none."""
+        """Take a chunk and return its deltas; raise `ProviderError` if it reports an error or is not a chunk."""
 
     def take_whole(self, document: Any) -> None:
-        """Take a whole response; raise `ProviderError` when it reports one or is none."""
+        """Take a whole response; raise `ProviderError` if it reports an error or is not a response."""
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take it that nothing more comes, and return what was held back.
+        """Take the end of the response, and return the deltas held back.
 
         Args:
-            is_cut: The stream ended without a word, though as much of the reply is there as `is_ended` wants.
+            is_cut: True if the stream ended without its end marker, though the reply is complete by `is_ended`.
         """
 
     def finished(self) -> Reply:
-        """Return the reply that has come; raise `BadReply` when none has."""
+        """Return the reply; raise `BadReply` if none has arrived."""
 
 
 def whole_reply(codec: Codec, reply: ReplyParts, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-    """The reply in a whole response.
+    """Return the reply in a whole response.
 
     Args:
-        codec: Reads the body when it is a stream, though nobody asked for one.
-        reply: Collects what the response says.
-        status: Of the response.
-        headers: Of the response, their names in lower case.
-        body: Of the response.
+        codec: Decodes the body if it is a stream, though none was requested.
+        reply: Collects the reply.
+        status: Status code of the response.
+        headers: Headers of the response, with lower-case names.
+        body: Body of the response.
 
     Raises:
-        ProviderError: It is an error, or no reply.
+        ProviderError: The response is an error, or not a reply.
     """
     if not 200 <= status < 300:
         raise failure(status, headers, body)
@@ -72,9 +72,9 @@ class ChunkDecoder:
     """Decodes a stream whose events are JSON chunks; see `Decoder`.
 
     Args:
-        codec: Reads the body when it is no stream after all.
-        reply: Collects what the chunks say.
-        headers: Of the response, their names in lower case.
+        codec: Decodes the body if it is not a stream after all.
+        reply: Collects the chunks.
+        headers: Headers of the response, with lower-case names.
     """
 
     def __init__(self, codec: Codec, reply: ReplyParts, headers: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ class ChunkDecoder:
         self._reply = reply
         self._headers = headers
         self._events = EventStream()
-        self._usage = reply.usage  # as it was told last
+        self._usage = reply.usage  # as reported last
         self._is_done = False
         self._is_over = False
         self._has_halves = False
@@ -90,20 +90,20 @@ class ChunkDecoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream said that nothing more comes."""
+        """True after the end marker of the stream."""
         return self._is_done
 
     @property
     def has_failed(self) -> bool:
-        """Whether `finish` raises, whatever else may come."""
+        """True if `finish` will raise, whatever follows."""
         return self._error is not None
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return what they add to the reply."""
+        """Take the next bytes; return the deltas that they complete."""
         return self._taken(self._events.feed(data))
 
     def end(self) -> list[Delta]:
-        """Take the end of the bytes; return what it adds to the reply."""
+        """Take the end of the bytes; return the last deltas."""
         if self._is_over:
             return []
         self._is_over = True
@@ -116,7 +116,7 @@ class ChunkDecoder:
         """Return the whole reply.
 
         Raises:
-            ProviderError: The stream reported one, was cut off, or was empty.
+            ProviderError: The stream reported an error, was cut off, or was empty.
         """
         self.end()
         if self._error:
@@ -153,7 +153,7 @@ class ChunkDecoder:
         try:
             chunk = read_json(data, self._keep_halves)
         except ValueError:
-            if is_cut:  # half an event at the end of the bytes: what came before may be complete
+            if is_cut:  # half an event at the end of the bytes: the part before it may be complete
                 return
             raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
         deltas += self._reply.take(chunk)

@@ -1,6 +1,6 @@
-"""Which sources does a provider name for what its model said?
+"""Citations: the sources that providers name for their models' answers.
 
-What is no citation is passed over; what a wire wants to have back is kept elsewhere, as it came.
+Entries that are not citations are ignored; entries that have to be sent back are kept elsewhere, as received.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from fsm_agent.providers.openai.parts import first_count, text_or_none
 
 
 def citations(entries: Any) -> tuple[Citation, ...]:
-    """Those in a list of Anthropic's, OpenAI's, OpenRouter's or Perplexity's: each has its own names for the same."""
-    found = [_citation(entry) for entry in entries] if isinstance(entries, list) else []
-    return tuple([citation for citation in found if citation != Citation()])
+    """Return the citations in a list of Anthropic, OpenAI, OpenRouter or Perplexity, each with its own field names."""
+    read = [_citation(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple([citation for citation in read if citation != Citation()])
 
 
 def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
-    """The parts with citations that count in the whole text: on the last text, in places only if there is no other."""
-    texts = [(place, part) for place, part in enumerate(parts) if isinstance(part, Text) and part.text]
+    """Return the parts with citations on the last text, whose offsets are kept only if it is the only text."""
+    texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text) and part.text]
     if not sources or not texts:
         return list(parts)
     if len(texts) > 1:
         sources = tuple([replace(source, start=None, end=None) for source in sources])
-    place, last = texts[-1]
-    return [*parts[:place], replace(last, annotations=sources), *parts[place + 1 :]]
+    index, last = texts[-1]
+    return [*parts[:index], replace(last, annotations=sources), *parts[index + 1 :]]
 
 
 def _citation(entry: Any) -> Citation:
@@ -39,9 +39,9 @@ def _citation(entry: Any) -> Citation:
         return Citation()
     if isinstance(nested := entry.get("url_citation"), Mapping):  # in chat completions
         entry = nested
-    is_found = entry.get("type") == "search_result_location"  # in what the caller found; elsewhere "web" is a source
+    is_search_result = entry.get("type") == "search_result_location"  # elsewhere "source" may be "web"
     return Citation(
-        url=_first(entry, "url", *(("source",) if is_found else ())),
+        url=_first(entry, "url", *(("source",) if is_search_result else ())),
         title=_first(entry, "title", "document_title", "filename"),
         quote=_first(entry, "cited_text", "content", "snippet"),
         start=first_count(entry.get("start_index")),
@@ -50,7 +50,7 @@ def _citation(entry: Any) -> Citation:
 
 
 def grounding(metadata: Any, text: str) -> tuple[Citation, ...]:
-    """Those in Gemini's ``groundingMetadata``, which counts in bytes of UTF-8, for an answer of this text."""
+    """Return the citations in Gemini's ``groundingMetadata``, whose offsets count bytes of UTF-8, for this text."""
     return tuple(_grounding(metadata, text)) if isinstance(metadata, Mapping) else ()
 
 
@@ -60,12 +60,12 @@ def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
     ends = [0, *accumulate([len(character.encode("utf-8", "surrogatepass")) for character in text])] if supports else []
     for support in supports:
         segment = support.get("segment")
-        place = segment if isinstance(segment, Mapping) else {}
-        end = first_count(place.get("endIndex"))
+        span = segment if isinstance(segment, Mapping) else {}
+        end = first_count(span.get("endIndex"))
         for index in _list(support.get("groundingChunkIndices")):
             source = chunks[index] if type(index) is int and 0 <= index < len(chunks) else None
             if source is not None and end is not None and text:
-                start = first_count(place.get("startIndex")) or 0
+                start = first_count(span.get("startIndex")) or 0
                 yield Citation(**source, start=bisect_left(ends, start), end=min(bisect_left(ends, end), len(text)))
             elif source is not None:
                 yield Citation(**source)
@@ -74,10 +74,10 @@ def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
 
 
 def _source(chunk: Any) -> dict[str, Any] | None:
-    """A page, a place on a map, or a piece of a file."""
-    places = chunk.values() if isinstance(chunk, Mapping) else ()
-    place = next((place for place in places if isinstance(place, Mapping)), {})
-    url, title = _first(place, "uri"), _first(place, "title")
+    """Return URL and title of a web page, a map entry or a passage of a file; None if there are none."""
+    sources = chunk.values() if isinstance(chunk, Mapping) else ()
+    source = next((source for source in sources if isinstance(source, Mapping)), {})
+    url, title = _first(source, "uri"), _first(source, "title")
     return {"url": url, "title": title} if url or title else None
 
 

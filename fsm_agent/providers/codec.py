@@ -1,4 +1,4 @@
-"""What do all codecs share: their protocol, what a model can take, and how a stream is cut into events?"""
+"""The codec protocol, the profile of a model, and the parser of server-sent events."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _REQUEST_ID = (
 
 @frozen(kw_only=True)
 class Profile:
-    """What a model can take over its wire, and under which names.  Data; override what differs.
+    """The capabilities of a model and the names of its fields.  Data; override what differs.
 
-    What a request needs and the model cannot take is a `UsageError` before anything is sent.  Some things are
-    preferences, not needs: `adaptations` says what is said instead, and the reply names it.
+    A need of a request that the model does not support is a `UsageError` before anything is sent.  Preferences are
+    replaced instead: see `adaptations`; the reply names them.
     """
 
-    native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is told in words
+    native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
     schema_with_functions: bool = True  # takes both at once
     strict_functions: bool = True  # knows `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
-    # How a model gets back what it thought: a key of its message, or parts of its content ("thinking"); or not at all.
+    # The field for returning reasoning to the model: a key of its message, or "thinking" (content parts); or None.
     reasoning_name: (
         Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
     ) = None
@@ -58,57 +58,57 @@ class Profile:
 
 
 class Decoder(Protocol):
-    """Makes deltas and at last a reply of the bytes of one response's stream.
+    """Decodes the bytes of one streamed response into deltas and finally a reply.
 
-    However the bytes are cut, the deltas are the same, and so are the reply or the error: an error that the stream
-    reports takes nothing from the deltas before it.
+    The deltas, and the reply or error, do not depend on how the bytes are cut: an error in the stream leaves the deltas
+    before it unchanged.
     """
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream said that nothing more comes, whatever the connection does."""
+        """True after the end marker of the stream, even if the connection stays open."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether the stream reported an error or is none: nothing more is read of it, and `finish` raises."""
+        """True if the stream reported an error or is not a stream: the rest is ignored, and `finish` raises."""
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return what they add to the reply."""
+        """Take the next bytes; return the deltas that they complete."""
 
     def end(self) -> list[Delta]:
-        """Take the end of the bytes; return what it adds to the reply."""
+        """Take the end of the bytes; return the last deltas."""
 
     def finish(self) -> Reply:
-        """Return the whole reply, at the end of the bytes; raise `ProviderError` when there is none."""
+        """Return the whole reply, at the end of the bytes; raise `ProviderError` if there is none."""
 
 
 class Codec(Protocol):
-    """Translates one wire: values in, JSON out; bytes in, values out.  Pure."""
+    """Translates one wire format: values to JSON, bytes to values.  Pure."""
 
     name: str
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Where requests go, behind the base URL; begins with a slash."""
+        """Return the path of requests behind the base URL; it begins with a slash."""
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers that carry the key and the wire's version."""
+        """Return the headers that carry the key and the version of the API."""
 
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        """The request's JSON body; raises `UsageError` for what this wire or model cannot say."""
+        """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """What of the request `encode` says otherwise or leaves out, since the model cannot take it."""
+        """Return descriptions of what `encode` changes or omits because the model does not support it."""
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """The headers that this request needs beside those of `headers`; a list is continued, not replaced."""
+        """Return the headers that this request needs beside `headers`; values are appended to existing lists."""
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply in a whole response; raises `ProviderError`.  Header names are lower-case."""
+        """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
 
     def decoder(self, headers: Mapping[str, str]) -> Decoder:
-        """A decoder for one streamed response of status 200."""
+        """Return a decoder for one streamed response of status 200."""
 
 
 class ServerEvent(NamedTuple):
@@ -122,17 +122,17 @@ _event = partial(tuple.__new__, ServerEvent)  # its own way costs three times as
 
 
 class EventStream:
-    """Cuts the bytes of a response into server-sent events; the same ones however the bytes are cut.
+    """Parses the bytes of a response into server-sent events, however the bytes are cut.
 
-    As the HTML standard has it (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
-    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike it, the last event needs no blank line
-    behind it, and a body that begins like JSON or HTML is no stream: it is kept whole in `document`.
+    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
+    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike there, the last event needs no blank line
+    behind it, and a body that begins like JSON or HTML is not a stream: it is kept whole in `document`.
 
     Args:
         max_event_bytes: An event longer than this is an error.
 
     Attributes:
-        error: Why nothing more is read of the stream.
+        error: The reason for ignoring the rest of the stream, if any.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -142,7 +142,7 @@ class EventStream:
         self._begun = False
         self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
         self._after_cr = False
-        self._line: list[bytes] = []  # what is there of a line whose end is not there yet
+        self._line: list[bytes] = []  # the pieces of an incomplete line
         self._line_bytes = 0
         self._event = ""
         self._data: list[bytes] = []
@@ -150,7 +150,7 @@ class EventStream:
 
     @property
     def document(self) -> bytes | None:
-        """The body so far, when it is no event stream."""
+        """The body so far, if it is not an event stream."""
         return None if self._document is None else bytes(self._document)
 
     def feed(self, data: bytes) -> list[ServerEvent]:
@@ -179,7 +179,7 @@ class EventStream:
             self._take(data, events)
 
     def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
-        """Take the events whose ends are here, in bytes without CR; gives the rest."""
+        """Append the complete events in ``data``, which has no CR; return the rest of the bytes."""
         if self._line or self._data or self._event:
             begun, blank, data = data.partition(b"\n\n")
             self._take(begun + blank, events)
@@ -208,7 +208,7 @@ class EventStream:
             self._line_bytes += len(rest)
 
     def finish(self) -> list[ServerEvent]:
-        """Return the last event, when no blank line ended it."""
+        """Return the last event, if no blank line ended it."""
         events: list[ServerEvent] = []
         if self.error is None:
             if self._line:
@@ -217,7 +217,7 @@ class EventStream:
         return events
 
     def _begin(self, data: bytes) -> bytes:
-        """The first bytes without byte order mark and blanks; they show what the body is."""
+        """Strip byte order mark and blanks from the first bytes, which show the kind of the body."""
         if self._bom is not None:
             data = self._bom + data
             self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
@@ -258,7 +258,7 @@ class EventStream:
 
 
 def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
-    """``body`` with ``extras``: objects are merged key by key, all else is replaced; nothing given is changed."""
+    """Return ``body`` with ``extras``: objects are merged by key, all else is replaced; no argument is modified."""
     whole = dict(body)
     for extra in extras:
         for key, value in extra.items():
@@ -273,14 +273,14 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
 def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
     """Return the value of a provider's JSON.
 
-    Raw control characters in strings, which some services send, are taken.  Halves of surrogate pairs become U+FFFD.
+    Raw control characters in strings, which some services send, are accepted.  Halves of surrogate pairs become U+FFFD.
 
     Args:
         data: The JSON.
-        keep_halves: Makes something else of a value with such halves in its strings.
+        keep_halves: Converts a value with such halves in its strings instead.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: The data is not JSON.
     """
     try:
         return pydantic_core.from_json(data)
@@ -296,5 +296,5 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """What the provider wants to hear when asked about this response."""
+    """Return the provider's id of this response, for enquiries."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)

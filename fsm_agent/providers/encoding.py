@@ -1,11 +1,11 @@
-"""How is what was encoded for one request not encoded again for the next?
+"""Incremental encoding of requests: the JSON of a message is made once and reused by later requests.
 
-A dialog grows at its end, so each request says again what the one before said.  A codec encodes a dialog message by
-message, with a `DialogEncoder` that knows what came before.  `Once` keeps with each message the JSON that it added,
-and behind which others it did so: they are told apart by identity, so nothing is ever taken from another dialog, model
-or provider.  The encoder itself stays with the newest message and goes on from there.  A dialog that is the same only
-up to some message (a fork, a window, a result that is masked now) is fed again up to there, and written from there on.
-Nothing here holds a message or is held by anything else: it is gone when the messages are.
+A dialog grows at its end, so each request repeats the one before.  A codec encodes a dialog message by message, with a
+`DialogEncoder` that has seen the messages before.  `Once` keeps with each message the JSON that it added, and the
+identity of the messages before it, so that nothing is reused in another dialog, model or provider.  The encoder itself
+stays with the newest message and continues from it.  A dialog that is the same only up to some message (a fork, a
+window, a result that is masked now) is fed again up to that message, and written from it on.  Nothing here references
+a message or is referenced elsewhere: it is freed with the messages.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ class DialogEncoder(Protocol[T_co]):
     """Encodes the messages of one dialog, in order."""
 
     def feed(self, message: Message) -> list[Any]:
-        """The entries that are whole with this message: nothing that comes later changes them."""
+        """Return the entries that this message completes: later messages do not change them."""
 
     def finish(self) -> T_co:
-        """What stands behind them if nothing follows.  The encoder stays as it is, and can be fed on."""
+        """Return what follows the entries at the end of the dialog.  The encoder can be fed further."""
 
 
 class Encoding(Protocol):
-    """In which way a codec encodes the parts of a request that come again in others."""
+    """The strategy by which a codec encodes the repeated parts of requests."""
 
     def dialog(
         self, messages: Sequence[Message], make: Callable[..., DialogEncoder[T]], *key: Hashable
     ) -> tuple[list[Any], T]:
-        """The entries of ``messages``, and what ``make(*key)`` finishes with.
+        """Return the entries of ``messages``, and the result of finishing ``make(*key)``.
 
-        ``key`` is all that the encoder knows, beside the messages.
+        ``key`` is everything the encoder depends on beside the messages.
         """
 
     def value(self, owner: Memo, make: Callable[..., Any], *key: Hashable) -> Any:
-        """``make(owner, *key)``."""
+        """Return ``make(owner, *key)``."""
 
 
 @frozen()
 class Written:
-    """What is JSON already: a value, or some values of a list with commas between them."""
+    """Encoded JSON: a value, or some values of a list with commas between them."""
 
     json: bytes
 
     @property
     def values(self) -> list[Any]:
-        """What it says."""
+        """The decoded values."""
         read: list[Any] = json.loads(b"[%b]" % self.json)
         return read
 
 
 class Afresh:
-    """Encodes all anew, and leaves it as values: what a request says, for whoever looks at it."""
+    """Encodes everything anew, as values and not as JSON, for inspection."""
 
     def dialog(
         self, messages: Sequence[Message], make: Callable[..., DialogEncoder[T]], *key: Hashable
@@ -83,20 +83,20 @@ class Afresh:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """What a message remembers of its place in a dialog."""
+class _Position:
+    """The memo of a message about its position in a dialog."""
 
-    before: object  # stands for all that came before it, and for who is asked
+    before: object  # represents all messages before it, and provider and model
     json: bytes  # the entries that it made whole
     after: object = field(default_factory=object)  # as `before`, with the message
     encoders: list[DialogEncoder[Any]] = field(default_factory=list)  # one fed up to here, unless it has gone on
 
 
 class Once:
-    """Encodes each message only when it is new, as JSON.  Threads may do so at once: one of them is remembered.
+    """Encodes each message once, as JSON.  Safe for concurrent threads: the result of one of them is kept.
 
     Args:
-        provider: Opaque parts of others are left out: they may speak the same wire, and cannot read them.
+        provider: Opaque parts of other providers are omitted: they may use the same format, but cannot be read here.
     """
 
     def __init__(self, provider: str = "") -> None:
@@ -107,29 +107,29 @@ class Once:
     ) -> tuple[list[Any], T]:
         """See `Encoding`."""
         now = _beginning(self._provider, make, *key)
-        place: _Place | None = None
+        position: _Position | None = None
         whole, new = list[bytes](), list[Message]()
         coming = iter(messages)
         for message in coming:
-            there: _Place | None = getattr(message, "memo", None)
-            if there is None or there.before is not now:
+            candidate: _Position | None = getattr(message, "memo", None)
+            if candidate is None or candidate.before is not now:
                 new = [message, *coming]
                 break
-            place, now = there, there.after
-            whole.append(there.json)
-        encoder = _taken(place)
+            position, now = candidate, candidate.after
+            whole.append(candidate.json)
+        encoder = _taken(position)
         if encoder is None:
             encoder = make(*key)
             for message in messages[: len(whole)]:
                 encoder.feed(self._readable(message))
         for message in new:
-            place = _Place(now, b",".join(map(_json, encoder.feed(self._readable(message)))))
-            message.remember(place)
-            now = place.after
-            whole.append(place.json)
+            position = _Position(now, b",".join(map(_json, encoder.feed(self._readable(message)))))
+            message.remember(position)
+            now = position.after
+            whole.append(position.json)
         end = encoder.finish()
-        if place is not None and not place.encoders:
-            place.encoders.append(encoder)
+        if position is not None and not position.encoders:
+            position.encoders.append(encoder)
         entries = b",".join(filter(None, whole))
         return [Written(entries)] if entries else [], end
 
@@ -138,7 +138,7 @@ class Once:
         return kept(owner, _value, make, *key)
 
     def _readable(self, message: Message) -> Message:
-        """The message without opaque parts of other providers."""
+        """Return the message without opaque parts of other providers."""
         for part in message.parts:
             if isinstance(part, Opaque) and self._is_foreign(part):
                 return changed(message, parts=tuple([part for part in message.parts if not self._is_foreign(part)]))
@@ -152,14 +152,14 @@ AFRESH = Afresh()
 
 
 def kept(owner: Memo, make: Callable[..., T], *key: Hashable) -> T:
-    """``make(owner, *key)``, which ``owner`` keeps; of keys there are few."""
+    """Return ``make(owner, *key)``, cached on ``owner``; there are few keys."""
     memo: dict[Hashable, T] | None = getattr(owner, "memo", None)
     if memo is None:
         owner.remember(memo := {})
-    known = make, *key
-    if known not in memo:
-        memo[known] = make(owner, *key)
-    return memo[known]
+    entry = make, *key
+    if entry not in memo:
+        memo[entry] = make(owner, *key)
+    return memo[entry]
 
 
 def _value(owner: Memo, make: Callable[..., Any], *key: Hashable) -> Written:
@@ -168,23 +168,23 @@ def _value(owner: Memo, make: Callable[..., Any], *key: Hashable) -> Written:
 
 @lru_cache(maxsize=256)
 def _beginning(*key: Hashable) -> object:
-    """What stands for a dialog of no messages: one for each provider, model, … that is asked."""
+    """Return the object that represents the empty dialog of one provider, model, …."""
     return object()
 
 
-def _taken(place: _Place | None) -> DialogEncoder[Any] | None:
-    """The encoder that waits there, for nobody else."""
+def _taken(position: _Position | None) -> DialogEncoder[Any] | None:
+    """Take the encoder that is kept at ``position``, exclusively; None if there is none."""
     try:
-        return place.encoders.pop() if place is not None else None
+        return position.encoders.pop() if position is not None else None
     except IndexError:
         return None
 
 
 def as_json(body: Mapping[str, Any]) -> bytes:
-    """A request as JSON; half a surrogate pair becomes "?".
+    """Return a request as JSON; half a surrogate pair becomes "?".
 
     Raises:
-        UsageError: It holds what JSON cannot say.
+        UsageError: It holds a value that JSON cannot represent.
     """
     return b"{%b}" % b",".join([b"%b:%b" % (_short(name), _written(value)) for name, value in body.items()])
 
@@ -219,5 +219,5 @@ def _json(value: Any) -> bytes:
 
 @lru_cache(maxsize=256)
 def _short(text: str) -> bytes:
-    """`_json` of names: of keys, models, choices, which come in each request."""
+    """Return `_json` of names: keys, models and choices, which repeat in each request."""
     return _json(text)

@@ -1,4 +1,4 @@
-"""What do providers' own words for an error mean?
+"""The meanings of providers' error codes.
 
 Of OpenAI: the type `ResponseError` of its SDK and https://developers.openai.com/api/docs/guides/error-codes; of
 Anthropic: https://platform.claude.com/docs/en/api/errors; of Google: https://cloud.google.com/apis/design/errors (all
@@ -14,11 +14,11 @@ from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError
 
 
 class Meaning(NamedTuple):
-    """The status that a provider gives with a word, and what that says of the error."""
+    """The status that goes with an error code, and its meaning."""
 
     status: int
-    error: type[ProviderError] | None = None  # None: what else is said of it decides
-    retryable: bool | None = None  # None: as the kind or the status says
+    error: type[ProviderError] | None = None  # None: the rest of the error decides
+    retryable: bool | None = None  # None: the type or the status decides
 
 
 _CALLER = Meaning(400)
@@ -72,11 +72,11 @@ CODES: dict[str, Meaning] = {
 
 
 def status_of(codes: Iterable[str]) -> int | None:
-    """The status that a provider would have given with one of these words; None: none is known."""
+    """Return the status that goes with the first known of these codes; None if none is known."""
     return next((CODES[code.lower()].status for code in codes if code.lower() in CODES), None)
 
 
 def judged(codes: Iterable[str]) -> Meaning | None:
-    """What the first of these words means that is enough to judge the error by."""
-    known = [CODES[code.lower()] for code in codes if code.lower() in CODES]
-    return next((meaning for meaning in known if meaning.error is not None), None)
+    """Return the meaning of the first of these codes that determines the error; None if none does."""
+    meanings = [CODES[code.lower()] for code in codes if code.lower() in CODES]
+    return next((meaning for meaning in meanings if meaning.error is not None), None)

@@ -1,4 +1,4 @@
-"""What does a provider say when it does not answer, and is it worth asking again?"""
+"""Errors of providers as typed exceptions, with whether and when to retry."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _MAX_DELAY_S = 7 * 24 * 3600.0  # a longer wait is a mistake of theirs
 
 
 class Rule(NamedTuple):
-    """What one kind of failure looks like, and what it is."""
+    """A pattern of failures, and the error for it."""
 
     error: type[ProviderError]
-    retryable: bool | None = None  # None: as the server, the class or the status says
+    retryable: bool | None = None  # None: the server, the class or the status decides
     statuses: frozenset[int] = frozenset()
     words: re.Pattern[str] | None = None  # in its message
 
@@ -60,7 +60,7 @@ RULES = (
     ),
     # A reply that the server could not read from its own model.
     Rule(BadReply, words=_words(r"output that does not match the expected")),
-    # llama.cpp answers 500 to what is the caller's mistake.
+    # llama.cpp answers 500 to mistakes of the caller.
     Rule(ProviderError, retryable=False, words=_words(r"(image|audio) input is not supported|failed to parse tools")),
     Rule(
         RateLimited,
@@ -87,7 +87,7 @@ _AGAIN_IN = re.compile(
 
 @frozen(kw_only=True)
 class _Report:
-    """What was read off an error's body."""
+    """The facts in the body of an error."""
 
     message: str = ""
     codes: tuple[str, ...] = ()  # code, type, …, the most telling first
@@ -97,7 +97,7 @@ class _Report:
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """The error that a response of this status is; header names are lower-case."""
+    """Return the error for a response of this status; header names are lower-case."""
     body = body[:_MAX_READ]
     try:
         report = _read(read_json(body))
@@ -107,20 +107,20 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 
 
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """The error that stands inside a response of status 200: its JSON, or what is there instead."""
+    """Return the error reported inside a response of status 200, from its JSON or other value."""
     report = _read(document)
-    # Without a status there is the one that the provider would have given with these words.
+    # Without a status, use the one that goes with these codes.
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
-    """The error that a response of status 200 is when nothing, or no answer, can be read in it."""
+    """Return the error for a response of status 200 without a readable reply."""
     shown = _shown(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
     return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
-    """The typed error; ``meant`` is the status that counts, ``status`` the one that came."""
+    """Return the typed error; ``meant`` is the status that counts, ``status`` the received one."""
     message = report.message[: 4 * MAX_MESSAGE]
     meaning = judged(report.codes)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
@@ -143,7 +143,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
 
 
 def _read(document: Any, depth: int = 0) -> _Report:
-    """What an error's JSON says; every shape of WIRE, and anything else as its JSON."""
+    """Return the facts in an error's JSON of any known shape; any other is shown as JSON."""
     if isinstance(document, list) and document and depth < 4:
         return _read(document[0], depth + 1)
     if not isinstance(document, dict):
@@ -152,42 +152,42 @@ def _read(document: Any, depth: int = 0) -> _Report:
     if isinstance(inner, list) and inner:
         inner = inner[0]
     error = inner if isinstance(inner, dict) else document
-    value = inner if isinstance(inner, str) else _said(error)
-    said, nested = (value, _nested(value, depth)) if isinstance(value, str) else (_json(value), None)
+    value = inner if isinstance(inner, str) else _message(error)
+    message, nested = (value, _nested(value, depth)) if isinstance(value, str) else (_json(value), None)
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if isinstance(raw, str) and raw:
         upstream = _nested(raw, depth)
-        said = f"{said}: {upstream.message if upstream else raw}"
+        message = f"{message}: {upstream.message if upstream else raw}"
     elif nested:
-        said = nested.message
+        message = nested.message
     numbers = [str(error.get(name))[:4] for name in ("code", "status_code", "status", "http_code")]
     id = document.get("request_id")
     return _Report(
-        message=said or _json(document),
+        message=message or _json(document),
         codes=(*(nested.codes if nested else ()), *_codes(error)),
         status=next((int(number) for number in numbers if re.fullmatch("[45][0-9][0-9]", number)), None),
-        retry_after_s=_delay_of(error, said),
+        retry_after_s=_delay_of(error, message),
         request_id=id[:200] if isinstance(id, str) and id else None,
     )
 
 
-def _said(error: Mapping[str, Any]) -> Any:
+def _message(error: Mapping[str, Any]) -> Any:
     names = ("message", "Message", "detail", "msg", "error_description", "title")
     return next((error[name] for name in names if error.get(name)), "")
 
 
 def _codes(error: Mapping[str, Any]) -> tuple[str, ...]:
-    found = (error.get(name) for name in ("code", "type", "status", "__type"))
-    return tuple([str(code) for code in found if isinstance(code, str | int) and not isinstance(code, bool) and code])
+    codes = (error.get(name) for name in ("code", "type", "status", "__type"))
+    return tuple([str(code) for code in codes if isinstance(code, str | int) and not isinstance(code, bool) and code])
 
 
-def _nested(said: str, depth: int) -> _Report | None:
-    """The error in a message that is itself JSON, as proxies send."""
-    if not said.startswith("{") or depth >= 4:
+def _nested(text: str, depth: int) -> _Report | None:
+    """Return the error in a message that is itself JSON, as proxies send."""
+    if not text.startswith("{") or depth >= 4:
         return None
     try:
-        return _read(read_json(said.encode("utf-8", "replace")), depth + 1)
+        return _read(read_json(text.encode("utf-8", "replace")), depth + 1)
     except ValueError:
         return None
 
@@ -197,33 +197,33 @@ def _json(value: Any) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the headers ask to wait.
+    """Return the delay in seconds that the headers ask for.
 
-    The `x-ratelimit-reset-*` headers are not read: they say when a bucket is full again, hours later
-    perhaps, not when the next request fits into it.
+    The `x-ratelimit-reset-*` headers are not read: they tell when a bucket is full again, perhaps hours
+    later, not when the next request fits into it.
     """
     if milliseconds := _seconds(headers.get("retry-after-ms")):
         return milliseconds / 1000
-    said = headers.get("retry-after")
-    seconds = _seconds(said)
-    if seconds is not None or not said or "date" not in headers:
+    text = headers.get("retry-after")
+    seconds = _seconds(text)
+    if seconds is not None or not text or "date" not in headers:
         return seconds
     try:
-        moment, now = email_utils.parsedate_to_datetime(said), email_utils.parsedate_to_datetime(headers["date"])
+        moment, now = email_utils.parsedate_to_datetime(text), email_utils.parsedate_to_datetime(headers["date"])
         return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
     except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
         return None
 
 
-def _delay_of(error: Mapping[str, Any], said: str) -> float | None:
-    """How long an error's body asks to wait: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
+def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
+    """Return the delay in seconds in an error: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and (delay_s := _seconds(detail.get("retryDelay"))) is not None:
             return delay_s
     if (delay_s := _seconds(error.get("retry_after"))) is not None:
         return delay_s
-    match = _AGAIN_IN.search(said[:MAX_MESSAGE])
+    match = _AGAIN_IN.search(message[:MAX_MESSAGE])
     if match is None or not any(match.groups()):
         return None
     hours, minutes, seconds, unit = match.groups()
@@ -231,13 +231,13 @@ def _delay_of(error: Mapping[str, Any], said: str) -> float | None:
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + last
 
 
-def _seconds(said: Any) -> float | None:
-    match = _SECONDS.fullmatch(str(said)[:40])
+def _seconds(value: Any) -> float | None:
+    match = _SECONDS.fullmatch(str(value)[:40])
     return min(float(match[1]), _MAX_DELAY_S) if match else None
 
 
 def _page_text(body: bytes) -> str:
-    """What a body that is no JSON says: its text, or an HTML page's title."""
+    """Return the text of a body that is not JSON: the text itself, or the title of an HTML page."""
     text = body.decode("utf-8", "replace").strip()
     if not text.startswith("<"):
         return text
@@ -246,6 +246,6 @@ def _page_text(body: bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """A provider's text, bounded, and without anything that looks like a key."""
+    """Return a provider's text, bounded, and without anything that looks like a key."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

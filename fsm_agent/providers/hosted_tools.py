@@ -1,4 +1,4 @@
-"""Which tools does a provider run itself, and how are the others refused?"""
+"""Tools that providers run themselves, and errors for unsupported ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation, options_of
 from fsm_agent.providers.codec import Profile
 
-# Said in errors; the catalogue's profiles are the truth.
+# For messages of errors; the catalogue's profiles decide.
 RUN_BY = {
     "web_search": "anthropic, azure-responses, google, openai, openai-chat (its search models), vertex, xai-responses",
     "code_execution": "anthropic, azure-responses, google, openai, vertex",
@@ -18,7 +18,7 @@ RUN_BY = {
 
 
 def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> str:
-    """What the tool is called on the wire.
+    """Return the type of the tool in requests.
 
     Raises:
         UsageError: The provider does not run it for this model.
@@ -31,14 +31,14 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
     return profile.hosted_tools[tool.kind]
 
 
-def said_options(tool: HostedTool, *known: str, type_: str, wire: str) -> dict[str, Any]:
-    """The options that differ from what they are by default.
+def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dict[str, Any]:
+    """Return the options that differ from their defaults.
 
     Raises:
-        UsageError: One of them is not ``known`` to the wire.
+        UsageError: One of them is not ``supported`` by the wire format.
     """
     options = options_of(tool)
-    if unknown := [name for name in options if name not in known]:
+    if unknown := [name for name in options if name not in supported]:
         name = unknown[0]
         shown = f"{name}={options[name]!r}" if name not in _hidden(tool) else name
         raise UsageError(
@@ -47,9 +47,9 @@ def said_options(tool: HostedTool, *known: str, type_: str, wire: str) -> dict[s
     return options
 
 
-def location(place: UserLocation) -> dict[str, str]:
-    """What is known of a place, by the names that all wires have."""
-    named = {"country": place.country, "region": place.region, "city": place.city, "timezone": place.timezone}
+def location(area: UserLocation) -> dict[str, str]:
+    """Return the known parts of a location, by the names that all wire formats share."""
+    named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
     return {name: value for name, value in named.items() if value is not None}
 
 

@@ -1,6 +1,6 @@
-"""Which models differ from what is usual for their maker?
+"""Profiles of model families that differ from their provider's default.
 
-Glob patterns of names in lower case, and what differs in the profile; of several that match, later ones win.
+Glob patterns of lower-case names, and the differences in the profile; of several that match, later ones win.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is a provider: which wire does it speak, where does it listen, and what do its models take?"""
+"""Providers: the codec, address, key variables and model profiles of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 @frozen(kw_only=True)
 class Provider:
-    """An API by name: its wire, its address, where its key is found, what its models take."""
+    """A named API: its codec, address, key variables, and the profiles of its models."""
 
     name: str
     codec: Codec
@@ -23,7 +23,7 @@ class Provider:
     base_url_variable: str | None = None
     base_path: str = ""  # behind a caller's base URL that has no path of its own
     base_path_always: bool = False  # behind every one that does not end in a version, as the maker's own SDK has it
-    key_variables: tuple[str, ...] = ()  # the first that is set; none: no key unless one is given
+    key_variables: tuple[str, ...] = ()  # the first that is set counts; without any, only `api_key` does
     key_is_optional: bool = False
     key_header: str | None = None  # carries the key as it is, instead of the codec's header
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -33,7 +33,7 @@ class Provider:
     is_embedded: bool = False  # its server is started here when needed
 
     def profile_of(self, model: str) -> Profile:
-        """What ``model`` takes.  Patterns see its name in lower case, with and without what is before a slash."""
+        """Return the profile of ``model``; patterns match it in lower case, also without any prefix up to a slash."""
         name = model.lower()
         bare = name.rpartition("/")[2]
         changes: dict[str, Any] = {}

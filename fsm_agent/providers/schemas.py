@@ -1,4 +1,4 @@
-"""How is a JSON Schema told to a model: in strict mode, or in words?"""
+"""JSON Schemas for models: in strict mode, or in words."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 
 
 class _NotStrict(Exception):
-    """Strict mode cannot say what the schema says; never leaves this module."""
+    """Strict mode cannot express the schema; never leaves this module."""
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as strict mode takes it; None when it cannot say the same.
+    """Return the schema in strict mode; None if strict mode cannot express it.
 
-    It can when every object lists its properties, requires them all and allows no others.  Constraints that
-    it does not know are told in the description instead; annotations that it refuses are dropped.
+    It can if every object lists its properties, requires them all and allows no others.  Constraints that
+    it does not support are described in the description instead; annotations that it refuses are dropped.
     """
     if schema.get("type") != "object" or "anyOf" in schema or "oneOf" in schema:
         return None
@@ -47,7 +47,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def schema_in_words(schema: Mapping[str, Any], *, with_functions: bool = False) -> str:
-    """What a model is told that takes no schema."""
+    """Return the instructions for a model that takes no schema."""
     when = "When you need no function any more, answer" if with_functions else "Answer"
     return (
         f"{when} only with JSON that matches this JSON Schema, with no code fence and no text around it:\n"
@@ -59,18 +59,18 @@ def _strict(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise _NotStrict  # True: anything at all
     strict: dict[str, Any] = {}
-    told: list[str] = []
+    notes: list[str] = []
     for key, value in schema.items():
         if key in _TOLD and not _is_known(key, value):
-            told.append(f"{key}: {value}")
+            notes.append(f"{key}: {value}")
         elif key == "allOf" and len(value) == 1:
             strict |= _strict(value[0])
         elif key in _KEPT:
             strict["anyOf" if key == "oneOf" else key] = _strict_value(key, value)
         elif key not in _DROPPED:
             raise _NotStrict
-    if told:
-        strict["description"] = f"{strict.get('description', '')} ({', '.join(told)})".strip()
+    if notes:
+        strict["description"] = f"{strict.get('description', '')} ({', '.join(notes)})".strip()
     _check(strict)
     if "$ref" in strict and len(strict) > 1:  # refused beside anything, but allowed in an `anyOf` beside it
         strict["anyOf"] = [{"$ref": strict.pop("$ref")}]
@@ -92,7 +92,7 @@ def _is_known(key: str, value: Any) -> bool:
 
 
 def _check(strict: dict[str, Any]) -> None:
-    """Refuse what says too little; close what is an object."""
+    """Refuse underspecified schemas; close objects."""
     if not strict.keys() & {"type", "enum", "const", "anyOf", "$ref"}:
         raise _NotStrict
     kinds = strict.get("type", ())

@@ -27,7 +27,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.background import background
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, _wait, function_names
-from fsm_agent.mcp.transports import STDERR_CHARS, Said
+from fsm_agent.mcp.transports import STDERR_CHARS, StderrTail
 from fsm_agent.messages.message import Document, Image
 from fsm_agent.testing import Script, call
 
@@ -167,10 +167,10 @@ class TestResults:
 
 class TestTheList:
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
-        found = names(old_server)
-        assert len(found) == len(set(found)) == 14
-        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found)
-        assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in found[:4]] == [
+        listed = names(old_server)
+        assert len(listed) == len(set(listed)) == 14
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in listed)
+        assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in listed[:4]] == [
             "find",
             "files_read_…",
             "files_read_…",
@@ -178,8 +178,8 @@ class TestTheList:
         ]
 
     def test_a_function_calls_its_tool_under_the_servers_name(self, old_server):
-        said = {name: function_of(old_server, name) for name in names(old_server) if name.startswith("files")}
-        assert {asyncio.run(function.call()) for function in said.values()} == {"files/read", "files.read"}
+        functions = {name: function_of(old_server, name) for name in names(old_server) if name.startswith("files")}
+        assert {asyncio.run(function.call()) for function in functions.values()} == {"files/read", "files.read"}
 
     def test_what_a_model_says_null_of_is_left_out(self, old_server):
         assert asyncio.run(function_of(old_server, "find").run('{"word": "a", "most": null}')) == '{"word": "a"}'
@@ -414,9 +414,9 @@ class TestTrouble:
         assert SECRET not in target.scrubbed(f"it says {SECRET}, '{SECRET}' and https://h.invalid/{SECRET}")
 
     def test_half_a_secret_is_not_shown_either(self):
-        said = Said()
-        said.data_received(b"gone" * STDERR_CHARS + SECRET.encode() + b"y" * (STDERR_CHARS - 5))
-        assert said.text(Secrets([SECRET])) == "ne***" + "y" * (STDERR_CHARS - 5)
+        stderr = StderrTail()
+        stderr.data_received(b"gone" * STDERR_CHARS + SECRET.encode() + b"y" * (STDERR_CHARS - 5))
+        assert stderr.text(Secrets([SECRET])) == "ne***" + "y" * (STDERR_CHARS - 5)
 
     def test_arguments_that_are_no_secrets_may_be_shown(self):
         server = MCPServer.stdio("server", "--directory", "/data/projects", "--depth=1234567890")

@@ -1,40 +1,39 @@
-"""HTTP transport: how a request reaches a model's server, and how the reply comes back.
+"""HTTP transport: requests to a model's server, and its responses.
 
-A *transport* takes one request (`OutgoingRequest`) and returns a response with status, headers and a body to be read
+A *transport* takes one request (`OutgoingRequest`) and returns a response with status, headers and a body that is read
 piece by piece (`transport`).  Its errors are those of httpx, whose transports users may bring.  There are three, two of
-them our own, on h11: `sync_pool` for all threads of a client, `async_pool` for each of its event loops, and
-`httpx_adapter` for proxies, HTTP/2 and whatever users bring.  The two pools share what decides: the framing (`http1`)
-and the bookkeeping (`ledger`); they differ in how they wait.
+them the package's own, on h11: `sync_pool` for all threads of a client, `async_pool` for each of its event loops, and
+`httpx_adapter` for proxies, HTTP/2 and transports of users.  The two pools share all decisions: the framing (`http1`)
+and the bookkeeping (`ledger`); they differ only in how they wait.
 
-**Who owns a connection.**  An idle one belongs to its pool, any other to the one request that uses it; there is no
-pipelining.  The one used last is used next.  When as many requests are under way as may be, the others queue up, first
-come, first served, and are handed a connection, or a place for one.  A place is no number but the connection itself, so
-it cannot be lost, not even to Ctrl-C.  A pool belongs to its process: after a fork the child forgets what it inherited,
+**Ownership of connections.**  An idle one belongs to its pool, any other to the one request that uses it; there is no
+pipelining.  The one used last is reused first.  At the limit of connections, further requests queue up, first come,
+first served, and are handed a connection, or a slot for one.  A slot is not a number but the connection object itself,
+so none can leak, not even to Ctrl-C.  A pool belongs to its process: after a fork the child forgets what it inherited,
 closes nothing of it, and takes none of its locks.
 
-**When it may be used again.**  When the request was sent whole; when its response is whole, has been read, and came
-without a byte behind it; when neither side wanted the connection closed; when, looked at just before it is used again,
-it has not ended and nothing has come unasked; and not after `transports.KEPT_S` without use.  So a reply that comes
-twice, or that nobody asked for, never answers another request, unless it comes in the very moment in which that one is
-under way, where HTTP/1.1 cannot tell them apart.  httpcore does not look that closely (1.0.9), so over httpx each
-HTTP/1.1 request has a connection of its own.
+**Reuse of connections.**  A connection is reused only if the request was sent completely; the response is complete,
+has been read, and had no byte behind it; neither side wanted the connection closed; a check just before reuse finds it
+open and without unsolicited bytes; and it was idle for no more than `transports.KEPT_S`.  So a duplicate or unsolicited
+reply never answers another request, unless it arrives while that one is in flight, where HTTP/1.1 cannot tell them
+apart.  httpcore is less strict (1.0.9), so over httpx each HTTP/1.1 request has a connection of its own.
 
-**What is sent again.**  A server may close an idle connection in the moment in which a request is sent over it.  When
-a connection that has been used before ends within `http1.RESEND_WITHIN_S` of the request without a byte of a reply, the
-server has hardly read it, and the pool sends it once more, over a new connection.  Everything else is a failure:
-whether to ask again, and at what price, is the caller's to decide (`Limits.recalls`).
+**Resending.**  A server may close an idle connection at the moment a request is sent over it.  When a reused
+connection ends within `http1.RESEND_WITHIN_S` of the request without a byte of a reply, the server has hardly read it,
+and the pool sends it once more, over a new connection.  Everything else is a failure: the caller decides about retries
+(`Limits.recalls`).
 
-**What bounds what.**  `Network` bounds each step: connecting, each piece of a request and of a response, waiting for a
-turn; `deadline` bounds them all together.  A thread gives its socket the time left before each piece, so nothing that
-drips can outlast it; under asyncio the caller's timeout ends the task.  Of a response's head, trailers and framing
-there may be `http1.MAX_HEAD_BYTES`, and before it `http1.MAX_INTERIM_RESPONSES`; of its body, decompressed,
-`Network.max_reply_bytes` (`fsm_agent.clients.response_reader`); of a body that nobody takes, `http1.MAX_UNREAD_BYTES`
-are held.  A server that answers an upload with an error gets no more of it.  A request of a thread is ended from
-another thread by an `fsm_agent.runtime.abort.Abort`, and all of a client's by closing it: wherever they wait, except
-for the look-up of a host's name.
+**Bounds.**  `Network` bounds each step: connecting, each piece of a request and of a response, waiting for a
+connection; `deadline` bounds them all together.  A thread sets its socket's timeout to the time left before each piece,
+so slow bytes cannot outlast it; under asyncio the caller's timeout ends the task.  The head, trailers and framing of a
+response are bounded by `http1.MAX_HEAD_BYTES`, interim responses by `http1.MAX_INTERIM_RESPONSES`, the decompressed
+body by `Network.max_reply_bytes` (`fsm_agent.clients.response_reader`), and its unread part by
+`http1.MAX_UNREAD_BYTES`.  After an error response to an upload the rest is not sent.  The request of a thread is ended
+from another thread by an `fsm_agent.runtime.abort.Abort`, and all requests of a client by closing it: wherever they
+wait, except for resolving a host's name.
 
-**What differs over httpx**, because it cannot be helped from here: no connection of HTTP/1.1 is used again, as above;
-any number of interim responses is read; what a server says in the middle of an upload is heard when it is over, by
-asyncio not even then if the server has hung up; an `Abort` does not reach who waits for a connection; and with HTTP/2,
-whose connections are shared, a thread's deadline is looked at when bytes come, and nobody hangs up.
+**Differences over httpx**, which cannot be removed from here: no HTTP/1.1 connection is reused, as above; any number of
+interim responses is read; a response during an upload is read after it, under asyncio not even then if the server has
+hung up; an `Abort` does not reach a request that waits for a connection; and with HTTP/2, whose connections are shared,
+a thread's deadline is checked when bytes arrive, and no connection is closed for it.
 """

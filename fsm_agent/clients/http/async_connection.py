@@ -16,10 +16,10 @@ class AsyncConnection(asyncio.Protocol):
     """A connection that serves one request at a time.
 
     Args:
-        origin: Whom it is to.
+        origin: The server it connects to.
 
     Attributes:
-        connecting: The time in which it has to be connected, while it is not.
+        connecting: The timeout of connecting, until it is connected.
     """
 
     def __init__(self, origin: Origin) -> None:
@@ -40,19 +40,19 @@ class AsyncConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """It has been connected."""
+        """True once connected."""
         return self._transport is not None
 
     @property
     def was_ignored(self) -> bool:
-        """The last request was not read: see `Http1.was_ignored`."""
+        """True if the server did not read the last request: see `Http1.was_ignored`."""
         return self._http1.was_ignored
 
     async def send(self, request: OutgoingRequest) -> tuple[int, Headers]:
         """Send a request; return the status and the headers of its response.
 
         Raises:
-            httpx.TransportError: There is none.
+            httpx.TransportError: There is no response.
         """
         transport, http1 = self._transport, self._http1
         data = http1.begin(request.head, request.content)
@@ -67,7 +67,7 @@ class AsyncConnection(asyncio.Protocol):
         return http1.head
 
     async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
-        """Send piece by piece; return whether the server took it all."""
+        """Send piece by piece; return True if the server took all of it."""
         transport.write(data[:PIECE_BYTES])
         rest = memoryview(data)[PIECE_BYTES:]
         while not (transport.is_closing() or self._http1.refuses_rest):
@@ -84,7 +84,7 @@ class AsyncConnection(asyncio.Protocol):
         return not rest
 
     async def read(self, timeout_s: float) -> bytes:
-        """Return what has come of the response's body; b"" at its end.
+        """Return the next bytes of the response's body; b"" at its end.
 
         Raises:
             httpx.TransportError: The connection ended early.
@@ -112,13 +112,13 @@ class AsyncConnection(asyncio.Protocol):
             self._waiter = None
 
     def check(self) -> None:
-        """Raise what ended the connection."""
+        """Raise the error that ended the connection, if any."""
         if self._error is not None:
             kind, message = self._error
             raise kind(message)
 
     def _look_again(self, at_s: float) -> None:
-        """Set the one timer for all waits: to set one each time costs more than to let it come too early."""
+        """Set the one timer of all waits: a timer for each wait costs more than one that fires too early."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._look)
@@ -137,15 +137,15 @@ class AsyncConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def is_alive(self) -> bool:
-        """Return whether the server has neither hung up nor sent anything unasked since the connection became idle.
+        """Return False if the server has closed the connection or sent unsolicited bytes since it became idle.
 
-        The loop may not have come to look, so the socket is asked.
+        The socket is checked itself, because the loop may not have polled it yet.
         """
         transport = self._transport
         return not (transport is None or transport.is_closing() or _has_come(transport))
 
     def settle(self) -> bool:
-        """Return whether it may serve another request, now that nobody reads the response to the last one."""
+        """Return True if the connection may serve another request; the last response is no longer read."""
         transport = self._transport
         if (
             transport is None
@@ -159,7 +159,7 @@ class AsyncConnection(asyncio.Protocol):
         return True
 
     def hang_up(self, reason: str) -> None:
-        """Hang up on whoever uses it, who gets an error with ``reason``."""
+        """Close the connection; its current request fails with ``reason``."""
         self._error = httpx.ReadError, reason
         if self.connecting is not None:
             self.connecting.reschedule(0)
@@ -167,7 +167,7 @@ class AsyncConnection(asyncio.Protocol):
         self._wake()
 
     def close(self) -> None:
-        """Hang up; safe to repeat."""
+        """Close the connection; safe to repeat."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -178,7 +178,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_busy:
-            self.close()  # nobody asked
+            self.close()  # unsolicited bytes
             return
         http1 = self._http1
         try:
@@ -214,12 +214,12 @@ class AsyncConnection(asyncio.Protocol):
 
 
 def _has_come(transport: asyncio.Transport) -> bool:
-    """Return whether something can be read from a connection that is open."""
+    """Return True if an open connection has bytes to read."""
     sock = transport.get_extra_info("socket")
     return sock is not None and is_readable(sock.fileno())
 
 
 def expire(waiter: asyncio.Future[Any], kind: type[httpx.TimeoutException]) -> None:
-    """End a wait whose time is up."""
+    """End a wait that has timed out."""
     if not waiter.done():
         waiter.set_exception(kind(""))

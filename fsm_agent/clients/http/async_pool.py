@@ -1,4 +1,4 @@
-"""The connections of one event loop.
+"""A pool of HTTP/1.1 connections for one event loop.
 
 httpx's own pool looks at every connection for every request, which makes 500 requests at once a hundred times slower
 than the network (httpcore 1.0.9, `_assign_requests_to_connections`; measured).  This one takes the connection that was
@@ -50,7 +50,7 @@ class PooledResponse:
 
 
 class _Turn:
-    """The place in the queue of a task that waits."""
+    """The queue entry of a waiting task."""
 
     __slots__ = ("came", "origin")
 
@@ -74,9 +74,9 @@ class AsyncPool:
     """The connections of one event loop; see `AsyncTransport`.
 
     Args:
-        ssl_context: What to trust; asked for when the first connection of https is made.
-        max_connections: At once; who comes later waits, and is served first come, first served.
-        idle_s: How long a connection that nobody uses stays open.
+        ssl_context: Returns the TLS context; called for the first https connection.
+        max_connections: At once; further requests wait, first come, first served.
+        idle_s: Seconds that an unused connection stays open.
     """
 
     def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, max_connections: int, idle_s: float) -> None:
@@ -89,7 +89,7 @@ class AsyncPool:
         """Send a request; the response must be closed.
 
         Raises:
-            httpx.TransportError: There is none.
+            httpx.TransportError: There is no response.
             RuntimeError: The pool is closed.
         """
         origin, ledger = request.head.origin, self._ledger
@@ -117,7 +117,7 @@ class AsyncPool:
         except BaseException:
             came = turn.came
             if came.done() and not came.cancelled() and came.exception() is None:
-                self.give_back(came.result())  # it came, but nobody is there any more
+                self.give_back(came.result())  # granted to a task that no longer waits
             raise
         finally:
             timer.cancel()
@@ -143,7 +143,7 @@ class AsyncPool:
             check_protocol(transport.get_extra_info("ssl_object").selected_alpn_protocol())
 
     def give_back(self, connection: AsyncConnection) -> None:
-        """Take a connection whose response nobody reads any more."""
+        """Take back a connection whose response is no longer read."""
         self._ledger.give_back(connection)
         if self._timer is None:
             self._expire()
@@ -154,8 +154,8 @@ class AsyncPool:
         self._timer = None if left_s is None else self._loop.call_later(left_s, self._expire)
 
     async def aclose(self) -> None:
-        """Hang up on everybody; requests on their way fail."""
-        if self._ledger.is_inherited:  # and so is what the loop waits with, which the parent shares
+        """Close all connections; requests in flight fail."""
+        if self._ledger.is_inherited:  # and so is the loop's selector, which the parent shares
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,6 @@
 """HTTP/1.1 framing for one connection: bytes in, responses out.
 
-One request after the other, no pipelining.  It waits for nothing and knows no socket, so asyncio and threads share it.
+One request after the other, no pipelining.  It does no I/O, so asyncio and threads share it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fsm_agent.clients.http.request import Headers, RequestHead
 
 MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
 MAX_INTERIM_RESPONSES = 100  # before a response
-MAX_UNREAD_BYTES = 256 * 1024  # of a body that nobody takes, before no more is read; about: framing counts
+MAX_UNREAD_BYTES = 256 * 1024  # of an unread body, at which reading pauses; approximate: framing counts
 PIECE_BYTES = 65_536  # of a request, each of which has its own time to be taken
 RESEND_WITHIN_S = 0.2  # more than a round trip to most servers, less than the work of most models
 
@@ -29,9 +29,9 @@ class Http1:
     """Framing of one connection, on h11.
 
     Attributes:
-        head: Status and headers of the response to the last request; None until they are there.
-        is_sent: The last request was sent whole; for the connection to set.
-        is_complete: Its response is whole.
+        head: Status and headers of the response to the last request; None until they have arrived.
+        is_sent: The last request was sent completely; set by the connection.
+        is_complete: Its response is complete.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Http1:
         """Return the bytes of the next request.
 
         Raises:
-            httpx.LocalProtocolError: The head cannot be sent, or the connection can take no request.
+            httpx.LocalProtocolError: The head is invalid, or the connection cannot take a request.
         """
         self._begin()
         try:
@@ -64,10 +64,10 @@ class Http1:
         """Take the next bytes.
 
         Raises:
-            httpx.RemoteProtocolError: They are no response.
+            httpx.RemoteProtocolError: They are not a valid response.
         """
         if self.is_complete:
-            self._may_go_on = False  # nobody asked for more
+            self._may_go_on = False  # unsolicited bytes
             return
         if self.head is None:
             self._n_head_bytes += len(data)  # h11 bounds one head, but not how many interim ones there are
@@ -102,10 +102,10 @@ class Http1:
             self._may_go_on = True
 
     def end(self) -> None:
-        """Take the end of all bytes.
+        """Take the end of the connection.
 
         Raises:
-            httpx.RemoteProtocolError: The response is not whole.
+            httpx.RemoteProtocolError: The response is incomplete.
         """
         if self.head is None:
             raise httpx.RemoteProtocolError("the server disconnected without sending a response")
@@ -114,34 +114,34 @@ class Http1:
 
     @property
     def has_unread(self) -> bool:
-        """There is something of the body to `take`."""
+        """True if `take` would return some of the body."""
         return bool(self._parts)
 
     @property
     def is_full(self) -> bool:
-        """So much of the body is unread that no more should be received."""
+        """True if enough of the body is unread that receiving should pause."""
         return self._n_unread_bytes > MAX_UNREAD_BYTES and bool(self._parts)
 
     def take(self) -> bytes:
-        """Return what has come of the body since the last time."""
+        """Return the bytes of the body received since the last call."""
         parts, self._parts = self._parts, []
         self._n_unread_bytes = 0
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @property
     def refuses_rest(self) -> bool:
-        """The server has answered, and not with success: it wants no more of the request."""
+        """True after an error response: the server does not want the rest of the request."""
         return self.head is not None and self.head[0] >= 300
 
     @property
     def is_reusable(self) -> bool:
-        """The connection may take another request: nothing of this one or its response is under way or left over."""
+        """True if the connection may take another request: nothing of this one or its response is pending."""
         return self._may_go_on and self.is_sent and not self._parts
 
     @property
     def was_ignored(self) -> bool:
-        """Not a byte came back in the short time since the request was sent.
+        """True if no byte has come back in the short time since the request was sent.
 
-        If the connection ends like that, and it had served others, the server had hung up before the request came.
+        If a reused connection ends in this state, the server had closed it before the request arrived.
         """
         return self.head is None and self._n_head_bytes == 0 and monotonic() - self._sent_at_s < RESEND_WITHIN_S

@@ -1,8 +1,8 @@
 """Transports over httpx: for proxies, HTTP/2, and transports that users bring.
 
-httpcore, which httpx stands on, leaves what comes behind a response in its parser and takes it for the answer to the
-next request (1.0.9; seen).  So every HTTP/1.1 request asks for a connection of its own; HTTP/2 knows no such header,
-and no such confusion.
+httpcore, which httpx uses, leaves bytes behind a response in its parser and takes them for the response to the next
+request (1.0.9; observed).  So every HTTP/1.1 request asks for a connection of its own; HTTP/2 has neither the header
+nor the problem.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _request(request: OutgoingRequest, **extensions: object) -> httpx.Request:
 
 
 class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The content of a request piece by piece: each has its own time to be taken."""
+    """The content of a request in pieces, each with its own write timeout."""
 
     def __init__(self, content: bytes) -> None:
         self._pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
@@ -65,16 +65,16 @@ class HttpxTransport:
             raise
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         for watch in self._watches.copy():
             watch.hang_up()
         self._client.close()
 
 
 class _Watch:
-    """Bounds a request of a thread: httpcore looks at its time limits when a step begins, and at no other time.
+    """Enforces the deadline and abort of a sync request: httpcore reads its timeouts only when a step begins.
 
-    A connection of HTTP/2 is shared, so nobody hangs up on it: there a deadline is seen when bytes come.
+    An HTTP/2 connection is shared, so it is not closed: there the deadline is checked when bytes arrive.
 
     Attributes:
         timeouts: Seconds for each step, at this moment; httpcore reads them.
@@ -94,7 +94,7 @@ class _Watch:
             request.abort.add(self.hang_up)
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Hear of a step, by httpcore's name."""
+        """Handle a trace event of httpcore, a step by its name."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             stream = info["return_value"]
             tls = stream.get_extra_info("ssl_object")
@@ -105,7 +105,7 @@ class _Watch:
         self.bound()
 
     def bound(self) -> None:
-        """Let no step take longer than the time left."""
+        """Bound the timeout of each step by the time left."""
         deadline = self._request.deadline
         self.timeouts.update({step: deadline.within(limit_s) for step, limit_s in self._request.limits.items()})
         if self._socket is not None and deadline is not self._deadline:
@@ -127,12 +127,12 @@ class _Watch:
             shut_down(self._socket)
 
     def check(self) -> None:
-        """Raise if somebody hung up: the end of the bytes is no end of the response then."""
+        """Raise if the request was ended: then the end of the bytes is not the end of the response."""
         if self._is_over:
             raise httpx.ReadError("another thread hung up")
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._watches.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -163,7 +163,7 @@ class HttpxResponse:
         return data
 
     def close(self) -> None:
-        """Let go of the connection; safe to repeat."""
+        """Close the response; safe to repeat."""
         self._watch.end()
         self._response.close()
 
@@ -190,8 +190,8 @@ class AsyncHttpxTransport:
             self._sending.discard(timeout)
 
     async def aclose(self) -> None:
-        """Hang up on everybody."""
-        for timeout in self._sending:  # httpcore forgets who waits for a connection
+        """Close all connections."""
+        for timeout in self._sending:  # httpcore does not wake requests that wait for a connection
             timeout.reschedule(0)
         await self._client.aclose()
 
@@ -220,7 +220,7 @@ class AsyncHttpxResponse:
         return b""
 
     async def aclose(self) -> None:
-        """Let go of the connection; safe to repeat."""
+        """Close the response; safe to repeat."""
         await self._response.aclose()
 
 

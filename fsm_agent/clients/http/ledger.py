@@ -1,10 +1,10 @@
-"""Bookkeeping of a pool: which connections there are, which are idle, and who waits for one.
+"""Bookkeeping of a connection pool: open connections, idle ones, and the queue of waiting requests.
 
-Asyncio and threads share it.  It waits for nothing and locks nothing: a pool of threads calls it under its lock.
+Asyncio and threads share it.  It neither blocks nor locks: a pool of threads calls it under its lock.
 
-Nothing is counted.  A connection takes a place for as long as it exists: the idle ones are held here, the others only
-by whoever uses them.  So a place cannot be lost, not even when Ctrl-C strikes between any two steps: what nobody holds
-any more is gone, and its place is free.
+Nothing is counted.  A connection takes a slot for as long as it exists: idle ones are referenced here, the others only
+by their users.  So no slot can leak, not even when Ctrl-C strikes between any two steps: a connection without
+references is gone, and its slot is free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Lendable(Protocol):
     """A connection of a pool.
 
     Attributes:
-        origin: Whom it is to.
+        origin: The server it connects to.
         idle_since_s: When it was last given back, monotonic.
     """
 
@@ -31,16 +31,16 @@ class Lendable(Protocol):
     idle_since_s: float
 
     def is_alive(self) -> bool:
-        """Return whether the peer has neither hung up nor sent anything unasked since it became idle."""
+        """Return False if the peer has closed the connection or sent unsolicited bytes since it became idle."""
 
     def settle(self) -> bool:
-        """Return whether it may serve another request, now that nobody reads the response to the last one."""
+        """Return True if the connection may serve another request; the last response is no longer read."""
 
     def hang_up(self, reason: str) -> None:
-        """End it for whoever uses it, who gets an error with ``reason``."""
+        """Close the connection; its current request fails with ``reason``."""
 
     def close(self) -> None:
-        """End it; for whoever uses it, or when nobody does."""
+        """Close the connection; for its user, or while it is idle."""
 
 
 C = TypeVar("C", bound=Lendable)
@@ -48,28 +48,28 @@ C_contra = TypeVar("C_contra", bound=Lendable, contravariant=True)
 
 
 class Turn(Protocol[C_contra]):
-    """A place in the queue."""
+    """An entry in the queue."""
 
     origin: Origin
 
     @property
     def is_waiting(self) -> bool:
-        """Somebody is still there."""
+        """True while a request waits on this entry."""
 
     def grant(self, connection: C_contra) -> None:
-        """Take a connection, perhaps one that is to be opened."""
+        """Take a connection, which may have to be opened still."""
 
     def end(self) -> None:
-        """Wait no longer: the pool is closed."""
+        """End the wait: the pool is closed."""
 
 
 class Ledger(Generic[C]):
-    """The connections of a pool.
+    """The connections of a pool and the queue for them.
 
     Args:
-        new: Makes a connection that is to be opened.
+        new: Makes a connection that is not open yet.
         max_connections: At once.
-        idle_s: How long a connection that nobody uses stays open.
+        idle_s: Seconds that an unused connection stays open.
     """
 
     def __init__(self, new: Callable[[Origin], C], *, max_connections: int, idle_s: float) -> None:
@@ -84,11 +84,11 @@ class Ledger(Generic[C]):
 
     @property
     def is_inherited(self) -> bool:
-        """All of this belongs to the process from which this one was forked."""
+        """True in a forked child: everything here belongs to the parent process."""
         return self._pid != os.getpid()
 
     def borrow(self, origin: Origin) -> C | None:
-        """Return the idle connection that was used last, or a new one; None: one has to wait.
+        """Return the idle connection that was used last, or a new one; None if the request has to wait.
 
         Raises:
             RuntimeError: The pool is closed.
@@ -107,7 +107,7 @@ class Ledger(Generic[C]):
         return None
 
     def wait(self, turn: Turn[C]) -> None:
-        """Queue up."""
+        """Add ``turn`` to the queue."""
         self._turns.append(turn)
 
     def leave(self, turn: Turn[C]) -> None:
@@ -116,7 +116,7 @@ class Ledger(Generic[C]):
             self._turns.remove(turn)
 
     def give_back(self, connection: C) -> None:
-        """Take a connection over which nobody sends or reads any more; close it unless it can serve another request."""
+        """Take back an unused connection; close it unless it can serve another request."""
         if self.is_inherited:
             return
         had_place = connection in self.connections
@@ -139,19 +139,19 @@ class Ledger(Generic[C]):
         return self._add(origin)
 
     def expire(self) -> None:
-        """Close what has been idle for too long."""
+        """Close connections that have been idle for too long."""
         since_s = monotonic() - self._idle_s
         for idle in self._idle.values():
             while idle and idle[0].idle_since_s <= since_s:
                 self._drop(idle.popleft())
 
     def expires_in_s(self) -> float | None:
-        """Return when the next connection will have been idle for too long, seconds from now; None: there is none."""
+        """Return the seconds until the next idle connection expires; None if there is none."""
         oldest_s = min([idle[0].idle_since_s for idle in self._idle.values() if idle], default=None)
         return None if oldest_s is None else max(0.0, oldest_s + self._idle_s - monotonic())
 
     def close(self) -> None:
-        """Close what is idle, lend nothing more, and hang up on whoever uses a connection or waits for one."""
+        """Close all connections, end all waits, and lend no more."""
         self.is_closed = True
         for idle in self._idle.values():
             while idle:
@@ -171,7 +171,7 @@ class Ledger(Generic[C]):
         connection.close()
 
     def _drop_idle(self) -> bool:
-        """Make room by closing a connection that is idle, of whatever origin."""
+        """Close an idle connection of any origin to free its slot."""
         for idle in self._idle.values():
             if idle:
                 self._drop(idle.popleft())

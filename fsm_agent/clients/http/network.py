@@ -1,4 +1,4 @@
-"""`Network`: how requests travel."""
+"""Settings of the network: timeouts, limits, proxies, TLS and transports."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ else:
 
 @frozen(kw_only=True)
 class Network:
-    """How requests travel: how long each step may take, how much may come back, over what.
+    """Timeouts, limits and transports of requests.
 
     Attributes:
-        connect_s: Until there is a connection.
-        read_s: Until a reply begins, and between the pieces of one that is not streamed.
-        write_s: Between the pieces of a request: a slow server may take as long as it likes, as long as it takes some.
-        pool_s: Until one of `max_connections` is free; who waits longest is next.
-        idle_s: Between the pieces of a stream; comments that keep it alive count.
-        linger_s: After a stream said that it is done, for its end: only who reads that can use the connection again.
-        max_reply_bytes: Of one reply, decompressed.
-        max_connections: At once, of each pool: so many requests can be on their way.
-        proxy: The URL of one that all requests go through, ``http://user:password@host:port``; None: those of the
-            environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never to this machine.  It is shown nowhere.
-        verify: Whom to trust: True (whom certifi or ``SSL_CERT_FILE`` names), the path of a PEM file or of a folder
-            of certificates, an `ssl.SSLContext`, or False: anybody, so for tests only.
-        http2: Speak HTTP/2 where the server can; needs the extra ``http2``.
-        transport: Instead of a pool of ours: one of httpx, which is closed with the client, or ``"httpx"``, which makes
-            that library's own, as a proxy or HTTP/2 always does.  Over any of them each HTTP/1.1 request opens a
-            connection; see `fsm_agent.clients.http`.
+        connect_s: Timeout of connecting, in seconds like all that follow.
+        read_s: Timeout until a reply begins, and between the pieces of one that is not streamed.
+        write_s: Timeout between the pieces of a request; a slow server that keeps reading does not time out.
+        pool_s: Timeout of waiting for one of `max_connections`; first come, first served.
+        idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
+        linger_s: Time for a complete stream to end: only after its end can the connection be reused.
+        max_reply_bytes: Largest size of one reply, decompressed.
+        max_connections: Largest number of connections, and so of concurrent requests, of each pool.
+        proxy: URL of a proxy for all requests, ``http://user:password@host:port``; None: the proxies of the
+            environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
+        verify: Trusted certificates: True (those of certifi or ``SSL_CERT_FILE``), the path of a PEM file or of a
+            folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for tests only.
+        http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
+        transport: Replaces the package's own pool: a transport of httpx, which is closed with the client, or
+            ``"httpx"`` for that library's default, which a proxy or HTTP/2 always selects.  Over any of them each
+            HTTP/1.1 request opens a connection; see `fsm_agent.clients.http`.
         async_transport: The same for asyncio.
 
     Raises:
-        ConfigError: A part cannot be right, or its extra is not installed.
+        ConfigError: A value is invalid, or its extra is not installed.
     """
 
     connect_s: float = 10.0
@@ -88,7 +88,7 @@ class Network:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Return what no message may show."""
+        """Texts that no message may show."""
         return frozenset(() if self.proxy is None else secrets_in_url(self.proxy))
 
 
@@ -107,7 +107,7 @@ def _check_proxy(url: str) -> None:
 
 
 def is_loopback(url: httpx.URL) -> bool:
-    """Return whether ``url`` is of this machine, where no proxy can reach it."""
+    """Return True if ``url`` is on this machine, which no proxy can reach."""
     try:
         return ipaddress.ip_address(url.host).is_loopback
     except ValueError:

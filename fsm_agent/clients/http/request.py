@@ -1,4 +1,4 @@
-"""One HTTP request: what is sent, where to, and how long each step may take."""
+"""One HTTP request: its head, content, timeouts and deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Deadline:
-    """When a request has to be over: ``timeout_s`` from now, or never."""
+    """The end of a request: ``timeout_s`` from now, or never."""
 
     __slots__ = ("_at_s", "timeout_s")
 
@@ -30,7 +30,7 @@ class Deadline:
         self._at_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def time_left(self) -> float | None:
-        """Return the seconds left, not positive when it is over; None: without end."""
+        """Return the seconds left, not positive once it has passed; None if there is no deadline."""
         return None if self._at_s is None else self._at_s - time.monotonic()
 
     def within(self, timeout_s: float) -> float:
@@ -40,16 +40,16 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """No time is left."""
+        """True once no time is left."""
         return self._at_s is not None and self._at_s <= time.monotonic()
 
 
 class RequestHead:
-    """Target and headers of requests; made once, sent often.
+    """URL and headers of requests; made once, sent often.
 
     Args:
-        url: Target.
-        headers: All but the content's length.
+        url: The URL.
+        headers: All headers but ``content-length``.
     """
 
     __slots__ = ("_lines", "headers", "is_last", "origin", "url")
@@ -63,10 +63,10 @@ class RequestHead:
         self._lines = b""
 
     def before(self, content: bytes) -> bytes:
-        """Return the whole request with this content.
+        """Return the bytes of the whole request with this content.
 
         Raises:
-            httpx.LocalProtocolError: A header would end before its line does.
+            httpx.LocalProtocolError: A header contains a line break.
         """
         if not self._lines:
             lines = [b"%b: %b\r\n" % header for header in self.headers.raw]
@@ -78,31 +78,31 @@ class RequestHead:
 
 
 class OutgoingRequest(Protocol):
-    """What a transport is given: one request, its time limits, and who may end it."""
+    """The argument of a transport: one request, its timeouts, and the means to abort it."""
 
     @property
     def head(self) -> RequestHead:
-        """Target and headers."""
+        """URL and headers."""
 
     @property
     def content(self) -> bytes:
-        """Body."""
+        """The body."""
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """Seconds for each piece of the steps connect, read, write and pool; `read` changes with the response."""
+        """Seconds for each piece of the steps connect, read, write and pool; `read` changes when the body begins."""
 
     @property
     def deadline(self) -> Deadline:
-        """When all of it has to be over; may come closer on the way.
+        """The end of the whole request; it may be moved forward meanwhile.
 
-        Transports of threads keep it; under asyncio the caller does.
+        Sync transports enforce it; under asyncio the caller does.
         """
 
     @property
     def abort(self) -> Abort | None:
-        """Ends it from another thread; for transports of threads."""
+        """The means to end it from another thread; for sync transports."""
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What nobody may write down."""
+        """Texts that must not be logged."""

@@ -1,4 +1,4 @@
-"""What asyncio and threads both ask of a socket."""
+"""Socket operations that asyncio and threads share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def is_readable(descriptor: int) -> bool:
-    """Return whether bytes, or the end of them, have come that nobody has read."""
+    """Return True if there are unread bytes, or the unread end of the connection."""
     if not hasattr(select, "poll"):  # Windows, whose `select` takes any socket
         return bool(select.select([descriptor], [], [], 0)[0])
     poll = select.poll()
@@ -17,9 +17,9 @@ def is_readable(descriptor: int) -> bool:
 
 
 def shut_down(sock: socket.socket) -> None:
-    """End a connection for whoever waits for it, in any thread; safe to repeat.
+    """Shut a connection down, which wakes any thread that waits on it; safe to repeat.
 
-    On Linux this ends a `connect` under way, too.
+    On Linux this also ends a pending `connect`.
     """
     with suppress(OSError):  # closed already, or not connected yet
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which would wait for the peer

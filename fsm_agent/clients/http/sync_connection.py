@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection of threads, on a blocking socket.
 
-Before each piece that is sent or received the socket is given the seconds that are left, so a deadline holds however
-the bytes drip, and no thread has to watch it.  Only looking up a host's name cannot be bounded: the operating system
-offers no way.
+The socket's timeout is set to the time left before each piece is sent or received, so the deadline holds however slowly
+bytes arrive, without a watching thread.  Only resolving a host's name cannot be bounded: the operating system offers no
+way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ READ_BYTES = 65_536
 
 
 class SyncConnection:
-    """A connection that one thread uses at a time; `hang_up` is for the others.
+    """A connection that one thread uses at a time; only `hang_up` may be called from others.
 
     Args:
-        origin: Whom it is to.
+        origin: The server it connects to.
     """
 
     _socket: socket.socket | None = None  # here, because `__del__` may come before `__init__` is over
@@ -42,20 +42,20 @@ class SyncConnection:
 
     @property
     def is_open(self) -> bool:
-        """It has been connected."""
+        """True once connected."""
         return self._socket is not None
 
     @property
     def was_ignored(self) -> bool:
-        """The last request was not read: see `Http1.was_ignored`."""
+        """True if the server did not read the last request: see `Http1.was_ignored`."""
         return self._hung_up is None and self._http1.was_ignored
 
     def connect(self, request: OutgoingRequest, context: ssl.SSLContext | None) -> None:
         """Connect to the origin, with TLS if there is a context.
 
         Raises:
-            httpx.ConnectError: There is no connection.
-            httpx.ConnectTimeout: There is none in time.
+            httpx.ConnectError: The connection failed.
+            httpx.ConnectTimeout: It was not established in time.
         """
         timeout_s = request.deadline.within(request.limits["connect"])
         deadline = Deadline(timeout_s)
@@ -92,7 +92,7 @@ class SyncConnection:
         return sock
 
     def _use(self, sock: socket.socket) -> None:
-        """Put ``sock`` where `hang_up` finds it, before anything waits for it."""
+        """Publish ``sock`` to `hang_up` before anything blocks on it."""
         self._socket = sock
         self._check()
 
@@ -100,7 +100,7 @@ class SyncConnection:
         """Send a request; return the status and the headers of its response.
 
         Raises:
-            httpx.TransportError: There is none.
+            httpx.TransportError: There is no response.
         """
         data = self._http1.begin(request.head, request.content)
         sock = self._ready(request, "write", httpx.WriteTimeout)
@@ -111,7 +111,7 @@ class SyncConnection:
         return self._http1.head
 
     def _upload(self, sock: socket.socket, rest: memoryview, request: OutgoingRequest) -> bool:
-        """Send what the first piece has left; return whether the server took it all."""
+        """Send the rest of the request; return True if the server took all of it."""
         http1 = self._http1
         until_s = monotonic() + request.deadline.within(request.limits["write"])
         sock.settimeout(0)
@@ -134,7 +134,7 @@ class SyncConnection:
         return not rest
 
     def read(self, request: OutgoingRequest) -> bytes:
-        """Return what has come of the response's body; b"" at its end.
+        """Return the next bytes of the response's body; b"" at its end.
 
         Raises:
             httpx.TransportError: The connection ended early.
@@ -147,7 +147,7 @@ class SyncConnection:
         return http1.take()
 
     def _ready(self, request: OutgoingRequest, step: str, late: type[httpx.TimeoutException]) -> socket.socket:
-        """Return the socket, with the time in which the next piece has to come or go."""
+        """Return the socket, with its timeout set for the next piece."""
         if self._socket is None:
             raise httpx.WriteError("the connection is closed")
         if request.deadline.is_over:
@@ -158,7 +158,7 @@ class SyncConnection:
     def _receive(self, sock: socket.socket) -> None:
         try:
             data = sock.recv(READ_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError):  # while it uploads: what came was of TLS alone
+        except (BlockingIOError, ssl.SSLWantReadError):  # during an upload: only TLS records came
             return
         except TimeoutError as error:
             raise httpx.ReadTimeout(str(error)) from error
@@ -171,33 +171,33 @@ class SyncConnection:
             self._http1.end()
 
     def _check(self) -> None:
-        """Raise if another thread has hung up: the end of the bytes is no end of the response then."""
+        """Raise if another thread has hung up: then the end of the bytes is not the end of the response."""
         if self._hung_up is not None:
             raise httpx.ReadError(self._hung_up)
 
     def is_alive(self) -> bool:
-        """Return whether the server has neither hung up nor sent anything unasked since the connection became idle."""
+        """Return False if the server has closed the connection or sent unsolicited bytes since it became idle."""
         return self._socket is not None and not is_readable(self._socket.fileno())
 
     def settle(self) -> bool:
-        """Return whether it may serve another request, now that nobody reads the response to the last one."""
+        """Return True if the connection may serve another request; the last response is no longer read."""
         return self._hung_up is None and self._http1.is_reusable
 
     def hang_up(self, reason: str = "another thread hung up") -> None:
-        """End what is waited for in another thread, which gets an error with ``reason``; safe to repeat."""
+        """End the request of another thread, which fails with ``reason``; safe to repeat."""
         self._hung_up = reason
         if (sock := self._socket) is not None:
             shut_down(sock)
 
     def close(self) -> None:
-        """Hang up; for who uses it."""
+        """Close the connection; for the thread that uses it."""
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
 
 
 def _send(sock: socket.socket, data: bytes | memoryview) -> int | None:
-    """Return how many bytes went; None: the server has hung up, perhaps after a reply, which reading will tell."""
+    """Return the number of bytes sent; None if the server has hung up, perhaps after a reply to read."""
     try:
         return sock.send(data)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

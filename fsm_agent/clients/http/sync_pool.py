@@ -1,8 +1,8 @@
-"""The connections of all threads.
+"""A pool of HTTP/1.1 connections for threads.
 
-httpx's own pool, under threads, takes a connection on which another thread has just got its reply for one that the
-server has closed, and hangs up on it (httpcore 1.0.9; 2 in 100 requests at the limit of connections; measured).  Here
-an idle connection belongs to nobody, and any other to one thread alone.
+httpx's own pool, under threads, mistakes a connection on which another thread has just received its reply for one that
+the server has closed, and closes it (httpcore 1.0.9; 2 in 100 requests at the limit of connections; measured).  Here an
+idle connection belongs to no thread, and any other to exactly one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsm_agent.clients.http.ledger import Ledger
 from fsm_agent.clients.http.request import Deadline, Headers, Origin, OutgoingRequest
 from fsm_agent.clients.http.sync_connection import SyncConnection
 
-LOOK_AGAIN_S = 0.25  # whoever waits looks so often whether a place came free that nobody handed over: after Ctrl-C
+LOOK_AGAIN_S = 0.25  # between looks for a slot that was freed but not handed over, as after Ctrl-C
 
 
 class PooledResponse:
@@ -50,9 +50,9 @@ class PooledResponse:
 
 
 class _Turn:
-    """The place in the queue of a thread that waits.
+    """The queue entry of a waiting thread.
 
-    It waits for a queue and not for an event, whose lock Ctrl-C may leave locked.
+    It waits on a queue and not on an event, whose lock Ctrl-C may leave locked.
     """
 
     is_waiting = True  # who leaves is taken out of the queue
@@ -70,7 +70,7 @@ class _Turn:
         self._news.put(None)
 
     def comes_within(self, timeout_s: float) -> bool:
-        """Wait until there is a connection, or an end to waiting."""
+        """Wait for a connection or the end of the pool; return False on timeout."""
         try:
             self._news.get(timeout=timeout_s)
         except queue.Empty:
@@ -79,13 +79,12 @@ class _Turn:
 
 
 class SyncPool:
-    """The connections of all threads; see `Transport`.
+    """A pool of connections for threads; see `Transport`.
 
     Args:
-        ssl_context: What to trust; asked for when a connection of https is made.
-        max_connections: At once; who comes later waits, and is served first come, first served.
-        idle_s: How long a connection that nobody uses may be used again; it is closed when the pool is next asked
-            for one.
+        ssl_context: Returns the TLS context; called for each https connection.
+        max_connections: At once; further requests wait, first come, first served.
+        idle_s: Seconds that an unused connection may be reused; it is closed at the next request after that.
     """
 
     def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, max_connections: int, idle_s: float) -> None:
@@ -97,7 +96,7 @@ class SyncPool:
         """Send a request; the response must be closed.
 
         Raises:
-            httpx.TransportError: There is none.
+            httpx.TransportError: There is no response.
             RuntimeError: The pool is closed.
         """
         connection = self._borrow(request)
@@ -154,7 +153,7 @@ class SyncPool:
         return turn.connection
 
     def _finds_place(self, turn: _Turn) -> bool:
-        """Look for what another thread was about to hand over when it was interrupted."""
+        """Claim a slot that an interrupted thread failed to hand over; return True if there was one."""
         with self._lock:
             if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:
                 self._ledger.leave(turn)
@@ -168,7 +167,7 @@ class SyncPool:
             return self._ledger.replace(connection, connection.origin)
 
     def give_back(self, connection: SyncConnection, request: OutgoingRequest) -> None:
-        """Take a connection over which nobody sends or reads any more."""
+        """Take back a connection that is no longer used."""
         if self._ledger.is_inherited:  # and so are the locks, perhaps held by a thread that is not here
             return
         if request.abort is not None:
@@ -177,7 +176,7 @@ class SyncPool:
             self._ledger.give_back(connection)
 
     def close(self) -> None:
-        """Hang up, on whoever reads a reply too; safe to repeat."""
+        """Close all connections, also those in use; safe to repeat."""
         if self._ledger.is_inherited:
             return
         with self._lock:

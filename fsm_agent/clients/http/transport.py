@@ -1,7 +1,7 @@
 """The interface of a transport: a request in, a response out, whose body is read piece by piece.
 
-There are three: our own pools of threads and of an event loop, and httpx in either colour.  Whatever the network does
-is an `httpx.TransportError`; a transport that is closed raises `RuntimeError`.
+There are three: the package's pools for threads and for an event loop, and httpx, sync or async.  Every failure of the
+network is an `httpx.TransportError`; a closed transport raises `RuntimeError`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from fsm_agent.clients.http.request import Headers, OutgoingRequest
 
 
 class Response(Protocol):
-    """A response whose head is there.
+    """A response whose head has arrived.
 
     Attributes:
         status: Status code, 200 or more.
-        headers: As they came.
-        is_decoded: Somebody has undone its ``content-encoding``.
+        headers: As received.
+        is_decoded: True if its ``content-encoding`` has been decoded already.
     """
 
     status: int
@@ -28,26 +28,26 @@ class Response(Protocol):
         """Return the next bytes of the body; b"" at its end.
 
         Raises:
-            httpx.TransportError: They do not come, or not in time.
+            httpx.TransportError: They did not arrive, or not in time.
         """
 
     def close(self) -> None:
-        """Read no more; safe to repeat."""
+        """Stop reading and release the connection; safe to repeat."""
 
 
 class Transport(Protocol):
-    """Sends requests of any number of threads."""
+    """Sends requests from any number of threads."""
 
     def send(self, request: OutgoingRequest) -> Response:
         """Send a request; the response must be closed.
 
         Raises:
-            httpx.TransportError: There is none.
+            httpx.TransportError: There is no response.
             RuntimeError: The transport is closed.
         """
 
     def close(self) -> None:
-        """Hang up on everybody; requests under way fail at once."""
+        """Close all connections; requests in flight fail at once."""
 
 
 class AsyncResponse(Protocol):
@@ -61,7 +61,7 @@ class AsyncResponse(Protocol):
         """Return the next bytes of the body; b"" at its end."""
 
     async def aclose(self) -> None:
-        """Read no more; safe to repeat."""
+        """Stop reading and release the connection; safe to repeat."""
 
 
 class AsyncTransport(Protocol):
@@ -71,4 +71,4 @@ class AsyncTransport(Protocol):
         """Send a request; the response must be closed."""
 
     async def aclose(self) -> None:
-        """Hang up on everybody; requests under way fail at once."""
+        """Close all connections; requests in flight fail at once."""

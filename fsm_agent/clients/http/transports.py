@@ -1,8 +1,8 @@
-"""Which transports a client has: one for all threads and one for each event loop, made at first use.
+"""The transports of a client: one for all threads and one for each event loop, made at first use.
 
-That of a loop ends with it: it is held by an asynchronous generator, which `asyncio.run` and its like close before the
-loop.  After `os.fork` the new process makes its own, and leaves alone what it inherited: the connections are its
-parent's, and so are the locks.
+A loop's transport ends with it: an asynchronous generator holds it, which `asyncio.run` and its like close before the
+loop.  After `os.fork` the child makes its own, and leaves the inherited ones alone: connections and locks are the
+parent's.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ else:
     asyncio, httpx, ssl = deferred("asyncio"), deferred("httpx"), deferred("ssl")
     urllib_request = deferred("urllib.request")
 
-KEPT_S = 30.0  # how long a connection that nobody uses stays open
-KEPT = 100  # connections that nobody uses, in httpx's pool
+KEPT_S = 30.0  # for an unused connection to stay open
+KEPT = 100  # unused connections in httpx's pool
 
 
 class Transports:
@@ -39,7 +39,7 @@ class Transports:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._inherited: list[object] = []  # kept, because their destructors would close what is the parent's
+        self._inherited: list[object] = []  # referenced, because destructors would close connections of the parent
         self._begin()
 
     def _begin(self) -> None:
@@ -67,8 +67,8 @@ class Transports:
         if network.transport is not None or self._needs_httpx(url):
             from fsm_agent.clients.http.httpx_adapter import HttpxTransport
 
-            given = None if isinstance(network.transport, str) else network.transport
-            return HttpxTransport(httpx.Client(transport=given, **httpx_options(self._network, url)))
+            transport = None if isinstance(network.transport, str) else network.transport
+            return HttpxTransport(httpx.Client(transport=transport, **httpx_options(self._network, url)))
         from fsm_agent.clients.http.sync_pool import SyncPool
 
         context = partial(_own_context, network.verify)
@@ -76,7 +76,7 @@ class Transports:
 
     @property
     def mine(self) -> AsyncTransport | None:
-        """The transport of the running loop, if it has one."""
+        """The transport of the running loop; None if it has none."""
         mine = self._keepers.get(asyncio.get_running_loop())
         return None if mine is None else mine[0]
 
@@ -88,7 +88,7 @@ class Transports:
         keeper = _keep(transport)
         await anext(keeper)  # lets no other task of this loop run
         with self._lock:
-            for dead in [known for known in self._keepers if known.is_closed()]:
+            for dead in [loop for loop in self._keepers if loop.is_closed()]:
                 del self._keepers[dead]
             self._keepers[loop] = (transport, keeper)
         return transport
@@ -98,8 +98,8 @@ class Transports:
         if network.async_transport is not None or self._needs_httpx(url):
             from fsm_agent.clients.http.httpx_adapter import AsyncHttpxTransport
 
-            given = None if isinstance(network.async_transport, str) else network.async_transport
-            return AsyncHttpxTransport(httpx.AsyncClient(transport=given, **httpx_options(self._network, url)))
+            transport = None if isinstance(network.async_transport, str) else network.async_transport
+            return AsyncHttpxTransport(httpx.AsyncClient(transport=transport, **httpx_options(self._network, url)))
         from fsm_agent.clients.http.async_pool import AsyncPool
 
         context = partial(_own_context, network.verify)
@@ -110,7 +110,7 @@ class Transports:
         return bool(network.http2 or network.proxy or (not is_loopback(url) and urllib_request.getproxies()))
 
     def close(self) -> None:
-        """Close the transport of threads; loops close theirs, soon."""
+        """Close the transport of threads; event loops close their own, soon after."""
         self._enter_process()
         with self._lock:
             sync, self._sync = self._sync, None
@@ -131,13 +131,13 @@ class Transports:
 
 
 def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
-    """Return what an httpx client takes for requests to ``url`` over this network."""
+    """Return the arguments of an httpx client for requests to ``url`` over this network."""
     limits = httpx.Limits(
         max_connections=network.max_connections, max_keepalive_connections=KEPT, keepalive_expiry=KEPT_S
     )
     verify = network.verify
     if url.scheme != "https" and network.proxy is None:
-        # One that trusts nobody: for http it is never asked, and the real one takes 20 ms to load.
+        # An empty context: http never uses it, and loading the real one takes 20 ms.
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {
         "verify": verify if isinstance(verify, ssl.SSLContext) else context_for(verify, http2=network.http2),
@@ -149,10 +149,10 @@ def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
 
 
 def _own_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext:
-    """Return what our own pools trust; it offers HTTP/1.1 alone."""
+    """Return the TLS context of the package's own pools; it offers HTTP/1.1 only."""
     if not isinstance(verify, ssl.SSLContext):
         return context_for(verify, http2=False)
-    verify.set_alpn_protocols(HTTP1)  # as httpx does with what it is given
+    verify.set_alpn_protocols(HTTP1)  # as httpx does with a caller's context
     return verify
 
 

@@ -1,4 +1,4 @@
-"""TLS: whom a connection trusts, and that it speaks HTTP/1.1 over it."""
+"""TLS contexts of connections, and the protocol negotiated over them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ HTTP1 = ["http/1.1"]  # all that our own connections speak, by its name in ALPN
 
 @lru_cache(maxsize=16)
 def context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
-    """Return the context that trusts whom ``verify`` says; see `Network.verify`.
+    """Return the context for the certificates of ``verify``; see `Network.verify`.
 
-    One for each value of ``http2``, because httpx writes the protocols it offers into the context that it is given.
+    There is one for each value of ``http2``, because httpx writes the protocols that it offers into the context.
 
     Raises:
         ConfigError: ``verify`` holds no certificates.
@@ -44,10 +44,10 @@ def context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
 
 
 def check_protocol(agreed: str | None) -> None:
-    """Raise if the server was offered HTTP/2, which our own connections do not speak, and chose it.
+    """Raise if HTTP/2 was negotiated, which the package's own connections do not support.
 
     Raises:
-        httpx.ConnectError: It was: by whoever else uses the same `ssl.SSLContext`.
+        httpx.ConnectError: It was, because another user of the same `ssl.SSLContext` made it offer HTTP/2.
     """
     if agreed == "h2":
         raise httpx.ConnectError("the SSLContext of `verify` offers HTTP/2: give every client a context of its own")

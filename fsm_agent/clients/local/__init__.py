@@ -1,4 +1,4 @@
-"""The embedded model: its file, its server in an OS process of its own, and what it needs to be told.
+"""The embedded model: its file, and its server in a child process.
 
-It needs no key, and after the model was fetched once, no network.
+It needs no key, and no network once the model has been fetched.
 """

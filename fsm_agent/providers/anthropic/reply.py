@@ -1,4 +1,4 @@
-"""What does a message of Anthropic's wire say, whole or event by event?"""
+"""Decoding of replies of Anthropic's Messages API, whole or event by event."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ FINISHES: dict[str, Finish] = {
 }
 _SAID = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
 _TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
-# By the type of a block, and the key of what is told of it.
+# By the type of a block, and the key of its text.
 _TOLD: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
 
 class _Block:
-    """A block of content while it arrives."""
+    """A block of content that is still arriving."""
 
     __slots__ = ("arguments", "call", "data", "is_whole", "texts")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = dict(data)
-        self.texts: dict[str, ArrivingText] = {}  # what comes in pieces, by key
+        self.texts: dict[str, ArrivingText] = {}  # arriving in pieces, by key
         self.arguments = ArrivingText()
-        self.call: int | None = None  # its place among the function calls
+        self.call: int | None = None  # its index among the function calls
         self.is_whole = False
 
     @property
@@ -58,19 +58,19 @@ class _Block:
         return text_or_none(self.data.get("type"))
 
     def begin(self, key: str) -> str:
-        """Take what the block brought of a text; return what is certain of it."""
+        """Take the text that the block began with; return the certain part."""
         text, begun = ArrivingText(), self.data.get(key)
         self.texts[key] = text
         return text.add(begun) if isinstance(begun, str) else ""
 
     def add(self, key: str, piece: str) -> str:
-        """Take the next piece of a text; return what is certain of it now."""
+        """Take the next piece of a text; return the part that is certain now."""
         if key not in self.texts:
             self.begin(key)
         return self.texts[key].add(piece)
 
     def parts(self) -> Iterator[Part]:
-        """What it is in a message."""
+        """Yield the block as parts of a message."""
         block = self.data | {key: str(text) for key, text in self.texts.items()}
         kind = self.type
         if kind not in _SAID:
@@ -95,7 +95,7 @@ class _Block:
 
 
 class ReplyInBlocks:
-    """Collects a reply: of one whole message, or of the events of a stream."""
+    """Collects a reply from one whole message, or from the events of a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
@@ -114,10 +114,10 @@ class ReplyInBlocks:
         self._deltas: list[Delta] = []
 
     def take(self, event: Any) -> list[Delta]:
-        """What an event of a stream adds.
+        """Take an event of a stream; return its deltas.
 
         Raises:
-            ProviderError: It reports one, or is no event.
+            ProviderError: It reports an error, or is not an event.
         """
         self._deltas = []
         if self.is_ended:
@@ -143,10 +143,10 @@ class ReplyInBlocks:
         return self._deltas
 
     def take_whole(self, document: Any) -> None:
-        """What a whole message says.
+        """Take a whole message.
 
         Raises:
-            ProviderError: It is an error, or no message.
+            ProviderError: It is an error, or not a message.
         """
         document = self._checked(document)
         if not isinstance(document.get("content"), list):
@@ -155,14 +155,14 @@ class ReplyInBlocks:
         self._end_all()
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take it that nothing more comes: nothing is held back beyond ``message_stop``."""
+        """Take the end of the stream: nothing is held back beyond ``message_stop``."""
         return []
 
     def finished(self) -> Reply:
-        """The reply that has come.
+        """Return the reply.
 
         Raises:
-            BadReply: None has, or not the whole of it.
+            BadReply: None has arrived, or only a part.
         """
         if not self.is_ended:
             raise unreadable("the stream was cut off before the end of the reply", self._headers)
@@ -187,8 +187,8 @@ class ReplyInBlocks:
     def _checked(self, document: Any) -> dict[str, Any]:
         if not isinstance(document, dict):
             raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
-        said = document.get("message") or document.get("detail")
-        if document.get("type") == "error" or document.get("error") or isinstance(said, str):
+        message = document.get("message") or document.get("detail")
+        if document.get("type") == "error" or document.get("error") or isinstance(message, str):
             raise reported(document, self._headers)
         return document
 
@@ -214,7 +214,7 @@ class ReplyInBlocks:
             self._container = text_or_none(container.get("id")) or self._container
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the newest of each count: they grow, and a stream does not repeat them all."""
+        """Keep the newest of each count: counts grow, and a stream does not repeat all of them."""
         if isinstance(usage, dict):
             self._counts |= {key: value for key, value in usage.items() if value is not None}
             if (counted := _usage(self._counts)) != self.usage:
@@ -243,7 +243,7 @@ class ReplyInBlocks:
         return self._blocks[-1] if self._blocks else None
 
     def _take_delta(self, index: Any, delta: Any) -> None:
-        """Append to a block; one that was never begun is of the type that its first delta tells."""
+        """Append to a block; the type of one that was never begun is that of its first delta."""
         if not isinstance(delta, dict):
             return
         kind = text_or_none(delta.get("type")) or ""
@@ -285,7 +285,7 @@ class ReplyInBlocks:
             self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """End a block; arguments that did not come in pieces came whole at its beginning, or there are none."""
+        """End a block; arguments without pieces came whole at its beginning, or there are none."""
         for key, text in block.texts.items():
             rest = text.end()
             if key == block.type:
@@ -293,9 +293,12 @@ class ReplyInBlocks:
         if block.is_whole:
             return
         if block.call is not None and not block.arguments:
-            given = block.data.get("input")
+            arguments = block.data.get("input")
             self._take_arguments(
-                block, given if isinstance(given, str) and given else pydantic_core.to_json(given or {}).decode()
+                block,
+                arguments
+                if isinstance(arguments, str) and arguments
+                else pydantic_core.to_json(arguments or {}).decode(),
             )
         block.is_whole = True
         self._tell_arguments(block, block.arguments.end())
@@ -309,7 +312,7 @@ class ReplyInBlocks:
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Arguments as the JSON object that the wire demands, whatever a model wrote."""
+    """Return arguments as the JSON object that the API requires, whatever a model wrote."""
     try:
         arguments = pydantic_core.from_json(text or "{}", allow_inf_nan=False)
     except (ValueError, TypeError):  # the latter: half a surrogate pair
@@ -318,7 +321,7 @@ def arguments_object(text: str) -> dict[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """The counts; the wire counts what was read from or written to the cache beside the input."""
+    """Return the counts; the API counts tokens read from or written to the cache apart from the input."""
     details = usage.get("output_tokens_details")
     input_tokens, cached = first_count(usage.get("input_tokens")), first_count(usage.get("cache_read_input_tokens"))
     written = first_count(usage.get("cache_creation_input_tokens"))

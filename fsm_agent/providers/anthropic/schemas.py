@@ -1,4 +1,4 @@
-"""How is a JSON Schema told to Claude, which follows a part of the language only?"""
+"""JSON Schemas for Claude, which supports a part of the language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "JSON Schema limitations" (2026-11);
-# what it refuses is told in words, as Anthropic's own SDK does.
+# unsupported constraints go into the description, as in Anthropic's own SDK.
 _KEPT = frozenset({"type", "title", "description", "default", "required", "format", "minItems"})
 _TOLD = frozenset(
     {
@@ -27,7 +27,7 @@ _MAX_UNIONS = 16
 
 
 class ClosedSchema(NamedTuple):
-    """A schema that can be enforced, and what of it counts towards the limits of a request."""
+    """A schema that can be enforced, and its counts towards the limits of a request."""
 
     schema: dict[str, Any]
     optional: int  # properties that are not required
@@ -35,7 +35,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """What the schemas of one request may still hold, all of them together."""
+    """The remaining limits of all schemas of one request together."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS
@@ -43,7 +43,7 @@ class SchemaLimits:
         self._unions = _MAX_UNIONS
 
     def take(self, closed: ClosedSchema, *, of_function: bool) -> bool:
-        """Whether there is room for this one as well; then it is counted."""
+        """Count the schema and return True if it fits into the limits; otherwise return False."""
         left = self._functions - of_function, self._optional - closed.optional, self._unions - closed.unions
         if min(left) < 0:
             return False
@@ -52,14 +52,14 @@ class SchemaLimits:
 
 
 class _NotClosed(Exception):
-    """A closed schema cannot say what this one says; never leaves this module."""
+    """A closed schema cannot express this one; never leaves this module."""
 
 
 def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
-    """The schema with closed objects, as it can be enforced; None when that would not say the same.
+    """Return the schema with closed objects, so that it can be enforced; None if that would change its meaning.
 
-    Constraints that the service does not know are told in the description instead; annotations that it
-    refuses are dropped.
+    Constraints that the service does not support are described in the description instead; annotations that
+    it refuses are dropped.
     """
     try:
         return _Closing(schema).closed()
@@ -113,14 +113,14 @@ class _Closing:
         if "$ref" in schema:
             return self._close_reference(schema)
         closed: dict[str, Any] = {}
-        told: list[str] = []
+        notes: list[str] = []
         for key, value in schema.items():
             if key in _TOLD and not _is_known(key, value):
-                told.append(f"{key}: {value}")
+                notes.append(f"{key}: {value}")
             elif key not in _DROPPED:
                 closed["anyOf" if key == "oneOf" else key] = self._close_value(key, value)
-        if told:
-            closed["description"] = f"{closed.get('description', '')} ({', '.join(told)})".strip()
+        if notes:
+            closed["description"] = f"{closed.get('description', '')} ({', '.join(notes)})".strip()
         self._check(closed, schema)
         return closed
 
@@ -136,7 +136,7 @@ class _Closing:
         raise _NotClosed
 
     def _close_reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """A reference stands alone; with something beside it what it refers to is put in its place."""
+        """Return a reference that stands alone; one with siblings is replaced by its target."""
         name = schema["$ref"]
         if name not in self._definitions:
             raise _NotClosed
@@ -148,7 +148,7 @@ class _Closing:
         return self._close({**self._definitions[name], **rest})
 
     def _check(self, closed: dict[str, Any], schema: Mapping[str, Any]) -> None:
-        """Refuse what says too little; close what is an object; count."""
+        """Refuse underspecified schemas, close objects, and count."""
         kinds = closed.get("type", ())
         if not closed.keys() & {"type", "enum", "const", "anyOf", "$ref"}:
             raise _NotClosed

@@ -1,1 +1,1 @@
-"""Google's wire: generateContent, of Gemini and Vertex."""
+"""The codec of Google's generateContent, of Gemini and Vertex AI."""

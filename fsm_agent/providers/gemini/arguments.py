@@ -1,4 +1,4 @@
-"""Where do the pieces of a function call's arguments belong that Gemini streams by path?"""
+"""Arguments of a function call that Gemini streams in pieces by path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_STEPS = 64
 
 
 class _ArrivingString(ArrivingText):
-    """A string among the arguments."""
+    """A string among the arguments that is still arriving."""
 
     __slots__ = ("will_continue",)
 
@@ -29,42 +29,42 @@ class _ArrivingString(ArrivingText):
 class StreamedArguments:
     """The arguments of one call; `value` can also be set at once.
 
-    A piece is Vertex AI's `PartialArg`: a path, a value, and whether more of the same string will come.
+    A piece is Vertex AI's `PartialArg`: a path, a value, and whether more of the same string follows.
     """
 
     def __init__(self) -> None:
         self.value: Any = {}
 
     def put(self, piece: Mapping[str, Any]) -> bool:
-        """Put a piece where its path says; False when there is no such place."""
+        """Put a piece at its path; return False if the path does not exist."""
         steps = _steps(piece.get("jsonPath"))
-        place, last = self.value, steps[-1] if steps else None
+        container, last = self.value, steps[-1] if steps else None
         for step, next_step in pairwise(steps):
-            if not _is_place(place, step):
+            if not _has_step(container, step):
                 return False
-            place = _at(place, step, [] if isinstance(next_step, int) else {})
-        if not _is_place(place, last):
+            container = _at(container, step, [] if isinstance(next_step, int) else {})
+        if not _has_step(container, last):
             return False
         text = piece.get("stringValue")
         if not isinstance(text, str):
-            known = next((name for name in ("numberValue", "boolValue") if name in piece), "")
-            _at(place, last, None)
-            place[last] = piece.get(known)
+            kind = next((name for name in ("numberValue", "boolValue") if name in piece), "")
+            _at(container, last, None)
+            container[last] = piece.get(kind)
             return True
-        string = _at(place, last, None)
+        string = _at(container, last, None)
         if not (isinstance(string, _ArrivingString) and string.will_continue):
-            string = place[last] = _ArrivingString()
+            string = container[last] = _ArrivingString()
         string.add(text)
         string.will_continue = piece.get("willContinue") is True
         return True
 
     def json(self) -> str:
-        """All that has come, as JSON."""
+        """Return the received arguments as JSON."""
         return pydantic_core.to_json(_joined(self.value)).decode()
 
 
 def _steps(path: Any) -> list[str | int]:
-    """The steps of a path; none when it is no path."""
+    """Return the steps of a path; [] if it is not a path."""
     steps: list[str | int] = []
     if not isinstance(path, str) or not path.startswith("$"):
         return []
@@ -80,23 +80,23 @@ def _steps(path: Any) -> list[str | int]:
     return steps
 
 
-def _is_place(place: Any, step: Any) -> bool:
+def _has_step(container: Any, step: Any) -> bool:
     if isinstance(step, int):
-        return isinstance(place, list) and step <= len(place)
-    return isinstance(step, str) and isinstance(place, dict)
+        return isinstance(container, list) and step <= len(container)
+    return isinstance(step, str) and isinstance(container, dict)
 
 
-def _at(place: Any, step: Any, empty: Any) -> Any:
-    """What stands there; ``empty`` when nothing did."""
-    if isinstance(place, dict):
-        return place.setdefault(step, empty)
-    if step == len(place):
-        place.append(empty)
-    return place[step]
+def _at(container: Any, step: Any, empty: Any) -> Any:
+    """Return the value at the step, set to ``empty`` if there was none."""
+    if isinstance(container, dict):
+        return container.setdefault(step, empty)
+    if step == len(container):
+        container.append(empty)
+    return container[step]
 
 
 def _joined(value: Any) -> Any:
-    """Arguments with their strings in one piece."""
+    """Return the value with its strings joined."""
     if isinstance(value, _ArrivingString):
         value.end()
         return str(value)

@@ -1,4 +1,4 @@
-"""How is a dialog said in contents, as Gemini wants it?"""
+"""Encoding of dialogs as contents of Gemini's API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsm_agent.messages.message import (
 from fsm_agent.providers.anthropic.reply import arguments_object
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible
 from fsm_agent.providers.gemini.reply import WIRE
-from fsm_agent.providers.openai.parts import told
+from fsm_agent.providers.openai.parts import with_system_text
 
 # Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
 # "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
@@ -38,50 +38,50 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 
 
 class Contents(NamedTuple):
-    """What a dialog ends with."""
+    """The end of an encoded dialog."""
 
     system: list[dict[str, Any]]
     rest: list[dict[str, Any]]
 
 
 class DialogInContents:
-    """A dialog as the wire has it: an instruction, and turns of user and model.
+    """Encodes a dialog as an instruction, and turns of user and model.
 
-    What one round of functions returned is one turn, as Gemini counts.  Media that cannot stand in a result are
-    a turn behind those of the round.
+    The results of one round of functions are one turn, as Gemini requires.  Media that a result cannot hold form a
+    turn behind it.
 
     Args:
-        model: Its name, for errors.
-        images: Whether it takes any, and PDFs.
-        media_in_results: Whether it takes them in what a function returned.
-        words: What it is told at the end of the system message.
+        model: The model's name, for errors.
+        images: True if the model takes images and PDFs.
+        media_in_results: True if it takes them in function results.
+        words: Text to append to the system message.
     """
 
     def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:
         self._model = model
         self._images = images
         self._in_results = _IN_RESULTS if media_in_results else frozenset[str]()
-        self._words = words  # as long as nothing has been said
+        self._words = words  # None once they have been added
         self._system: list[dict[str, Any]] = []
         self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
         self._beside: list[dict[str, Any]] = []
         self._last_role = ""
 
     def feed(self, message: Message) -> list[Any]:
-        """The contents that are whole now.
+        """Return the contents that the message completes.
 
         Raises:
-            UsageError: The message holds what it cannot hold.
+            UsageError: The message holds an unsupported part.
         """
-        said = told([message], self._words) if self._words else [message]
+        messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
-        contents = [*self._last, *[content for each in said for content in self._added(each)]]
+        contents = [*self._last, *[content for each in messages for content in self._added(each)]]
         self._last = contents[-1:]
         return contents[:-1]
 
     def finish(self) -> Contents:
-        """The instruction, and the contents that are not whole yet."""
-        system = self._system if self._words is None else _system(told([], self._words)[0])
+        """Return the instruction, and the contents that are not complete yet."""
+        system = self._system if self._words is None else _system(with_system_text([], self._words)[0])
         beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
         last = [{**content, "parts": [*content["parts"]]} for content in self._last]
         return Contents([*system], [*last, *beside])
@@ -106,16 +106,16 @@ class DialogInContents:
         return contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        """First what functions returned: Gemini wants it right behind the calls."""
-        said = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
+        """Return the parts, function results first: Gemini requires them directly behind the calls."""
+        encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
         for part in parts:
             if isinstance(part, Text) and part.text:
-                said.append({"text": part.text})
+                encoded.append({"text": part.text})
             elif isinstance(part, MEDIA):
-                said += self._named(part)
+                encoded += self._named(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
-                said.append(part.data)
-        return said or [{"text": ""}]
+                encoded.append(part.data)
+        return encoded or [{"text": ""}]
 
     def _model_parts(self, message: Message) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []
@@ -143,17 +143,17 @@ class DialogInContents:
         return part.data is not None and _media_type(part) in self._in_results
 
     def _beside_of(self, message: Message) -> list[dict[str, Any]]:
-        """What functions returned and cannot stand in their results, and which call it belongs to."""
-        said: list[dict[str, Any]] = []
+        """Return media that function results cannot hold, introduced by the call that they belong to."""
+        encoded: list[dict[str, Any]] = []
         for result in message.parts:
             if isinstance(result, FunctionResult):
                 media = [part for part in result.attachments if not self._is_in_result(part)]
-                said += [{"text": announced(result, result.provider_id)}] if media else []
-                said += [named for part in media for named in self._named(part)]
-        return said
+                encoded += [{"text": announced(result, result.provider_id)}] if media else []
+                encoded += [named for part in media for named in self._named(part)]
+        return encoded
 
     def _named(self, part: Image | Document) -> list[dict[str, Any]]:
-        """The media, behind its name."""
+        """Return the media behind its name."""
         name = part.name if isinstance(part, Document) else None
         return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 
@@ -167,7 +167,7 @@ class DialogInContents:
 
 
 def _media_type(part: Image | Document) -> str | None:
-    """The type that the wire knows: text of another kind than plain is refused by some models."""
+    """Return the media type to send: some models refuse text types other than plain."""
     if isinstance(part, Document):
         return "text/plain" if part.is_text else part.media_type
     return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))

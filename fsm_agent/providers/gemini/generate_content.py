@@ -1,4 +1,4 @@
-"""How is a request said to Google's Gemini (``generateContent``), in its own API and in Vertex AI?"""
+"""The codec of Google's ``generateContent``, in the Gemini API and in Vertex AI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools
 from fsm_agent.providers.schemas import schema_in_words
 
-# What a model's name can begin with when it says all of where the model is.
+# Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
 _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
 
@@ -33,14 +33,14 @@ BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 @frozen(kw_only=True)
 class GeminiProfile(Profile):
-    """What a model can take over this wire beside what all wires know.
+    """The capabilities of a model beyond the common profile.
 
-    `strict_functions` means that it knows the mode ``VALIDATED``: free to call or not, held to the schemas.
+    `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
     """
 
-    reasoning: Literal["level", "budget"] | None = "level"  # how its effort is said; None: it does not reason
-    reasoning_off: bool = False  # can be told not to
-    media_in_results: bool = True  # takes images and documents in what a function returned, not only behind it
+    reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason
+    reasoning_off: bool = False  # can be switched off
+    media_in_results: bool = True  # takes images and documents in function results, not only behind them
     blocked_domains: bool = False  # takes them for a web search
     # How it runs tools of its own beside functions: when that is announced, or without more; None: it does not.
     hosted_with_functions: Literal["announced", "plain"] | None = None
@@ -52,19 +52,19 @@ class Gemini:
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Where requests go, behind the base URL.
+        """Return the path of requests behind the base URL.
 
         Raises:
-            ConfigError: The model's name is no name.
+            ConfigError: The model's name is invalid.
         """
         steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
         if not {"", ".", ".."}.isdisjoint(steps):
             raise ConfigError(f"{model!r} is no name of a model: one like 'gemini-2.5-flash' or 'tunedModels/mine' is")
-        place = "/".join([quote(step, safe="@") for step in steps])
-        return f"/{place}:streamGenerateContent?alt=sse" if stream else f"/{place}:generateContent"
+        name = "/".join([quote(step, safe="@") for step in steps])
+        return f"/{name}:streamGenerateContent?alt=sse" if stream else f"/{name}:generateContent"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers that carry the key, which may also be an OAuth access token."""
+        """Return the headers that carry the key, which may also be an OAuth access token."""
         if not api_key:
             return {}
         if api_key.startswith(_ACCESS_TOKEN):
@@ -74,10 +74,10 @@ class Gemini:
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        """The request's JSON body.
+        """Return the request's JSON body.
 
         Raises:
-            UsageError: The request needs what the wire or, as the profile says, the model cannot take.
+            UsageError: The API or, by the profile, the model does not support a need of the request.
         """
         schema, words = request.output.schema, None
         in_words = tells_schema(request, profile)
@@ -103,24 +103,24 @@ class Gemini:
         return merged(body, profile.extra_body, request.settings.extra_body)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """What of the request is said otherwise, since the model cannot take it."""
+        """Return descriptions of the changes to the request that the model needs."""
         words, settings = tells_schema(request, profile), taken_settings(profile)
         return adaptations(request, profile, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """None: nothing on this wire wants one."""
+        """Return {}: nothing in this API needs one."""
         return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply in a whole response.
+        """Return the reply in a whole response.
 
         Raises:
-            ProviderError: It is an error, or no reply.
+            ProviderError: The response is an error, or not a reply.
         """
         return whole_reply(self, ReplyInParts(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """A decoder for one streamed response of status 200."""
+        """Return a decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
@@ -169,7 +169,7 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
     taken = taken_settings(profile)
-    said = {
+    fields = {
         "temperature": settings.temperature if "temperature" in taken else None,
         "topP": settings.top_p if "top_p" in taken else None,
         "maxOutputTokens": settings.max_tokens,
@@ -179,11 +179,11 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
         "logprobs": settings.top_logprobs or None,
         "thinkingConfig": _thinking(settings.reasoning_effort, model, profile),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
-    """How much to think, as a level or a number of tokens; what was thought is then told."""
+    """Return the configuration of reasoning, as a level or a number of tokens, with thoughts in the reply."""
     if effort is None or (effort == "none" and profile.reasoning is None):
         return None
     if effort == "none" and not profile.reasoning_off:

@@ -1,4 +1,4 @@
-"""What does Gemini answer, whole or chunk by chunk?"""
+"""Decoding of Gemini's replies, whole or chunk by chunk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
 
 
 class _Words:
-    """A text or a thought while it arrives."""
+    """A text or a thought that is still arriving."""
 
     __slots__ = ("kind", "signature", "text")
 
@@ -56,7 +56,7 @@ class _Words:
 
 
 class _Call:
-    """A function call while it arrives; `arguments` is there when it is complete."""
+    """A function call that is still arriving; `arguments` is set once it is complete."""
 
     __slots__ = ("args", "arguments", "id", "index", "name", "signature")
 
@@ -75,9 +75,9 @@ class _Call:
 
 
 class ReplyInParts:
-    """Collects a reply: of one whole response, or of the chunks of a stream.
+    """Collects a reply from one whole response, or from the chunks of a stream.
 
-    Of several candidates the first that comes is read, the others are not.
+    Of several candidates only the first that arrives is read.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -99,14 +99,14 @@ class ReplyInParts:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the reply said why it ended."""
+        """True once the reply has a reason for its end."""
         return bool(self._finish_raw or self._block_reason)
 
     def take_whole(self, document: Any) -> None:
-        """Take a whole response, or all the chunks of one in a list, as they come without `alt=sse`.
+        """Take a whole response, or all of its chunks in a list, as sent without `alt=sse`.
 
         Raises:
-            ProviderError: It reports one, is none, or is cut off.
+            ProviderError: It reports an error, is not a response, or is cut off.
         """
         if not isinstance(document, list) or not all(isinstance(chunk, dict) for chunk in document):
             self.take(document, is_whole=True)
@@ -117,10 +117,10 @@ class ReplyInParts:
             raise unreadable("the stream was cut off before the end of the reply", self._headers)
 
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
-        """What a chunk (or a whole response) adds.
+        """Take a chunk or a whole response; return its deltas.
 
         Raises:
-            ProviderError: It reports one, or is none of the two.
+            ProviderError: It reports an error, or is neither of the two.
         """
         self._deltas = []
         if not isinstance(document, dict):
@@ -143,17 +143,17 @@ class ReplyInParts:
         return self._deltas
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take it that nothing more comes; see `ReplyParts`."""
+        """Take the end of the response; see `ReplyParts`."""
         self._deltas = []
         self._close_call(is_cut=True)
         self._end_words()
         return self._deltas
 
     def finished(self) -> Reply:
-        """The reply that has come.
+        """Return the reply.
 
         Raises:
-            BadReply: None has.
+            BadReply: None has arrived.
         """
         if not self._has_candidate and self._block_reason is None:
             raise unreadable("there is no answer in the reply", self._headers)
@@ -211,11 +211,11 @@ class ReplyInParts:
             self._say(Text, text, signature, is_whole)
             return
         self._say(Reasoning, text, None, is_whole)
-        if signature:  # `Reasoning` does not say whose signature it holds, `Opaque` does
+        if signature:  # unlike `Reasoning`, `Opaque` names the owner of the signature
             self._append(Opaque(wire=WIRE, data=part))
 
     def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None, is_whole: bool) -> None:
-        """Add words; those of a stream go on where the last ended, unless a signature belongs to one of them."""
+        """Add text; in a stream it continues the last one, unless one of them has a signature."""
         if not text and not signature:
             return
         last = self._parts[-1] if self._parts and not is_whole else None
@@ -236,32 +236,32 @@ class ReplyInParts:
         if text:
             self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
 
-    def _take_call(self, said: Mapping[str, Any], signature: str | None) -> None:
+    def _take_call(self, entry: Mapping[str, Any], signature: str | None) -> None:
         """Take a call, or a piece of one: only the first has a name, only the last no `willContinue`."""
-        if name := text_or_none(said.get("name")):
+        if name := text_or_none(entry.get("name")):
             self._close_call()
-            self._open = _Call(self._calls, name, text_or_none(said.get("id")), signature)
+            self._open = _Call(self._calls, name, text_or_none(entry.get("id")), signature)
             self._append(self._open)
             self._calls += 1
             self._deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
         if (call := self._open) is None:
-            self._has_nameless_call = self._has_nameless_call or bool(said)
+            self._has_nameless_call = self._has_nameless_call or bool(entry)
             return
-        call.id = call.id or text_or_none(said.get("id"))
+        call.id = call.id or text_or_none(entry.get("id"))
         call.signature = call.signature or signature
-        if said.get("args") is not None:
-            call.args.value = said["args"]
-        pieces = said.get("partialArgs")
+        if entry.get("args") is not None:
+            call.args.value = entry["args"]
+        pieces = entry.get("partialArgs")
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict) or not call.args.put(piece):
                 raise unreadable(
                     "a piece of a function call's arguments has no place", self._headers, pydantic_core.to_json(piece)
                 )
-        if said.get("willContinue") is not True:
+        if entry.get("willContinue") is not True:
             self._close_call()
 
     def _close_call(self, *, is_cut: bool = False) -> None:
-        """The arguments are complete; if they are cut, no JSON shall come of them."""
+        """Complete the arguments of a call; those that were cut off become invalid JSON."""
         if (call := self._open) is None:
             return
         self._open = None
@@ -273,10 +273,10 @@ class ReplyInParts:
 def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
     chosen, alternatives = logprobs.get("chosenCandidates"), logprobs.get("topCandidates")
     tops = alternatives if isinstance(alternatives, list) else []
-    for place, candidate in enumerate(chosen if isinstance(chosen, list) else ()):
+    for index, candidate in enumerate(chosen if isinstance(chosen, list) else ()):
         if (likely := _token(candidate)) is None:
             continue
-        top = tops[place].get("candidates") if place < len(tops) and isinstance(tops[place], dict) else None
+        top = tops[index].get("candidates") if index < len(tops) and isinstance(tops[index], dict) else None
         others = [_token(other) for other in top] if isinstance(top, list) else ()
         yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
 
@@ -291,16 +291,16 @@ def _token(entry: Any) -> tuple[str, float] | None:
 
 
 def _usage(usage: Any) -> Usage:
-    """The counts; what tools of the server fed to the model is input, what it thought is output."""
+    """Return the counts; results of server tools count as input, reasoning as output."""
     if not isinstance(usage, dict):
         return Usage()
     thoughts = first_count(usage.get("thoughtsTokenCount"))
-    said = Usage(
+    counts = Usage(
         input_tokens=first_count(usage.get("promptTokenCount")),
         output_tokens=first_count(usage.get("candidatesTokenCount")),
         cached_tokens=first_count(usage.get("cachedContentTokenCount")),
     )
-    return said + Usage(
+    return counts + Usage(
         input_tokens=first_count(usage.get("toolUsePromptTokenCount")),
         output_tokens=thoughts,
         reasoning_tokens=thoughts,

@@ -1,4 +1,4 @@
-"""How is a JSON Schema told to Gemini, which knows only a part of the language?"""
+"""JSON Schemas for Gemini, which supports a part of the language."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DROPPED = frozenset(
     }
 )
 _ANNOTATIONS = _DROPPED | {"description", "default"}
-_MAX_INLINED = 1_000  # nodes; beyond, and deeper, what is referred to is told once and not in each place
+_MAX_INLINED = 1_000  # nodes; beyond, and deeper, targets of references become definitions
 _MAX_INLINED_DEPTH = 32
 _MAX_NODES = 50_000
 _MAX_DEPTH = 64
@@ -32,10 +32,10 @@ Schema = dict[str, Any]
 
 
 def gemini_schema(schema: Mapping[str, Any]) -> Schema:
-    """The schema of an object in the part of the language that Gemini knows.
+    """Return the schema of an object in the part of the language that Gemini supports.
 
-    Constraints that it does not know are told in the descriptions.  References are replaced by what they
-    refer to, but for recursive ones, which may only stand in properties that are not required.
+    Unsupported constraints are described in the descriptions.  References are replaced by their targets, except
+    for recursive ones, which are allowed only in properties that are not required.
 
     Raises:
         UsageError: The schema is too large or nested too deeply.
@@ -47,14 +47,14 @@ class _Translation:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._nodes = 0
-        self._names: dict[str, str] = {}  # of the definitions, by what refers to them
+        self._names: dict[str, str] = {}  # of the definitions, by reference
         self._waiting: list[str] = []
         self._direct: dict[str, set[str]] = {}
         self._reached: dict[str, set[str]] = {}
 
     def schema(self) -> Schema:
-        """The whole translation."""
-        said = self._node(self._resolved(self._root, frozenset()), 0)
+        """Return the whole translation."""
+        translated = self._node(self._resolved(self._root, frozenset()), 0)
         definitions: Schema = {}
         while self._waiting:
             pointer = self._waiting.pop()
@@ -62,7 +62,7 @@ class _Translation:
         for pointer, name in self._names.items():
             leads_back = [other for other in self._names if pointer in self._reach(other)]
             _relax(definitions[name], {_reference(self._names[other]) for other in leads_back})
-        return {"type": "object", **said, **({"$defs": definitions} if definitions else {})}
+        return {"type": "object", **translated, **({"$defs": definitions} if definitions else {})}
 
     def _node(self, node: Any, depth: int) -> Schema:
         if not isinstance(node, Mapping):
@@ -71,19 +71,19 @@ class _Translation:
         node = _plain(self._merged(node, frozenset()))
         if isinstance(pointer := node.get("$ref"), str):
             return self._referred(pointer, node, depth)
-        said: Schema = {}
-        told: list[str] = []
+        translated: Schema = {}
+        notes: list[str] = []
         for key, value in node.items():
             if key in _NESTED:
-                said[key] = self._nested(value, depth + 1, is_named=key == "properties")
+                translated[key] = self._nested(value, depth + 1, is_named=key == "properties")
             elif key in _KEPT or _is_known(key, value, node):
-                said[key] = value
+                translated[key] = value
             elif value is not None and not key.startswith("x-"):
-                told.append(f"{key}: {_shown(value)}")
-        if isinstance(required := said.pop("required", None), list):
-            known = [name for name in said.get("properties", ()) if name in required]
-            said |= {"required": known} if known else {}
-        return _telling(said, told)
+                notes.append(f"{key}: {_shown(value)}")
+        if isinstance(required := translated.pop("required", None), list):
+            properties = [name for name in translated.get("properties", ()) if name in required]
+            translated |= {"required": properties} if properties else {}
+        return _with_notes(translated, notes)
 
     def _nested(self, value: Any, depth: int, *, is_named: bool) -> Any:
         if is_named:
@@ -94,7 +94,7 @@ class _Translation:
         return value if isinstance(value, bool) else self._node(value, depth)
 
     def _referred(self, pointer: str, node: Mapping[str, Any], depth: int) -> Schema:
-        """What a reference refers to, or a reference that Gemini takes: nothing may stand beside it."""
+        """Return the target of a reference, or a reference that Gemini accepts, which has no siblings."""
         beside = {key: value for key, value in node.items() if key != "$ref"}
         is_small = self._nodes < _MAX_INLINED and depth < _MAX_INLINED_DEPTH
         if is_small and pointer not in self._reach(pointer):
@@ -109,7 +109,7 @@ class _Translation:
         return {"anyOf": [reference], **self._node(beside, depth + 1)} if beside else reference
 
     def _merged(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
-        """The node and, in it, what its `allOf` says; what cannot be in one node with it stays there."""
+        """Return the node with its `allOf` merged into it; entries that cannot be merged stay there."""
         entries = node.get("allOf")
         if not isinstance(entries, list):
             return node
@@ -122,7 +122,7 @@ class _Translation:
         return merged
 
     def _resolved(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
-        """The node, or what it refers to, together with what stands beside the reference."""
+        """Return the node, or the target of its reference merged with the siblings of the reference."""
         while isinstance(pointer := node.get("$ref"), str):
             target = {} if pointer in seen else self._target(pointer)
             seen |= {pointer}
@@ -130,28 +130,28 @@ class _Translation:
         return node
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
-        """What a reference into this schema refers to; any other refers to anything at all."""
+        """Return the target of a reference into this schema; {} (anything) for any other."""
         if not pointer.startswith("#"):
             return {}
-        found: Any = self._root
+        target: Any = self._root
         for step in pointer[1:].split("/")[1:]:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and step.isascii() and step.isdigit() and int(step[:6]) < len(found):
-                found = found[int(step[:6])]
+            if isinstance(target, list) and step.isascii() and step.isdigit() and int(step[:6]) < len(target):
+                target = target[int(step[:6])]
             else:
-                found = found.get(step) if isinstance(found, Mapping) else None
-        return found if isinstance(found, Mapping) else {}
+                target = target.get(step) if isinstance(target, Mapping) else None
+        return target if isinstance(target, Mapping) else {}
 
     def _reach(self, pointer: str) -> set[str]:
-        """All that is referred to from there, at once or through others."""
+        """Return all references that are reachable from the target of ``pointer``."""
         if pointer not in self._reached:
             reached, waiting = set[str](), [pointer]
             while waiting:
-                place = waiting.pop()
-                if place not in self._direct:
-                    self._direct[place] = set(_references(self._target(place)))
-                waiting += self._direct[place] - reached
-                reached |= self._direct[place]
+                reference = waiting.pop()
+                if reference not in self._direct:
+                    self._direct[reference] = set(_references(self._target(reference)))
+                waiting += self._direct[reference] - reached
+                reached |= self._direct[reference]
             self._reached[pointer] = reached
         return self._reached[pointer]
 
@@ -164,21 +164,21 @@ class _Translation:
 
 
 def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
-    """Add to a schema what another one demands as well."""
+    """Merge the constraints of another schema into a schema."""
     for key, value in entry.items():
-        known = merged.get(key)
-        if known is None:
+        present = merged.get(key)
+        if present is None:
             merged[key] = value
-        elif key == "properties" and isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[key] = {**value, **known}
-        elif key in ("required", "allOf") and isinstance(known, list) and isinstance(value, list):
-            merged[key] = [*known, *[item for item in value if item not in known]]
-        elif known != value and key not in _ANNOTATIONS:
+        elif key == "properties" and isinstance(present, Mapping) and isinstance(value, Mapping):
+            merged[key] = {**value, **present}
+        elif key in ("required", "allOf") and isinstance(present, list) and isinstance(value, list):
+            merged[key] = [*present, *[item for item in value if item not in present]]
+        elif present != value and key not in _ANNOTATIONS:
             _merge(merged, {"allOf": [{key: value}]})
 
 
 def _plain(node: Mapping[str, Any]) -> Schema:
-    """The same without `const`, `oneOf`, lists of types, and what OpenAPI says differently."""
+    """Return the node without `const`, `oneOf`, lists of types, and keywords that differ in OpenAPI."""
     plain = {key: value for key, value in node.items() if key not in _DROPPED}
     if "anyOf" not in plain and "oneOf" in plain:
         plain["anyOf"] = plain.pop("oneOf")
@@ -212,14 +212,14 @@ def _is_known(key: str, value: Any, node: Mapping[str, Any]) -> bool:
 
 
 def _implied(plain: Mapping[str, Any]) -> str | None:
-    """The type that is not said but meant."""
+    """Return the type that the node implies without stating it; None if it implies none."""
     if "properties" in plain:
         return "object"
     return "array" if plain.keys() & {"items", "prefixItems"} else None
 
 
 def _variants(values: list[Any], kinds: list[str]) -> Iterator[Schema]:
-    """The values by their types: Gemini takes an `enum` only of strings or of numbers."""
+    """Yield schemas of the values by type: Gemini takes an `enum` only of strings or of numbers."""
     groups: dict[str, list[Any]] = {}
     for value in values:
         groups.setdefault(_kind(value, kinds), []).append(value)
@@ -244,7 +244,7 @@ def _kind(value: Any, kinds: list[str]) -> str:
 
 
 def _relax(node: Any, leading_back: Container[str]) -> bool:
-    """Require no property in which a reference leads back; True when one stands here outside of properties."""
+    """Make properties with a recursive reference optional; return True if there is one outside of properties."""
     if isinstance(node, list):
         return True in [_relax(item, leading_back) for item in node]  # each of them
     if not isinstance(node, dict):
@@ -253,14 +253,14 @@ def _relax(node: Any, leading_back: Container[str]) -> bool:
     required = node.pop("required", [])
     if left := [name for name in required if name not in loose]:
         node["required"] = left
-    if told := [name for name in required if name in loose]:
-        node["description"] = _telling(node, [f"required: {', '.join(told)}"])["description"]
+    if notes := [name for name in required if name in loose]:
+        node["description"] = _with_notes(node, [f"required: {', '.join(notes)}"])["description"]
     nested = [node[key] for key in node.keys() & (_NESTED - {"properties"})]
     return node.get("$ref") in leading_back or _relax(nested, leading_back)
 
 
 def _references(node: Any) -> Iterator[str]:
-    """All references in a schema."""
+    """Yield all references in a schema."""
     waiting = [node]
     while waiting:
         item = waiting.pop()
@@ -276,9 +276,11 @@ def _reference(name: str) -> str:
     return f"#/$defs/{name}"
 
 
-def _telling(said: Schema, told: list[str]) -> Schema:
-    """The schema with these constraints in its description."""
-    return {**said, "description": f"{said.get('description', '')} ({', '.join(told)})".strip()} if told else said
+def _with_notes(schema: Schema, notes: list[str]) -> Schema:
+    """Return the schema with these constraints in its description."""
+    return (
+        {**schema, "description": f"{schema.get('description', '')} ({', '.join(notes)})".strip()} if notes else schema
+    )
 
 
 def _shown(value: Any) -> str:

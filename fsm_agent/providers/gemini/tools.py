@@ -1,4 +1,4 @@
-"""How are the tools said that Google runs itself, and how may a function be called there?"""
+"""Encoding of tools that Google runs itself, and the names of functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.reply import WIRE
-from fsm_agent.providers.hosted_tools import said_options, wire_type
+from fsm_agent.providers.hosted_tools import set_options, wire_type
 
 _ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
 _BEGIN = re.compile("[A-Za-z_]")
@@ -19,22 +19,22 @@ _BEGIN = re.compile("[A-Za-z_]")
 def hosted_tools(
     tools: tuple[HostedTool, ...], model: str, profile: Profile, *, takes_blocked: bool
 ) -> list[dict[str, Any]]:
-    """All of them; https://ai.google.dev/api/caching#Tool (2026-11), as the types of the SDK have it.
+    """Return the encoded tools; https://ai.google.dev/api/caching#Tool (2026-11), as the types of the SDK have it.
 
     Raises:
-        UsageError: The model, or the wire, has no such tool or option.
+        UsageError: The model or the API does not support a tool or option.
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
 
 
 def check_name(function: Function) -> None:
-    """Refuse a name that Gemini does, some models only since Gemini 3.
+    """Check the name of a function: Gemini refuses some, with some models only since Gemini 3.
 
     https://ai.google.dev/gemini-api/docs/function-calling (2026-11): it begins with a letter or an underscore.
 
     Raises:
-        UsageError: It does not.
+        UsageError: The name does not.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(
@@ -46,13 +46,13 @@ def check_name(function: Function) -> None:
 def _tool(tool: HostedTool, type_: str, takes_blocked: bool) -> dict[str, Any]:
     match tool:
         case WebSearch():
-            said_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
+            set_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
             return {"excludeDomains": list(tool.blocked_domains)} if tool.blocked_domains else {}
         case ComputerUse():
-            said_options(tool, "environment", type_=type_, wire=WIRE)
+            set_options(tool, "environment", type_=type_, wire=WIRE)
             if tool.environment not in _ENVIRONMENTS:
-                known = ", ".join(map(repr, _ENVIRONMENTS))
-                raise UsageError(f"Gemini knows no environment {tool.environment!r}: one of {known} would be right")
+                names = ", ".join(map(repr, _ENVIRONMENTS))
+                raise UsageError(f"Gemini knows no environment {tool.environment!r}: one of {names} would be right")
             return {"environment": _ENVIRONMENTS[tool.environment]}
-    said_options(tool, type_=type_, wire=WIRE)
+    set_options(tool, type_=type_, wire=WIRE)
     return {}

@@ -1,1 +1,1 @@
-"""OpenAI's two wires: chat completions, which many others speak, and responses."""
+"""The codecs of OpenAI's two APIs: Chat Completions, which many other services offer, and Responses."""

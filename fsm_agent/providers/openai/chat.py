@@ -1,4 +1,4 @@
-"""How is a request said in OpenAI's chat completions, the wire that most services speak?"""
+"""The codec of OpenAI's Chat Completions API, which most services offer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsm_agent.providers.attachments import MEDIA, announced, check_visible, fil
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -39,20 +39,20 @@ class OpenAIChat:
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Where requests go, behind the base URL."""
+        """Return the path of requests behind the base URL."""
         return "/chat/completions"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers that carry the key."""
+        """Return the headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        """The request's JSON body.
+        """Return the request's JSON body.
 
         Raises:
-            UsageError: The request needs what the profile says that the model cannot take.
+            UsageError: By the profile, the model does not support a need of the request.
         """
         schema = request.output.schema
         in_words = tells_schema(request, profile)
@@ -76,48 +76,48 @@ class OpenAIChat:
         return merged(body, extra, own_extra) if extra or own_extra else body
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """What of the request is said otherwise, since the model cannot take it."""
+        """Return descriptions of the changes to the request that the model needs."""
         words, settings = tells_schema(request, profile), taken_settings(profile)
         return adaptations(request, profile, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """None: nothing on this wire wants one."""
+        """Return {}: nothing in this API needs one."""
         return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply in a whole response.
+        """Return the reply in a whole response.
 
         Raises:
-            ProviderError: It is an error, or no reply.
+            ProviderError: The response is an error, or not a reply.
         """
         return whole_reply(self, ReplyInParts(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """A decoder for one streamed response of status 200."""
+        """Return a decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInParts(headers), headers)
 
 
 class _Entries:
-    """The entries of a dialog.
+    """Encodes a dialog as entries of ``messages``.
 
-    Those of role 'tool' take only text: what functions returned beside it stands behind a round.
+    Entries of role 'tool' take only text: attachments of function results follow the round.
 
     Args:
-        model: Its name, for errors.
-        profile: What it takes.
-        words: What it is told at the end of the system message.
+        model: The model's name, for errors.
+        profile: The model's capabilities.
+        words: Text to append to the system message.
     """
 
     def __init__(self, model: str, profile: Profile, words: str | None) -> None:
         self._model = model
         self._profile = profile
-        self._words = words  # as long as nothing has been said
+        self._words = words  # None once they have been added
         self._ids = CallIds(exactly=profile.call_id_chars)
         self._last_role = ""
         self._beside: list[Any] = []
 
     def feed(self, message: Message) -> list[Any]:
-        """The message, behind what it does not belong to."""
+        """Return the entries that the message completes, behind attachments of an earlier round."""
         model, profile, ids = self._model, self._profile, self._ids
         entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
         for part in message.parts:
@@ -133,16 +133,16 @@ class _Entries:
         if message.role == "assistant":
             entries.append(_assistant(message, profile, ids))
         elif not results or len(results) < len(message.parts):
-            entries += _said(message, model, profile)
+            entries += _input_entries(message, model, profile)
         if self._words and entries:
-            _tell(entries, self._words, profile)
+            _append_to_system(entries, self._words, profile)
             self._words = None
         entries = self._bridged(entries)
         self._last_role = entries[-1]["role"] if entries else self._last_role
         return entries
 
     def _bridged(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Put a word of the model's between results and a user's message, where a service demands it."""
+        """Return the entries, with one of the model between results and a user's message where required."""
         if self._profile.user_after_results:
             return entries
         last_role, bridged = self._last_role, list[dict[str, Any]]()
@@ -154,15 +154,15 @@ class _Entries:
         return bridged
 
     def finish(self) -> list[Any]:
-        """What stands behind the last round."""
+        """Return the attachments of the last round."""
         entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
         if self._words:
-            _tell(entries, self._words, self._profile)
+            _append_to_system(entries, self._words, self._profile)
         return self._bridged(entries)
 
 
-def _said(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
-    """What a message that is not the model's says beside results."""
+def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
+    """Return the entries of a message that is not the model's, without function results."""
     if message.role == "system":
         is_plain = not any(isinstance(part, Opaque) for part in message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
@@ -176,7 +176,7 @@ def _said(message: Message, model: str, profile: Profile) -> list[dict[str, Any]
 
 
 def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
-    """What a function returned beside its text, and which call it belongs to."""
+    """Return the attachments of a function result, introduced by the call that they belong to."""
     media = [_media(part, model, profile) for part in result.attachments]
     return [{"type": "text", "text": announced(result, id)}, *media] if media else []
 
@@ -192,7 +192,7 @@ def _text_of(message: Message) -> str:
 
 
 def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
-    """Content in parts; of a lone text just that."""
+    """Return content in parts, or a single text as a string."""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     content: list[Any] = []
@@ -207,10 +207,10 @@ def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[
 
 
 def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, Any]:
-    """An image, or a file.
+    """Return the content part of an image or a file.
 
-    Of files, only PDFs are taken: "Expected a base64-encoded data URL with an application/pdf MIME type"
-    (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Texts are said as such.
+    Of files, only PDFs are accepted: "Expected a base64-encoded data URL with an application/pdf MIME type"
+    (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Text documents are sent as text.
     """
     check_visible(part, model, images=profile.images)
     if isinstance(part, Image):
@@ -228,15 +228,15 @@ def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, An
     if profile.reasoning_name is not None:
         _think(entry, message, profile.reasoning_name)
     if calls:
-        said = entry["tool_calls"] = []
+        encoded = entry["tool_calls"] = []
         for call in calls:
             function = {"name": call.name, "arguments": _arguments(call.arguments_json)}
-            said.append({"id": ids.of_call(call), "type": "function", "function": function})
+            encoded.append({"id": ids.of_call(call), "type": "function", "function": function})
     return entry
 
 
 def _think(entry: dict[str, Any], message: Message, name: str) -> None:
-    """Say what the model thought before it said the entry."""
+    """Add the model's reasoning to an entry, in the field ``name``."""
     thought = message.reasoning
     match name:
         case "reasoning_content" if thought or message.function_calls:  # DeepSeek misses it beside calls
@@ -250,13 +250,13 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
             elif thought:
                 entry["reasoning"] = thought
         case "thinking" if thought:
-            said = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
+            texts = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
             thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
-            entry["content"] = [thinking, *said]
+            entry["content"] = [thinking, *texts]
 
 
 def _arguments(text: str) -> str:
-    """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
         arguments = pydantic_core.from_json(text or "{}")
     except ValueError:
@@ -264,24 +264,24 @@ def _arguments(text: str) -> str:
     return (text or "{}") if isinstance(arguments, dict) else json.dumps({"invalid_arguments": text})
 
 
-def _tell(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
-    """Append the words to the system message, or make one of them."""
+def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
+    """Append the words to the system message, or insert one."""
     if not messages or messages[0]["role"] != profile.system_role:
         messages.insert(0, {"role": profile.system_role, "content": words})
-    elif isinstance(said := messages[0]["content"], list):
-        said.append({"type": "text", "text": words})
+    elif isinstance(content := messages[0]["content"], list):
+        content.append({"type": "text", "text": words})
     else:
-        messages[0]["content"] = f"{said}\n\n{words}" if said else words
+        messages[0]["content"] = f"{content}\n\n{words}" if content else words
 
 
 def _tools(request: Request, profile: Profile, encoding: Encoding) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     tools = [encoding.value(function, _tool, profile.strict_functions) for function in functions]
-    said: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
+    fields: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
     if request.settings.parallel_function_calls is not None:
-        said["parallel_tool_calls"] = request.settings.parallel_function_calls
-    return said
+        fields["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return fields
 
 
 def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
@@ -297,13 +297,13 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
     key = wire_type(tool, model=model, wire=WIRE, profile=profile)
-    options = said_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
+    options = set_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
     if not isinstance(tool, WebSearch):
         raise UsageError(f"the wire {WIRE!r} has no {tool!r}: the profile of {model!r} is wrong")
-    said: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
+    fields: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
     if tool.user_location is not None:
-        said["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
-    return {key: said}
+        fields["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
+    return {key: fields}
 
 
 def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
@@ -320,26 +320,26 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
-    said = _sampling(settings) if profile.temperature else {}
+    fields = _sampling(settings) if profile.temperature else {}
     if settings.max_tokens is not None:
-        said[profile.max_tokens_name] = settings.max_tokens
+        fields[profile.max_tokens_name] = settings.max_tokens
     if settings.stop:
-        said["stop"] = list(settings.stop)
+        fields["stop"] = list(settings.stop)
     if settings.seed is not None:
-        said[profile.seed_name] = settings.seed
+        fields[profile.seed_name] = settings.seed
     if settings.reasoning_effort is not None:
-        said["reasoning_effort"] = settings.reasoning_effort
+        fields["reasoning_effort"] = settings.reasoning_effort
     if settings.top_logprobs is not None:
-        said["logprobs"] = True
+        fields["logprobs"] = True
     if settings.top_logprobs:
-        said["top_logprobs"] = settings.top_logprobs
-    return said
+        fields["top_logprobs"] = settings.top_logprobs
+    return fields
 
 
 def _sampling(settings: Settings) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if settings.temperature is not None:
-        said["temperature"] = settings.temperature
+        fields["temperature"] = settings.temperature
     if settings.top_p is not None:
-        said["top_p"] = settings.top_p
-    return said
+        fields["top_p"] = settings.top_p
+    return fields

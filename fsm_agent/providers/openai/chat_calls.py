@@ -1,4 +1,4 @@
-"""Which function calls do the pieces make that a chat completion's stream brings?"""
+"""Function calls assembled from the pieces of a chat completion's stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(Argumen
 
 
 class _Call:
-    """A function call while it arrives."""
+    """A function call that is still arriving."""
 
     __slots__ = ("arguments", "id", "index", "is_completed", "is_whole", "name")
 
@@ -31,7 +31,7 @@ class _Call:
 
 
 class ArrivingCalls:
-    """The function calls of a reply, in the order in which their names came."""
+    """The function calls of a reply, in the order in which their names arrived."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -43,7 +43,7 @@ class ArrivingCalls:
 
     @property
     def has_nameless(self) -> bool:
-        """Whether arguments have come of a call whose name has not."""
+        """True if arguments have arrived of a call without a name."""
         return any(call.index is None and call.arguments for call in self._by_key.values())
 
     def parts(self) -> Iterator[FunctionCall]:
@@ -52,11 +52,11 @@ class ArrivingCalls:
             yield _make_call(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
-        """Take it that nothing more comes; return what that adds."""
+        """Take the end of the reply; return the deltas that complete its calls."""
         return [delta for call in self._calls for delta in _completed(call)]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
-        """Take a call, or the next piece of one; return what it adds."""
+        """Take a call, or the next piece of one; return its deltas."""
         function = entry.get("function")
         if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
             custom = entry.get("custom")
@@ -98,28 +98,28 @@ class ArrivingCalls:
         return deltas
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
-        """The call that a piece belongs to: by index, else by id, else the last one.
+        """Return the call that a piece belongs to: by index, else by id, else the last one.
 
-        Some services give all parallel calls one index, so another name or id, or a second whole set of
-        arguments, begins a call too; others repeat name and id with every piece.
+        Some services give all parallel calls one index, so another name or id, or a second complete set of
+        arguments, also begins a call; others repeat name and id with every piece.
         """
         key = index if isinstance(index, int | str) else id
-        known = self._by_key.get(key) if key is not None else None if name else self._last
-        if known and not is_new:
+        candidate = self._by_key.get(key) if key is not None else None if name else self._last
+        if candidate and not is_new:
             is_other = name and (
-                (id and known.id and id != known.id)
-                or (known.name and name != known.name)
-                or (known.is_whole and _is_object(text))
+                (id and candidate.id and id != candidate.id)
+                or (candidate.name and name != candidate.name)
+                or (candidate.is_whole and _is_object(text))
             )
             if not is_other:
-                return known
+                return candidate
         call = self._last = _Call()
         self._by_key[key if not is_new and key is not None else object()] = call
         return call
 
 
 def _completed(call: _Call) -> list[Delta]:
-    """Return what there is to tell of a call when no more is to come of it."""
+    """Return the deltas of a call that is complete."""
     if call.index is None or call.is_completed:
         return []
     call.is_completed = True

@@ -1,4 +1,4 @@
-"""What does a chat completion say, whole or chunk by chunk?"""
+"""Decoding of chat completions, whole or chunk by chunk."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta
 
 
 class ReplyInParts:
-    """Collects a reply: of one whole completion, or of the chunks of a stream.
+    """Collects a reply from one whole completion, or from the chunks of a stream.
 
-    Of several choices the first that comes is read, the others are not.  A stream is whole at its ``[DONE]``, though
-    some services name no reason to finish before it, or when there is such a reason: what may be missing then is the
-    usage, and to ask again would cost it twice.
+    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, before which some
+    services send no finish reason, or at a finish reason: after it only the usage may be missing, and a retry would
+    pay for the reply twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -54,8 +54,8 @@ class ReplyInParts:
         self._has_choice = False
         self._model: str | None = None
         self._response_id: str | None = None
-        self._said: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
-        self._saying: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
+        self._texts: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
+        self._text_kind: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
         self._text = ArrivingText()
         self._details: list[dict[str, Any]] = []
         self._annotations: list[Any] = []
@@ -67,18 +67,18 @@ class ReplyInParts:
 
     @property
     def is_ended(self) -> bool:
-        """Whether a reason to finish has come."""
+        """True once a finish reason has arrived."""
         return self.finish_raw is not None
 
     def take_whole(self, document: Any) -> None:
-        """Take a whole response; errors as of `take`."""
+        """Take a whole response; raise as `take` does."""
         self.take(document, is_whole=True)
 
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
-        """What a chunk (or a whole completion) adds.
+        """Take a chunk or a whole completion; return its deltas.
 
         Raises:
-            ProviderError: It reports one, or is none of the two.
+            ProviderError: It reports an error, or is neither of the two.
         """
         self._deltas = []
         if not isinstance(document, dict):
@@ -108,12 +108,12 @@ class ReplyInParts:
             self._take_usage(usage)
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the newest: the counts of some streams grow."""
+        """Keep the newest usage: the counts of some streams grow."""
         if (counted := _usage(usage)) != self.usage:
             self.usage = counted
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take it that nothing more comes; see `ReplyParts`."""
+        """Take the end of the response; see `ReplyParts`."""
         self._deltas = []
         self._is_cut = is_cut
         self._end_text()
@@ -123,10 +123,10 @@ class ReplyInParts:
         return [*self._deltas, *self._calls.end()]
 
     def finished(self) -> Reply:
-        """The reply that has come.
+        """Return the reply.
 
         Raises:
-            BadReply: None has.
+            BadReply: None has arrived.
         """
         if not self._has_choice:
             raise unreadable("there is no answer in the reply", self._headers)
@@ -139,8 +139,8 @@ class ReplyInParts:
                 for entry in self._details
             ]
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
-        for kind, said in self._said:
-            text = str(said)
+        for kind, arrived in self._texts:
+            text = str(arrived)
             parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
@@ -149,7 +149,7 @@ class ReplyInParts:
         if self.finish_raw is None and not parts and refusal is None:
             raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
         finish = FINISHES.get((self.finish_raw or "").lower())
-        if finish == "error" and not self._said and not self._calls:
+        if finish == "error" and not self._texts and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
         return _make_reply(
             message=_make_message(role="assistant", parts=tuple(parts)),
@@ -176,14 +176,14 @@ class ReplyInParts:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
-            self._say(Text, content)  # as nearly all are
+            self._add_text(Text, content)  # as nearly all are
         else:
             self._take_rich_delta(delta, choice, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
             self._logprobs += token_logprobs(logprobs.get("content"))
 
     def _take_rich_delta(self, delta: Any, choice: Mapping[str, Any], is_whole: bool) -> None:
-        if type(delta) is not dict and not is_whole and not self._said and not self._calls:
+        if type(delta) is not dict and not is_whole and not self._texts and not self._calls:
             delta = choice.get("message")  # a whole completion as the only chunk
         if type(delta) is not dict:
             return
@@ -210,51 +210,51 @@ class ReplyInParts:
             self._deltas += self._calls.take(entry, is_whole=is_whole)
 
     def _take_reasoning(self, thought: Any, details: Any) -> None:
-        told = self._take_details(details)
-        thought = thought or told
+        summary = self._take_details(details)
+        thought = thought or summary
         if thought and isinstance(thought, str):
-            self._say(Reasoning, thought)
+            self._add_text(Reasoning, thought)
 
-    def _say(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
-        if kind is not self._saying:
+    def _add_text(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
+        if kind is not self._text_kind:
             self._end_text()
-            self._saying, self._text = kind, ArrivingText()
-            self._said.append((kind, self._text))
-        self._tell(self._text.add(piece))
+            self._text_kind, self._text = kind, ArrivingText()
+            self._texts.append((kind, self._text))
+        self._emit(self._text.add(piece))
 
     def _end_text(self) -> None:
-        self._tell(self._text.end())
+        self._emit(self._text.end())
 
-    def _tell(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if text:
-            self._deltas.append(_make_text_delta(text) if self._saying is Text else _make_reasoning_delta(text))
+            self._deltas.append(_make_text_delta(text) if self._text_kind is Text else _make_reasoning_delta(text))
 
     def _take_content(self, content: Any) -> None:
-        """A text, parts of several types (Mistral), or a JSON answer, parsed (Cloudflare)."""
+        """Take content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
         if isinstance(content, str):
-            self._say(Text, content)
+            self._add_text(Text, content)
             return
         if not isinstance(content, list):
-            self._say(Text, pydantic_core.to_json(content).decode())
+            self._add_text(Text, pydantic_core.to_json(content).decode())
             return
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind in ("thinking", "reasoning"):
-                told = part.get("thinking") or part.get("reasoning") or part.get("summary")
-                if text := _plain(told or part.get("text")):
-                    self._say(Reasoning, text)
+                thought = part.get("thinking") or part.get("reasoning") or part.get("summary")
+                if text := _plain(thought or part.get("text")):
+                    self._add_text(Reasoning, text)
             elif kind == "refusal":
                 self._refusal.add(_plain(part.get("refusal")))
             elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
-                self._say(Text, text)
+                self._add_text(Text, text)
 
     def _take_details(self, details: Any) -> str:
-        """Keep what must be sent back, the pieces of one entry joined; gives the text of this delta."""
-        told = []
+        """Keep the entries to be sent back, the pieces of one entry joined; return the text of this delta."""
+        pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
                 continue
-            told.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
+            pieces.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
             if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
                 self._details.append({})
             entry = self._details[-1]
@@ -266,7 +266,7 @@ class ReplyInParts:
                     text.add(value)
                 elif value or key not in entry:
                     entry[key] = value
-        return joined(told)
+        return joined(pieces)
 
 
 def _is_flat_error(document: Mapping[str, Any]) -> bool:
@@ -274,7 +274,7 @@ def _is_flat_error(document: Mapping[str, Any]) -> bool:
 
 
 def _plain(value: Any) -> str:
-    """The text in a part, in a list of parts, or in itself."""
+    """Return the text of a part, of a list of parts, or the text itself."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -283,7 +283,7 @@ def _plain(value: Any) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """The counts, in every spelling that services have for them."""
+    """Return the counts, in all spellings of the services."""
     say = usage.get
     details = say("prompt_tokens_details")
     of_input = details.get if isinstance(details, dict) else _none

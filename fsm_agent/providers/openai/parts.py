@@ -1,4 +1,4 @@
-"""What do OpenAI's two wires say and read in the same way?"""
+"""Encoding and decoding that OpenAI's two APIs share."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ MAX_LOGPROB = 1e300  # beyond it an integer may be no float
 
 
 def call_id(part: FunctionCall | FunctionResult) -> str:
-    """What a call and its result have in common on the wire."""
+    """Return the key that a call and its result share in a dialog."""
     return part.provider_id or f"call_{part.id.replace('.', '_')}"
 
 
 class CallIds:
-    """The ids of calls on the wire: no two alike in a dialog, and the same for a call and its result.
+    """Ids of calls for the service: unique in a dialog, and equal for a call and its result.
 
-    Some services begin to count anew with every reply, or give two calls of one reply the same id.
+    Some services restart their numbering with every reply, or give two calls of one reply the same id.
 
     Args:
-        most: So many characters an id may have.
-        exactly: An id has just so many letters and digits.
+        most: Largest length of an id, in characters.
+        exactly: Exact length of an id, in letters and digits.
     """
 
     def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
         self._most = most
         self._exactly = exactly
         self._used: set[str] = set()
-        # By what a call and its result have in common: the last id, and those that wait for a result.
+        # By the key that a call and its result share: the last id, and the ids without a result yet.
         self._last: dict[tuple[str, str], str] = {}
         self._waiting: dict[tuple[str, str], deque[str]] = {}
 
     def of_call(self, call: FunctionCall) -> str:
-        """The id of the next call in the dialog."""
+        """Return the id of the next call in the dialog."""
         shared = id = call_id(call)
         if id in self._used or not self._fits(id):
             made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
@@ -51,7 +51,7 @@ class CallIds:
         return id
 
     def of_result(self, result: FunctionResult) -> str:
-        """The id of the call that this is the result of."""
+        """Return the id of the call that this is the result of."""
         shared = call_id(result)
         keys = [(shared, result.id), (shared, "")]
         key = next((key for key in keys if key in self._last), None)
@@ -70,7 +70,7 @@ class CallIds:
 
 
 def arguments_object(text: str) -> str:
-    """Arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
         arguments = pydantic_core.from_json(text or "{}")
     except ValueError:
@@ -80,8 +80,8 @@ def arguments_object(text: str) -> str:
     )
 
 
-def told(messages: Sequence[Message], words: str) -> list[Message]:
-    """The messages with these words at the end of the system message, or as one."""
+def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
+    """Return the messages with these words appended to the system message, or as a new one."""
     if not messages or messages[0].role != "system":
         return [Message.of("system", words), *messages]
     first = messages[0]
@@ -90,17 +90,17 @@ def told(messages: Sequence[Message], words: str) -> list[Message]:
 
 
 def text_or_none(value: Any) -> str | None:
-    """A text that says something."""
+    """Return ``value`` if it is a text that is not empty, otherwise None."""
     return value if isinstance(value, str) and value else None
 
 
 def first_count(*values: Any) -> int | None:
-    """The first that is a count."""
+    """Return the first value that is a count; None if none is."""
     return next((value for value in values if type(value) is int and value >= 0), None)
 
 
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
-    """The tokens of a list of log probabilities; what is no such thing is passed over."""
+    """Yield the tokens of a list of log probabilities; invalid entries are skipped."""
     for entry in entries if isinstance(entries, list) else ():
         if (likely := _token(entry)) is None:
             continue

@@ -1,4 +1,4 @@
-"""How is a request said in OpenAI's Responses API?"""
+"""The codec of OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsm_agent.providers.adaptations import (
 from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.hosted_tools import location, said_options, wire_type
+from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import schema_in_words, strict_schema
@@ -33,27 +33,27 @@ LOGPROBS = "message.output_text.logprobs"
 class OpenAIResponses:
     """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
 
-    Each request tells the whole dialog, so nothing is kept at the provider (``store: false``) unless the extra body
-    says so.  The wire has no seed: it is left out, as sampling settings are where a model takes none.
+    Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
+    asks for it.  The API has no seed: it is omitted, like sampling settings that a model does not take.
     """
 
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Where requests go, behind the base URL."""
+        """Return the path of requests behind the base URL."""
         return "/responses"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The headers that carry the key."""
+        """Return the headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        """The request's JSON body.
+        """Return the request's JSON body.
 
         Raises:
-            UsageError: The request needs what the profile says that the model cannot take, or what the wire cannot say.
+            UsageError: The API or, by the profile, the model does not support a need of the request.
         """
         extra = merged(profile.extra_body, request.settings.extra_body)
         schema = request.output.schema
@@ -73,24 +73,24 @@ class OpenAIResponses:
         return merged(body, extra)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """What of the request is said otherwise, since the model or the wire cannot take it."""
+        """Return descriptions of the changes to the request that the model or the API needs."""
         words, settings = tells_schema(request, profile), _taken(profile)
         return adaptations(request, profile, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """None: nothing on this wire wants one."""
+        """Return {}: nothing in this API needs one."""
         return {}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply in a whole response.
+        """Return the reply in a whole response.
 
         Raises:
-            ProviderError: It is an error, or no reply.
+            ProviderError: The response is an error, or not a reply.
         """
         return whole_reply(self, ReplyInItems(headers), status, headers, body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """A decoder for one streamed response of status 200."""
+        """Return a decoder for one streamed response of status 200."""
         return ChunkDecoder(self, ReplyInItems(headers), headers)
 
 
@@ -101,13 +101,13 @@ def _taken(profile: Profile) -> frozenset[str]:
 def _tools(request: Request, model: str, profile: Profile, encoding: Encoding) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tools": [*[encoding.value(function, _tool, profile.strict_functions) for function in functions], *hosted],
         "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
     }
     if request.settings.parallel_function_calls is not None:
-        said["parallel_tool_calls"] = request.settings.parallel_function_calls
-    return said
+        fields["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return fields
 
 
 def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
@@ -120,7 +120,10 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
 
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
-    """https://developers.openai.com/api/docs/guides/tools (2026-11), as the types of the SDK have it."""
+    """Return the encoded tool.
+
+    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types of the SDK.
+    """
     type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
 
     match tool:
@@ -135,25 +138,27 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
 
 
 def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
-    options = said_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
-    said: dict[str, Any] = {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    options = set_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    fields: dict[str, Any] = (
+        {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    )
     if "context_size" in options:
-        said["search_context_size"] = tool.context_size
+        fields["search_context_size"] = tool.context_size
     if tool.user_location is not None:
-        said["user_location"] = {"type": "approximate", **location(tool.user_location)}
-    return said
+        fields["user_location"] = {"type": "approximate", **location(tool.user_location)}
+    return fields
 
 
 def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
     if type_ == "computer":  # sees its size by the screenshots
-        return said_options(tool, type_=type_, wire=WIRE)
+        return set_options(tool, type_=type_, wire=WIRE)
     if tool.environment in ("desktop", "mobile"):
         raise UsageError(f"the tool {type_!r} of the wire {WIRE!r} knows no environment {tool.environment!r}")
     return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
 
 
 def _server(tool: HostedMCP) -> dict[str, Any]:
-    said = {
+    fields = {
         "server_label": tool.label,
         "server_url": tool.url,
         "require_approval": tool.require_approval,
@@ -161,7 +166,7 @@ def _server(tool: HostedMCP) -> dict[str, Any]:
         "authorization": tool.authorization,
         "headers": dict(tool.headers) or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
@@ -179,7 +184,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
     taken = _taken(profile)
-    said = {
+    fields = {
         "temperature": settings.temperature if "temperature" in taken else None,
         "top_p": settings.top_p if "top_p" in taken else None,
         "max_output_tokens": settings.max_tokens,
@@ -187,4 +192,4 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         "top_logprobs": settings.top_logprobs or None,
         "include": include or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,8 +1,8 @@
-"""How does an item of the Responses API become parts of a message, and a dialog become items?
+"""Conversion of items of the Responses API to parts of messages, and of dialogs to items.
 
-In a message, an item is an `Opaque` part and, behind it, the parts that everybody understands.  The opaque part is
-the item as it came, without what the other parts say: its id, phase, citations, encrypted reasoning, … are sent back
-to this wire and to no other.  An item that only this wire understands is an opaque part alone.
+In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
+received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
+API and to no other.  An item that only this API understands is an opaque part alone.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fsm_agent.messages.message import (
 from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
 from fsm_agent.providers.codec import Profile
-from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, told
+from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, with_system_text
 
 WIRE = "openai-responses"
 MAX_ID = 64  # characters of a call's id; longer ones are refused
-CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and where what is asked stands
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
 
 _TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 # What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
@@ -45,18 +45,18 @@ _OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedro
 
 
 def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
-    """An item as parts of a message."""
+    """Yield an item as parts of a message."""
     kind = item_type(item)
     if kind == "message":
         content, _ = _hollow(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
-        said = [entry for entry in entries(item.get("content")) if _is_told(entry)]
-        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in said]
+        texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
+        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
     elif kind == "reasoning":
-        summary, told = _hollow(entries(item.get("summary")))
+        summary, summaries = _hollow(entries(item.get("summary")))
         content, thought = _hollow(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
-        yield from [Reasoning(text=text) for text in (*told, *thought)]
+        yield from [Reasoning(text=text) for text in (*summaries, *thought)]
     elif kind in CALLS:
         yield Opaque(wire=WIRE, data=_without(item, "call_id", "name", CALLS[kind]))
         yield FunctionCall(
@@ -69,43 +69,47 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
 
 
 class InputItems:
-    """The items of a dialog: each call and its result with an id that no other call in it has.
+    """Encodes a dialog as items; each call and its result share an id that is unique in the dialog.
 
     Args:
-        model: Its name, for errors.
-        profile: What it takes.
-        is_stored: The provider keeps what was said, and knows what was thought by its id alone.
-        words: What the model is told at the end of the system message.
+        model: The model's name, for errors.
+        profile: The model's capabilities.
+        is_stored: True if the provider stores the dialog, so that reasoning is sent by its id alone.
+        words: Text to append to the system message.
     """
 
     def __init__(self, model: str, profile: Profile, is_stored: bool, words: str | None) -> None:
         self._model = model
         self._profile = profile
         self._is_stored = is_stored
-        self._words = words  # as long as nothing has been said
+        self._words = words  # None once they have been added
         self._ids = CallIds(most=MAX_ID)
-        self._custom: set[str] = set()  # ids of calls that were asked in free text
+        self._custom: set[str] = set()  # ids of calls with free-text input
 
     def feed(self, message: Message) -> list[Any]:
-        """The items of the next message.
+        """Return the items of the next message.
 
         Raises:
-            UsageError: It holds what its role, or the model, cannot.
+            UsageError: It holds a part that its role or the model does not support.
         """
-        said = told([message], self._words) if self._words else [message]
+        messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
-        return [item for each in said for item in self._items_of(each)]
+        return [item for each in messages for item in self._items_of(each)]
 
     def finish(self) -> list[Any]:
-        """Nothing, unless nothing has been said."""
-        return [item for each in told([], self._words) for item in self._said(each)] if self._words else []
+        """Return [], or the system message if the dialog was empty."""
+        return (
+            [item for each in with_system_text([], self._words) for item in self._input_items(each)]
+            if self._words
+            else []
+        )
 
     def _items_of(self, message: Message) -> Iterator[Any]:
         yield from [self._result(part) for part in message.parts if isinstance(part, FunctionResult)]
-        yield from self._replied(message) if message.role == "assistant" else self._said(message)
+        yield from self._replied(message) if message.role == "assistant" else self._input_items(message)
 
-    def _said(self, message: Message) -> Iterator[Any]:
-        """A message that is not the model's."""
+    def _input_items(self, message: Message) -> Iterator[Any]:
+        """Yield the items of a message that is not the model's."""
         texts = [part.text for part in message.parts if isinstance(part, Text)]
         content: list[Any] = []
         items: list[Any] = []
@@ -136,7 +140,7 @@ class InputItems:
         return [self._media(part)]
 
     def _media(self, part: Image | Document) -> dict[str, Any]:
-        """An image, or a file of whatever kind: https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        """Encode an image or any file: https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
         check_visible(part, self._model, images=self._profile.images)
         if isinstance(part, Image):
             return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
@@ -145,21 +149,21 @@ class InputItems:
         return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
     def _replied(self, message: Message) -> list[Any]:
-        """The model's message, without reasoning that would be refused."""
+        """Return the items of the model's message, without reasoning that would be refused."""
         for part in message.parts:
             if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
         items = [_sent_back(item) for head, parts in _grouped(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
-        while items and item_type(items[-1]) == "reasoning":  # it is refused without what came of it
+        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item behind it
             items.pop()
         return items
 
     def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
-        """Return whether the service takes it.
+        """Return True if the service accepts the reasoning item.
 
-        Who encrypts what a model thought takes it in no other form: "Invalid 'input[1].content': array too long.
-        Expected an array with maximum length 0".  Who does not (DeepSeek, vLLM) wants the words.  Both
+        Services that encrypt reasoning accept it in no other form: "Invalid 'input[1].content': array too long.
+        Expected an array with maximum length 0".  Others (DeepSeek, vLLM) want the text.  Both
         https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
         read in November 2026.
         """
@@ -168,7 +172,7 @@ class InputItems:
         return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
 
     def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
-        """An item and what belongs to it; then what came from elsewhere: a message between calls may be refused."""
+        """Yield an item with its parts, then parts of other origin: a message between calls may be refused."""
         texts = [part.text for part in parts if isinstance(part, Text)]
         calls = [part for part in parts if isinstance(part, FunctionCall)]
         kind = item_type(head)
@@ -206,7 +210,7 @@ class InputItems:
 
 
 def _grouped(message: Message) -> Iterator[tuple[Any, list[Part]]]:
-    """The parts of a message behind the item that they belong to; behind None when they came from elsewhere."""
+    """Yield each item with its parts of the message, or None with parts of other origin."""
     head: Any = None
     parts: list[Part] = []
     for part in message.parts:
@@ -219,19 +223,19 @@ def _grouped(message: Message) -> Iterator[tuple[Any, list[Part]]]:
 
 
 def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any] | None:
-    """The message that says this; None when it says nothing any more.
+    """Return the message item with these texts; None if it is empty now.
 
-    When the texts are no longer those of the item, the citations in them are left out.
+    If the texts differ from those of the item, citations are omitted.
     """
     content = _filled(entries(head.get("content")), texts)
     if content is None:
-        said = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
-        content = [*said, *_rest(head.get("content"))]
+        outputs = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+        content = [*outputs, *_rest(head.get("content"))]
     return {**head, "content": content} if content else None
 
 
 def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[str, Any]:
-    """The reasoning in these words; without any when they are no longer those of the item."""
+    """Return the reasoning item with these texts; without any if they differ from those of the item."""
     summary, content = entries(head.get("summary")), entries(head.get("content"))
     filled = _filled([*summary, *content], thoughts) or []
     item = {**_without(head, "content"), "summary": filled[: len(summary)]}
@@ -240,22 +244,22 @@ def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[st
 
 
 def item_type(item: Any) -> str:
-    """What an item, an entry in one or an event calls itself; "" when it does not."""
+    """Return the type of an item, of an entry in one, or of an event; "" if it has none."""
     return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
 
 
 def entries(content: Any) -> list[dict[str, Any]]:
-    """The parts in an item."""
+    """Return the entries in the content of an item."""
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
 
 
 def as_text(value: Any) -> str:
-    """What a model wrote for a function: text, or JSON that somebody has parsed already."""
+    """Return a function's arguments as text, also if the service sent parsed JSON."""
     return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
 def _sent_back(item: Any) -> Any:
-    """An item without what its service does not take."""
+    """Return an item without the fields that its service refuses as input."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
         item = {**item, "action": _without(action, "sources")}
@@ -263,12 +267,12 @@ def _sent_back(item: Any) -> Any:
 
 
 def _hollow(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries without their texts, and the texts."""
-    texts = [entry["text"] for entry in content if _is_told(entry)]
-    return [_without(entry, "logprobs", *(("text",) if _is_told(entry) else ())) for entry in content], texts
+    """Return the entries without their texts, and the texts."""
+    texts = [entry["text"] for entry in content if _has_text(entry)]
+    return [_without(entry, "logprobs", *(("text",) if _has_text(entry) else ())) for entry in content], texts
 
 
-def _is_told(entry: Mapping[str, Any]) -> bool:
+def _has_text(entry: Mapping[str, Any]) -> bool:
     return item_type(entry) in _TEXTS and text_or_none(entry.get("text")) is not None
 
 
@@ -277,7 +281,7 @@ def _is_hollow(entry: Mapping[str, Any]) -> bool:
 
 
 def _filled(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
-    """The entries with their texts; None when there are more or fewer."""
+    """Return the entries with their texts; None if the numbers differ."""
     left = list(reversed(texts))
     if sum(map(_is_hollow, content)) != len(left):
         return None

@@ -1,4 +1,4 @@
-"""What does a response of OpenAI's Responses API say, whole or event by event?"""
+"""Decoding of replies of OpenAI's Responses API, whole or event by event."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDS = {
 
 
 class ReplyInItems:
-    """Collects a reply: of one whole response, or of the events of a stream."""
+    """Collects a reply from one whole response, or from the events of a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
@@ -53,10 +53,10 @@ class ReplyInItems:
         self._deltas: list[Delta] = []
 
     def take_whole(self, document: Any) -> None:
-        """A whole response.
+        """Take a whole response.
 
         Raises:
-            ProviderError: It reports one, or is no response.
+            ProviderError: It reports an error, or is not a response.
         """
         if not isinstance(document, dict):
             raise self._no_object(document)
@@ -65,10 +65,10 @@ class ReplyInItems:
         self._end(document, "")
 
     def take(self, event: Any) -> list[Delta]:
-        """What an event of a stream adds.
+        """Take an event of a stream; return its deltas.
 
         Raises:
-            ProviderError: It reports one, or is no event.
+            ProviderError: It reports an error, or is not an event.
         """
         if not isinstance(event, dict):
             raise self._no_object(event)
@@ -92,14 +92,14 @@ class ReplyInItems:
         return self._deltas
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take it that nothing more comes: nothing is held back beyond the last version of the response."""
+        """Take the end of the stream: nothing is held back beyond the last version of the response."""
         return []
 
     def finished(self) -> Reply:
-        """The reply that has come.
+        """Return the reply.
 
         Raises:
-            BadReply: None has.
+            BadReply: None has arrived.
         """
         if not self.is_ended:
             problem = "the reply was cut off before its end" if self._items else "there is no answer in the reply"
@@ -128,14 +128,14 @@ class ReplyInItems:
         return unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
-        """What every version of the response says; the newest counts."""
+        """Take the fields that every version of the response has; the newest counts."""
         self._model = text_or_none(response.get("model")) or self._model
         self._response_id = text_or_none(response.get("id")) or self._response_id
         if (usage := response.get("usage")) and isinstance(usage, dict) and (counted := _usage(usage)) != self.usage:
             self.usage = counted
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:
-        """The last version of the response."""
+        """Take the last version of the response."""
         status = text_or_none(response.get("status")) or status
         if response.get("error") or status in _FAILED:
             problem = {"message": f"the response ended as {status!r}, and no reason was given"}
@@ -153,7 +153,7 @@ class ReplyInItems:
                 self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
-        """All items at the end.  When there are any they are the truth; what was not told of them is told now."""
+        """Take all items at the end, which replace the received ones; emit their missing deltas."""
         items = matched(self._items, output)
         for item, data in zip(items, output, strict=True):
             self._settle(item, data)
@@ -172,57 +172,57 @@ class ReplyInItems:
 
     def _take_piece(self, piece: Piece, event: Mapping[str, Any], *, is_done: bool) -> None:
         item = self._item(piece.item, event.get("output_index"), event.get("item_id"))
-        index = event.get("summary_index" if piece.place == "summary" else "content_index")
+        index = event.get("summary_index" if piece.field == "summary" else "content_index")
         text = event.get(piece.key if is_done else "delta")
         if item.is_done or not isinstance(text, str):
             return
         if (name := text_or_none(event.get("name"))) and not item.data.get("name"):
             item.data = {**item.data, "name": name}
             self._start(item)
-        told = item.part(piece, index if type(index) is int else 0)
-        self._tell(item, piece, told.add(told.rest(text) if is_done else text))
+        text_of_part = item.part(piece, index if type(index) is int else 0)
+        self._emit(item, piece, text_of_part.add(text_of_part.rest(text) if is_done else text))
 
     def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
-        """The item that an event is about: by index, else by id, else the newest one of its kind."""
+        """Return the item that an event is about: by index, else by id, else the newest one of its kind."""
         keys = [key for key in (index, id) if type(key) is int or (type(key) is str and key)]
-        known = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
-        if known is None or known.kind != kind or (is_new and known.is_done):
-            known = ArrivingItem(kind, index if type(index) is int else len(self._items))
-            self._items.append(known)
+        match = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
+        if match is None or match.kind != kind or (is_new and match.is_done):
+            match = ArrivingItem(kind, index if type(index) is int else len(self._items))
+            self._items.append(match)
         for key in keys:
-            self._by_key[key] = known
-        return known
+            self._by_key[key] = match
+        return match
 
     def _start(self, item: ArrivingItem) -> None:
-        """Announce a call as soon as its name is known, with what is there of its arguments."""
+        """Announce a call as soon as its name is known, with the arguments received so far."""
         name = text_or_none(item.data.get("name"))
         if item.kind not in CALLS or item.call is not None or name is None:
             return
         item.call = self._calls
         self._calls += 1
         self._deltas.append(FunctionCallStarted(item.call, name, text_or_none(item.data.get("call_id"))))
-        if told := "".join(map(str, item.totals.values())):
-            self._deltas.append(ArgumentsDelta(item.call, told))
+        if arguments := "".join(map(str, item.totals.values())):
+            self._deltas.append(ArgumentsDelta(item.call, arguments))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
-        """The whole item: tell what has not been told of it."""
+        """Take the whole item; emit its missing deltas."""
         item.data, item.is_done = data, True
         self._start(item)
         for piece in PIECES.values():
             if piece.item == item.kind:
-                self._tell(item, piece, item.total(piece).rest(whole_text(piece, data)))
+                self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:
-        """No more is to come of the item: it is whole, or all that there will ever be."""
+        """End an item, which is complete or was cut off."""
         if not item.is_done:
-            for (piece, _), told in item.told.items():
-                self._tell(item, piece, told.end())
+            for (piece, _), text in item.texts.items():
+                self._emit(item, piece, text.end())
         if item.call is not None and not item.is_completed:
             item.is_completed = True
             self._deltas.append(FunctionCallCompleted(item.call))
 
-    def _tell(self, item: ArrivingItem, piece: Piece, text: str) -> None:
+    def _emit(self, item: ArrivingItem, piece: Piece, text: str) -> None:
         if not text:
             return
         item.total(piece).add(text)
@@ -236,7 +236,7 @@ class ReplyInItems:
 
 
 def _is_error(document: Mapping[str, Any], kind: str) -> bool:
-    """Whether an event of this type, or a whole body (""), is one of the shapes that errors have."""
+    """Return True if an event of this type, or a whole body (""), has the shape of an error."""
     if kind:
         return kind.endswith("error") or (not kind.startswith("response.") and bool(document.get("error")))
     is_flat = document.get("object") == "error" or "message" in document or "detail" in document

@@ -16,7 +16,7 @@ from fsm_agent.providers.openai.parts import (
     first_count,
     text_or_none,
     token_logprobs,
-    told,
+    with_system_text,
 )
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
@@ -109,7 +109,7 @@ OPAQUE = Opaque(wire="w", data={})
 )
 def test_words_stand_at_the_end_of_the_system_message(messages: tuple[Message, ...], first: Message) -> None:
     after = [message for message in messages if message.role != "system"]
-    assert told(messages, "x") == [first, *after]
+    assert with_system_text(messages, "x") == [first, *after]
 
 
 def test_texts_and_counts_are_what_they_should_be() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, Told, matched
+from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, RepeatableText, matched
 
 TEXT, REFUSAL = PIECES["response.output_text"], PIECES["response.refusal"]
 ARGUMENTS = PIECES["response.function_call_arguments"]
 
 
-def told(*pieces: str) -> Told:
-    text = Told()
+def text_of(*pieces: str) -> RepeatableText:
+    text = RepeatableText()
     for piece in pieces:
         text.add(piece)
     return text
@@ -30,13 +30,13 @@ def item(kind: str, index: int, id: Any = None) -> ArrivingItem:
     [("abc", "c"), ("ab", ""), ("a", ""), ("", ""), ("xyz", ""), ("abcd", "cd")],
 )
 def test_rest_is_what_was_not_told(whole: str, rest: str) -> None:
-    assert told("a", "b").rest(whole) == rest
-    assert told().rest(whole) == whole
+    assert text_of("a", "b").rest(whole) == rest
+    assert text_of().rest(whole) == whole
 
 
 def test_pieces_become_the_item() -> None:
     message = ArrivingItem("message", 0)
-    message.told = {(TEXT, 2): told("c"), (REFUSAL, 1): told("no"), (TEXT, 0): told("a", "b")}
+    message.texts = {(TEXT, 2): text_of("c"), (REFUSAL, 1): text_of("no"), (TEXT, 0): text_of("a", "b")}
     content = [
         {"type": "output_text", "text": "ab"},
         {"type": "refusal", "refusal": "no"},
@@ -44,7 +44,7 @@ def test_pieces_become_the_item() -> None:
     ]
     assert message.whole() == {"type": "message", "content": content}
     call = item("function_call", 0, "fc_1")
-    call.told = {(ARGUMENTS, 0): told("{", "}")}
+    call.texts = {(ARGUMENTS, 0): text_of("{", "}")}
     assert call.whole() == {"type": "function_call", "id": "fc_1", "arguments": "{}"}
     call.is_done = True
     assert call.whole() is call.data
