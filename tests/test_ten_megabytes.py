@@ -70,5 +70,5 @@ def seconds(wire: str, size: int) -> float:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_ten_megabytes_take_ten_times_as_long_as_one(wire: str) -> None:
-    one = min(seconds(wire, SIZE // 10) for _ in range(3))
-    assert seconds(wire, SIZE) < 20 * one
+    one, ten = (min(seconds(wire, size) for _ in range(3)) for size in (SIZE // 10, SIZE))
+    assert ten < 30 * one  # 10 if it is linear, 100 if it is quadratic
