@@ -257,8 +257,6 @@ class TestGarbage:
         if asked == "some that fail" and how in ("call", "stream"):
             pytest.skip("asyncio.run, in which a coroutine function is run here, leaves some itself")
         output = str if ASKED[asked][0] == "42" or isinstance(ASKED[asked][0], Reply) else Answer
-        scripts = [Script(*ASKED[asked]) for _ in range(20)]
-        agents = [Agent(script, functions=functions, output=output) for script in scripts]
 
         async def aonce(agent: Agent) -> None:
             with suppress(CallFailed):
@@ -274,7 +272,8 @@ class TestGarbage:
             with suppress(CallFailed):
                 assert agent.call(TASK) if how == "call" else list(agent.stream(TASK))
 
-        with asyncio.Runner() as runner:
+        def left(runner: asyncio.Runner) -> int:
+            agents = [Agent(Script(*ASKED[asked]), functions=functions, output=output) for _ in range(20)]
             for agent in agents:
                 assert agent.prompt.expected  # pydantic leaves some when it makes a schema
             once(agents[0], runner)
@@ -283,9 +282,12 @@ class TestGarbage:
             try:
                 for agent in agents[1:]:
                     once(agent, runner)
-                assert gc.collect() <= 10  # what the loop leaves, whatever the number of calls
+                return gc.collect()
             finally:
                 gc.enable()
+
+        with asyncio.Runner() as runner:  # more than once: threads of other tests may leave some meanwhile
+            assert min(left(runner) for _ in range(3)) <= 10  # what the loop leaves, whatever the number of calls
 
 
 class TestStreaming:
