@@ -1,4 +1,4 @@
-"""What does ``python -m fsm_agent`` do?  The same as the command ``fsm-agent``."""
+"""Run the command ``fsm-agent`` as ``python -m fsm_agent``."""
 
 from fsm_agent.cli import main
 

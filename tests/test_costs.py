@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.vector import Vector
 from fsm_agent.cli.bench.bench import SIZES, exponent, measure, measure_waiting
-from fsm_agent.cli.bench.works import DELTAS, TASK, InProcess, Turn, Work, add, long_work, turns, works
+from fsm_agent.cli.bench.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns, works
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, ReplyCompleted, RequestStarted, Stepped, TextDelta
 from fsm_agent.messages.reply import Reply
@@ -134,7 +134,7 @@ def peak_bytes(work: Work) -> int:
 class Metered(InProcess):
     """A model that sees, each time it is asked, what heap was held meanwhile and is no longer."""
 
-    def __init__(self, said: Sequence[Turn]) -> None:
+    def __init__(self, said: Sequence[ScriptedTurn]) -> None:
         super().__init__(said)
         self.passing_bytes: list[int] = []
 

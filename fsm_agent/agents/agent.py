@@ -1,4 +1,4 @@
-"""How does a person use an agent call?"""
+"""The agent: everything that its calls have in common."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ class Agent(Generic[Out]):
 
     def __post_init__(self) -> None:
         check_agent(self)
-        given = sources(self.functions)
-        is_fixed = not any(hasattr(type(item), "functions") for item in given)
-        functions = functions_of(given) if is_fixed else given
+        listed = sources(self.functions)
+        is_fixed = not any(hasattr(type(item), "functions") for item in listed)
+        functions = functions_of(listed) if is_fixed else listed
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
         for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
             object.__setattr__(self, name, value)
@@ -141,7 +141,7 @@ class Agent(Generic[Out]):
         unshare(self)
 
     def __repr__(self) -> str:
-        """What it is made of; of what is called or holds keys, only whether there is any."""
+        """Return its fields; of those that are callable or hold keys, only that they are there."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__name__ for item in self.functions])
         plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
@@ -151,7 +151,7 @@ class Agent(Generic[Out]):
 
     @cached_property
     def client(self) -> Client:
-        """What asks the model; made on first use when ``model`` is a name."""
+        """The client that sends its requests; made on first use when ``model`` is a name."""
         if not isinstance(self.model, str):
             return self.model
         from fsm_agent.clients.client import client_for
@@ -237,7 +237,7 @@ class Agent(Generic[Out]):
         return dialog.messages, prompt
 
     def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
-        """What a call has of the agent, and no record keeps."""
+        """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
@@ -310,12 +310,12 @@ class Agent(Generic[Out]):
             UsageError: The agent has an approver, and the call was made without one; or something drives it already.
         """
         check_call(call, "run", "call")
-        return run(self._taken(call), self._world, self._told(sink)).result()
+        return run(self._for_driving(call), self._world, self._with_hooks(sink)).result()
 
     async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
-        return (await arun(self._taken(call), self._world, self._told(sink))).result()
+        return (await arun(self._for_driving(call), self._world, self._with_hooks(sink))).result()
 
     @overload
     def stream(self, task: Plain, /, **options: Unpack[CallOptions]) -> Generator[Event]: ...
@@ -324,12 +324,12 @@ class Agent(Generic[Out]):
         self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
     ) -> Generator[Event]: ...
     def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
-        """What happens, as it happens: deltas and steps in one order, `Done` (or `Suspended`) last.
+        """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
 
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._for_driving(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         with closing(drive(call, self._world)) as events:
             for event in events:
                 if self.hooks:
@@ -346,7 +346,7 @@ class Agent(Generic[Out]):
     ) -> AsyncGenerator[Event]: ...
     async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        call = self._taken(task) if isinstance(task, AgentCall) else self.seed(task, **options)
+        call = self._for_driving(task) if isinstance(task, AgentCall) else self.seed(task, **options)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
                 if self.hooks:
@@ -379,14 +379,14 @@ class Agent(Generic[Out]):
     async def _aask(self, context: Context, task: str) -> Out:
         return (await self.acall(task, deps=context.deps)).output
 
-    def _taken(self, call: AgentCall) -> AgentCall:
+    def _for_driving(self, call: AgentCall) -> AgentCall:
         """Return ``call``, unless functions would be run of which this agent's approver never hears."""
         if self.approve is not None and not call.has_approver and call.effects:
             what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
             raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
         return call
 
-    def _told(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+    def _with_hooks(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
         if not self.hooks:
             return sink
 

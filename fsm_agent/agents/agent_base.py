@@ -1,4 +1,4 @@
-"""Which kinds of agents are there, and how is one built from a configuration?"""
+"""Classes of agents, and their registry: an agent is built from a configuration by its type."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SubAgentConfig(BaseModel):
 
 
 class AgentConfig(BaseModel):
-    """What `build_agent` takes, as data.  Unknown keys are errors."""
+    """The configuration of an agent, as data for `build_agent`.  Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -90,7 +90,7 @@ def _check_call(cls: type[AgentBase]) -> None:
 
 
 class AgentBase(ABC):
-    """What users subclass: an agent of one or more sub-agents, built by `build_agent`.
+    """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
 
     A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class
     statement keeps it out.  ``agent_group`` names its sub-agents; each is an `Agent` in ``self.agents``.
@@ -195,7 +195,7 @@ def registered_agents() -> dict[str, type[AgentBase]]:
 
 @contextmanager
 def scoped_registry() -> Iterator[None]:
-    """What is registered inside is forgotten at the end; for tests."""
+    """Forget at the end whatever is registered inside; for tests."""
     before = dict(_agents)
     try:
         yield

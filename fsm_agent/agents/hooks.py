@@ -1,4 +1,4 @@
-"""Who is told of what happens, by name?
+"""Listeners to events, by the names of their methods.
 
 A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
 ``on_event`` is given all of them.  Each is called with the event, in the order of the hooks, in the thread or task
@@ -47,7 +47,7 @@ def notify(hooks: Iterable[Any], event: Event) -> None:
     """Tell the hooks of an event."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
-        if (told := getattr(hook, name, None)) is not None:
-            told(event)
-        if name != "on_event" and (told := getattr(hook, "on_event", None)) is not None:
-            told(event)
+        if (method := getattr(hook, name, None)) is not None:
+            method(event)
+        if name != "on_event" and (method := getattr(hook, "on_event", None)) is not None:
+            method(event)

@@ -1,4 +1,4 @@
-"""How much was done, how long did it take, and what did it cost?"""
+"""Metrics of agents: counts, times and costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOCK = Lock()  # events of one agent come from all threads that use it
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """How often a function was run, how often it failed, and how long it took in all."""
+    """The runs of a function: their number, failures and total time."""
 
     runs: int = 0
     failures: int = 0
@@ -75,7 +75,7 @@ class Metrics:
 
     @property
     def cost_micro_usd(self) -> int:
-        """What the replies cost, in millionths of a dollar, rounded once and only here."""
+        """The cost of the replies in millionths of a dollar, rounded once and only here."""
         return (self.cost_pico_usd + 500_000) // 1_000_000
 
     def on_event(self, event: Event) -> None:

@@ -139,7 +139,7 @@ def ask(
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         functions, chosen = _code(function, prompt)
         settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
-        dialog = _taken("task", dialog_of, task, chosen, _taken("--var", pairs, var or ()), system)
+        dialog = _option("task", dialog_of, task, chosen, _option("--var", pairs, var or ()), system)
         with _connected(model, base_url, screen) as (client, name):
             agent = Agent(
                 client, functions=functions, name="ask", limits=limits, settings=settings, approve=Approver(screen)
@@ -227,14 +227,14 @@ def bench(
     from fsm_agent.cli.bench.screen import as_json, measured, picture
 
     with reporting(debug):
-        name, measurements = "", list[costs.Asked]()
+        name, measurements = "", list[costs.RequestTiming]()
         if model is not None:
             with Screen() as screen, _connected(model, base_url, screen) as (client, name):
                 screen.standing.state = f"asking {plain(name)}"
                 options = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
                 measurements += costs.ask(client, settings_and_limits(options)[0], requests)
         typer.echo("measuring; this takes ten seconds", err=True)
-        report = measured(runs, model=name, asked=measurements)
+        report = measured(runs, model=name, timings=measurements)
         with Screen(quiet=True) as screen:
             screen.show(picture(report))
         if json_file is not None:
@@ -281,7 +281,7 @@ def _in_options(message: str) -> str:
     return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
 
 
-def _taken(option: str, take: Callable[..., T], *words: Any) -> T:
+def _option(option: str, take: Callable[..., T], *words: Any) -> T:
     """Return the values of an option as ``take`` converts them.
 
     Raises:
@@ -301,8 +301,8 @@ def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Functio
 
     A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
     """
-    named = [_taken("--function", load_function, function) for function in functions or ()]
-    chosen = None if prompt is None else _taken("--prompt", load_named_prompt, prompt)
+    named = [_option("--function", load_function, function) for function in functions or ()]
+    chosen = None if prompt is None else _option("--prompt", load_named_prompt, prompt)
     if chosen is not None and chosen.offers:
         chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
     return [_chosen(function) for function in named], chosen
@@ -330,7 +330,7 @@ def _settings(model: str, base_url: str | None, options: Many, **defaults: str) 
     """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
     if _is_embedded(model, base_url):
         defaults |= EMBEDDED_SETTINGS
-    return _taken("--set", settings_and_limits, {**defaults, **_taken("--set", pairs, options or ())})
+    return _option("--set", settings_and_limits, {**defaults, **_option("--set", pairs, options or ())})
 
 
 def _reach(model: str, base_url: str | None) -> Reach:

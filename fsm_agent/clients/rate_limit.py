@@ -67,10 +67,10 @@ class RateLimit:
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None
         self._max_concurrent = max_concurrent
-        # Reentrant: garbage collection may close a stream, and so end a turn, at any point under the lock.
+        # Reentrant: garbage collection may close a stream, and so end a reservation, at any point under the lock.
         self._lock = threading.RLock()
-        self._waiting = deque[Turn]()
-        self._under_way = set[Turn]()
+        self._waiting = deque[Reservation]()
+        self._under_way = set[Reservation]()
 
     def __repr__(self) -> str:
         return f"RateLimit({', '.join([f'{name}={limit}' for name, limit in self._limits.items()])})"
@@ -82,7 +82,7 @@ class RateLimit:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for their turn."""
+        """The number of requests that wait for their reservation."""
         return len(self._waiting)
 
     @property
@@ -91,45 +91,47 @@ class RateLimit:
         return len(self._under_way)
 
     @contextmanager
-    def turn(self, tokens: int = 0, *, timeout_s: float | None = None) -> Iterator[Turn]:
-        """Wait for a turn, and hold it for the block.
+    def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> Iterator[Reservation]:
+        """Wait for a reservation, and hold it for the block.
 
         Args:
             tokens: The estimated tokens of the request.
-            timeout_s: Limit of the wait; the rest of it is `Turn.time_left`.
+            timeout_s: Limit of the wait; the rest of it is `Reservation.time_left`.
 
         Raises:
             TimedOut: There is no turn in time; raised at once when that is clear beforehand.
         """
-        turn = self._queue(tokens, timeout_s)
+        reservation = self._queue(tokens, timeout_s)
         try:
             with suppress(TimeoutError):
-                turn.is_next.result(turn.time_left())
-            while (delay_s := self._begin(turn)) > 0:
+                reservation.is_next.result(reservation.time_left())
+            while (delay_s := self._begin(reservation)) > 0:
                 self._clock.sleep(delay_s)
-            yield turn
+            yield reservation
         finally:
-            self._leave(turn)
+            self._leave(reservation)
 
     @asynccontextmanager
-    async def aturn(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Turn]:
-        """`turn` for asyncio."""
-        turn = self._queue(tokens, timeout_s, asyncio.get_running_loop())
+    async def areserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
+        """`reserve` for asyncio."""
+        reservation = self._queue(tokens, timeout_s, asyncio.get_running_loop())
         try:
-            if not turn.is_next.done():
-                await asyncio.wait([asyncio.wrap_future(turn.is_next)], timeout=turn.time_left())
-            while (delay_s := self._begin(turn)) > 0:
+            if not reservation.is_next.done():
+                await asyncio.wait([asyncio.wrap_future(reservation.is_next)], timeout=reservation.time_left())
+            while (delay_s := self._begin(reservation)) > 0:
                 await self._clock.asleep(delay_s)
-            yield turn
+            yield reservation
         finally:
-            self._leave(turn)
+            self._leave(reservation)
 
-    def _queue(self, tokens: int, timeout_s: float | None, loop: asyncio.AbstractEventLoop | None = None) -> Turn:
-        turn = Turn(tokens, timeout_s, self._clock, loop)
+    def _queue(
+        self, tokens: int, timeout_s: float | None, loop: asyncio.AbstractEventLoop | None = None
+    ) -> Reservation:
+        reservation = Reservation(tokens, timeout_s, self._clock, loop)
         with self._lock:
-            self._waiting.append(turn)
+            self._waiting.append(reservation)
             self._call_next()
-        return turn
+        return reservation
 
     def _call_next(self) -> None:
         """Wake the first in the queue if only the clock can delay it still.  The caller holds the lock."""
@@ -139,52 +141,52 @@ class RateLimit:
             with suppress(InvalidStateError, IndexError):  # woken already, or gone
                 self._waiting[0].is_next.set_result(None)
 
-    def _begin(self, turn: Turn) -> float:
-        """Begin ``turn`` and return 0, or return the seconds to wait before the next attempt."""
+    def _begin(self, reservation: Reservation) -> float:
+        """Begin ``reservation`` and return 0, or return the seconds to wait before the next attempt."""
         with self._lock:
-            if not turn.is_next.done():
-                raise self._late(turn, None)
+            if not reservation.is_next.done():
+                raise self._late(reservation, None)
             now_s = self._clock.now()
             delays_s = [0.0]
             if self._requests is not None:
                 delays_s.append(self._requests.delay_s(1, now_s))
             if self._tokens is not None:
-                delays_s.append(self._tokens.delay_s(turn.tokens, now_s))
+                delays_s.append(self._tokens.delay_s(reservation.tokens, now_s))
             if (delay_s := max(delays_s)) > _MIN_NAP_S:
-                left_s = turn.time_left()
+                left_s = reservation.time_left()
                 if left_s is not None and delay_s > left_s:
-                    raise self._late(turn, delay_s)
+                    raise self._late(reservation, delay_s)
                 return delay_s
             if self._requests is not None:
                 self._requests.add(1, now_s)
             if self._tokens is not None:
-                turn.entry = self._tokens.add(turn.tokens, now_s)
-            self._under_way.add(turn)
-            self._waiting.remove(turn)
+                reservation.entry = self._tokens.add(reservation.tokens, now_s)
+            self._under_way.add(reservation)
+            self._waiting.remove(reservation)
             self._call_next()
         return 0.0
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, reservation: Reservation) -> None:
         with self._lock:
-            self._under_way.discard(turn)
+            self._under_way.discard(reservation)
             with suppress(ValueError):
-                self._waiting.remove(turn)
+                self._waiting.remove(reservation)
             self._call_next()
 
-    def _late(self, turn: Turn, delay_s: float | None) -> TimedOut:
+    def _late(self, reservation: Reservation, delay_s: float | None) -> TimedOut:
         when = "" if delay_s is None else f": the next one would be in {delay_s:g} s"
-        return TimedOut(f"no turn under {self!r} in {turn.timeout_s:g} s{when}", retry_after_s=delay_s)
+        return TimedOut(f"no turn under {self!r} in {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
 
-    def charge(self, turn: Turn, tokens: int) -> None:
-        """Replace the estimate of ``turn`` by the tokens that its request used."""
+    def charge(self, reservation: Reservation, tokens: int) -> None:
+        """Replace the estimate of ``reservation`` by the tokens that its request used."""
         with self._lock:
-            if self._tokens is not None and turn.entry is not None:
-                self._tokens.correct(turn.entry, tokens - turn.tokens, self._clock.now())
-                turn.tokens = tokens
+            if self._tokens is not None and reservation.entry is not None:
+                self._tokens.correct(reservation.entry, tokens - reservation.tokens, self._clock.now())
+                reservation.tokens = tokens
 
 
-class Turn:
-    """A request's place in the queue of a `RateLimit`, and then its turn."""
+class Reservation:
+    """A request's place in the queue of a `RateLimit`, and then its reservation."""
 
     __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
 
@@ -201,7 +203,7 @@ class Turn:
 
     @property
     def is_dead(self) -> bool:
-        """True if its event loop was closed, so that nothing can take the turn."""
+        """True if its event loop was closed, so that nothing can take the reservation."""
         return self._loop is not None and self._loop.is_closed()
 
     def time_left(self) -> float | None:

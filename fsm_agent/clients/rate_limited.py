@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from typing import Any, Self
 
 from fsm_agent.clients.client import Client, client_for
-from fsm_agent.clients.rate_limit import RateLimit, Turn
+from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
@@ -52,38 +52,38 @@ class RateLimitedClient:
         Raises:
             ProviderError: The request failed, or had no turn in time.
         """
-        with self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn:
-            return self._charged(turn, self._client.complete(request, timeout_s=turn.time_left()))
+        with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
+            return self._charged(reservation, self._client.complete(request, timeout_s=reservation.time_left()))
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
         """Yield the reply as it arrives, when its turn has come."""
         with (
-            self._limit.turn(self._estimate(request), timeout_s=timeout_s) as turn,
-            closing(self._client.stream(request, timeout_s=turn.time_left())) as items,
+            self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation,
+            closing(self._client.stream(request, timeout_s=reservation.time_left())) as items,
         ):
             for item in items:
-                yield self._charged(turn, item) if isinstance(item, Reply) else item
+                yield self._charged(reservation, item) if isinstance(item, Reply) else item
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
-        async with self._limit.aturn(self._estimate(request), timeout_s=timeout_s) as turn:
-            return self._charged(turn, await self._client.acomplete(request, timeout_s=turn.time_left()))
+        async with self._limit.areserve(self._estimate(request), timeout_s=timeout_s) as reservation:
+            return self._charged(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
         async with (
-            self._limit.aturn(self._estimate(request), timeout_s=timeout_s) as turn,
-            aclosing(self._client.astream(request, timeout_s=turn.time_left())) as items,
+            self._limit.areserve(self._estimate(request), timeout_s=timeout_s) as reservation,
+            aclosing(self._client.astream(request, timeout_s=reservation.time_left())) as items,
         ):
             async for item in items:
-                yield self._charged(turn, item) if isinstance(item, Reply) else item
+                yield self._charged(reservation, item) if isinstance(item, Reply) else item
 
     def _estimate(self, request: Request) -> int:
         return estimated_tokens(request) if self._limit.counts_tokens else 0
 
-    def _charged(self, turn: Turn, reply: Reply) -> Reply:
+    def _charged(self, reservation: Reservation, reply: Reply) -> Reply:
         reported = reply.usage.total_tokens
-        self._limit.charge(turn, reported or turn.tokens + _tokens(_chars(reply.message)))
+        self._limit.charge(reservation, reported or reservation.tokens + _tokens(_chars(reply.message)))
         return reply
 
     def close(self) -> None:

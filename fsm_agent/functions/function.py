@@ -1,4 +1,4 @@
-"""What may a model ask for, and how is it described and run?"""
+"""Functions: what a model may request, how it is described and how it is run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 
 @frozen(kw_only=True, eq=False)
 class Function(Policy, Generic[P, R]):
-    """What a model may ask for: a name, a description, a schema, usually a callable, and a policy.
+    """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
     call is suspended until somebody gives the outcome, unless `link` gives it one.
@@ -119,26 +119,26 @@ class Function(Policy, Generic[P, R]):
             return call._changed(name, description, policy)
         if not callable(call):
             raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
-        said = described(call, name, namespace or {})
+        signature = described(call, name, namespace or {})
         make: Any = cls  # it is `call` that says what P and R are
         made: Function[Args, Result] = make(
-            name=said.name,
-            description=said.text if description is None else description,
-            parameters=said.parameters,
+            name=signature.name,
+            description=signature.text if description is None else description,
+            parameters=signature.parameters,
             call=call,
-            is_async=said.passing.is_async,
-            takes_context=said.passing.takes_context,
-            deps_type=said.passing.deps_type,
-            positional=said.passing.positional,
-            validator=said.validator,
+            is_async=signature.passing.is_async,
+            takes_context=signature.passing.takes_context,
+            deps_type=signature.passing.deps_type,
+            positional=signature.passing.positional,
+            validator=signature.validator,
             source=call,
             **policy,
         )
         return made
 
     def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R]:
-        said = {"name": name, "description": description}
-        changes: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
+        changed = {"name": name, "description": description}
+        changes: dict[str, Any] = {key: value for key, value in changed.items() if value is not None}
         changes.update(policy)
         if "deprecated" in policy and self.deprecated and description is None:
             changes["description"] = self.description.replace(f"Deprecated: {self.deprecated}", "").strip()
@@ -158,16 +158,16 @@ class Function(Policy, Generic[P, R]):
             call = cast("Callable[..., Any]", call.call)
         if not callable(call):
             raise UsageError(f"{call!r} cannot be linked to function {self.name!r}: it cannot be called")
-        taken = passing(call, self.name, self.parameters)
+        accepted = passing(call, self.name, self.parameters)
         this: Any = self  # P and R change
         linked: Function[Args, Result] = replace(
             this,
             call=call,
             acall=acall,
-            is_async=taken.is_async,
-            takes_context=taken.takes_context,
-            deps_type=taken.deps_type,
-            positional=taken.positional,
+            is_async=accepted.is_async,
+            takes_context=accepted.takes_context,
+            deps_type=accepted.deps_type,
+            positional=accepted.positional,
         )
         return linked
 
@@ -238,20 +238,22 @@ class Function(Policy, Generic[P, R]):
             context: For a function that takes one.
 
         Raises:
-            ParseError: The arguments cannot be taken.
+            ParseError: The arguments cannot be accepted.
         """
-        return self._given(self._callable(), arguments, context)
+        return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
         """Like `run`, with `acall` when there is one: what comes of it is a value or is to be awaited."""
-        return self._given(self.acall or self._callable(), arguments, context)
+        return self._invoke(self.acall or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
         if self.call is None:
             raise UsageError(f"function {self.name!r} has no callable: its calls are answered from outside")
         return self.call
 
-    def _given(self, call: Callable[..., Any], arguments: str | Mapping[str, Any], context: Context[Any] | None) -> Any:
+    def _invoke(
+        self, call: Callable[..., Any], arguments: str | Mapping[str, Any], context: Context[Any] | None
+    ) -> Any:
         bound = self.bind(arguments) if isinstance(arguments, str) else arguments
         if not self.takes_context and not self.positional:
             return call(**bound)
@@ -261,8 +263,8 @@ class Function(Policy, Generic[P, R]):
         by_name = dict(bound)
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
 
-    def told(self, value: Any, call: FunctionCall) -> str:
-        """What the model is told of what it returned: what its ``format`` says, or `result_text`.
+    def format_result(self, value: Any, call: FunctionCall) -> str:
+        """Return the text of its result for the model: by its ``format``, or by the function `result_text`.
 
         Raises:
             UsageError: What ``format`` returned is no text.
@@ -330,7 +332,7 @@ def _shown(value: Any) -> str:
 
 
 def result_text(value: Any) -> str:
-    """What a function returned, as the model is told it: a string as it is, anything else as JSON.
+    """Return the result of a function as text for the model: a string as it is, anything else as JSON.
 
     What JSON cannot say (bytes that are no text) is told as Python writes it.
     """

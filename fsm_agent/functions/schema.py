@@ -81,7 +81,7 @@ class _Reader:
 
     def object(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
         properties, required = schema.get("properties"), schema.get("required")
-        names = self._taken(required) if isinstance(required, list) else []
+        names = self._bounded(required) if isinstance(required, list) else []
         needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
         schemas: dict[str, Any] = {**needed}
         if isinstance(properties, Mapping):
@@ -103,7 +103,7 @@ class _Reader:
         extras = self.read(others, depth + 1) if isinstance(others, Mapping) else None
         return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
 
-    def _taken(self, items: list[Any]) -> list[Any]:
+    def _bounded(self, items: list[Any]) -> list[Any]:
         """Return the items, or as many as may still be read."""
         taken = items[: max(0, self.left)]
         self.left -= len(taken)
@@ -124,7 +124,7 @@ class _Reader:
             case {"const": value}:
                 return core_schema.literal_schema([value])
             case {"enum": [_, *_] as choices}:
-                taken = self._taken(choices)
+                taken = self._bounded(choices)
                 return core_schema.literal_schema(taken) if len(taken) == len(choices) else _ANY
             case {"anyOf": [_, *_] as kinds} | {"oneOf": [_, *_] as kinds}:
                 return self._union(kinds, depth)

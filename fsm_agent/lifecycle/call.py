@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.effects import (
     explained,
 )
 from fsm_agent.lifecycle.function_budgets import drafts, is_final, offered, ready
-from fsm_agent.lifecycle.interpret import Answer, Spoken, StopWhen, parse_answer, read, read_reply
+from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Cancelled,
@@ -225,7 +225,7 @@ class AgentCall:
             changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
-            output, problem = (answer.output, answer.error) if type(answer) is Spoken else (_UNPARSED, None)
+            output, problem = (answer.output, answer.error) if type(answer) is FinalReply else (_UNPARSED, None)
             if reply.adapted:
                 detail = "; ".join([*filter(None, [detail]), *reply.adapted])
         elif kind is Returned:
@@ -394,7 +394,7 @@ class AgentCall:
 
 def _problem(answer: Answer) -> str:
     """Return the problem of an outcome after which the call goes on all the same."""
-    if type(answer) is Spoken:
+    if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
 

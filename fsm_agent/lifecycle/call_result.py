@@ -1,4 +1,4 @@
-"""What came of an agent call?"""
+"""The result of an agent call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
 
 
 class CallResult(Generic[Out]):
-    """What came of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
+    """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
     __slots__ = ("call",)
 
@@ -60,13 +60,13 @@ class CallResult(Generic[Out]):
 
     @property
     def dialog(self) -> Dialog:
-        """What stays of what was said: it can be sent again, whatever the end."""
+        """The conversation without the exception branches: it can be sent again, whatever the end."""
         prompt = self.call.prompt
         return Dialog(self.record.dialog, top_prompt=prompt if isinstance(prompt, Prompt) else None)
 
     @property
     def new_messages(self) -> tuple[Message, ...]:
-        """What this call added to the dialog."""
+        """The messages that this call added to the dialog."""
         return self.record.dialog[self.record.seeded_with :]
 
     @property
@@ -99,12 +99,12 @@ class CallResult(Generic[Out]):
         return self.record.ending
 
     def transcript(self) -> str:
-        """What was said in the dialog, the functions and their results, and why there is no answer: for people."""
-        said, ending = transcript(self.record.dialog), self.ending
+        """The dialog, the function calls and results, and the reason why there is no answer, as text for people."""
+        text, ending = transcript(self.record.dialog), self.ending
         if ending is None or ending.reason is Reason.ANSWERED:
-            return said
+            return text
         why = ": ".join([ending.reason, *ending.detail.splitlines()])
-        return f"{said}\n({self.state}: {why})"
+        return f"{text}\n({self.state}: {why})"
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.message, self.dialog, self.function_calls))

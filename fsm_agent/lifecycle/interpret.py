@@ -35,7 +35,7 @@ REPEATED = (
 
 
 @frozen(is_quick=True)
-class Asked:
+class FunctionsRequested:
     """A reply that requests functions: its message with our ids, and its calls, some settled at once."""
 
     message: Message
@@ -43,7 +43,7 @@ class Asked:
 
 
 @frozen(is_quick=True)
-class Spoken:
+class FinalReply:
     """A reply with an output, or with the reason why it has none."""
 
     reply: Reply
@@ -53,10 +53,10 @@ class Spoken:
 
 
 @frozen(is_quick=True)
-class Stopped:
+class StoppedReply:
     """A reply at which `stop_when` ended the call."""
 
-    asked: Asked
+    requested: FunctionsRequested
     reason: str
     output_json: str | None = None
 
@@ -81,10 +81,10 @@ class StopContext(NamedTuple):
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
-Answer: TypeAlias = Asked | Spoken | Stopped | FunctionCall | Outcome
+Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | FunctionCall | Outcome
 
 _COMPOUND = (dict, list)
-_make_asked, _make_spoken, _make_message = maker(Asked), maker(Spoken), maker(Message)
+_make_requested, _make_final, _make_message = maker(FunctionsRequested), maker(FinalReply), maker(Message)
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 _to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
 _with_result = changer(FunctionCall, "result", "was_run")
@@ -146,28 +146,29 @@ def read_reply(
         seen: Fingerprints of the calls that succeeded.
         gate: Decides which calls wait for approval.
     """
-    requested: Asked | None = None
+    requested: FunctionsRequested | None = None
     if stop_when is not None:
         requested = _requested(r, reply, prompt, seen, gate)
         runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
-            return "stopped", Stopped(requested, *stop)
+            return "stopped", StoppedReply(requested, *stop)
     for part in reply.message.parts:
         if isinstance(part, FunctionCall):
             return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
-        return "refused", Spoken(reply, problem=reply.refusal or reply.message.text or f"finish: {reply.finish_raw}")
+        problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
+        return "refused", FinalReply(reply, problem=problem)
     if reply.finish == "pause":
-        return "paused", Asked(reply.message, ())
+        return "paused", FunctionsRequested(reply.message, ())
     if reply.finish == "error":
         report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
     if prompt.two_stage and drafts(r, prompt):
-        return "drafted", Spoken(reply)
+        return "drafted", FinalReply(reply)
     try:
-        return "answered", _make_spoken(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+        return "answered", _make_final(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
     except Exception as error:  # a parser is the user's code, and the reply is paid for
-        return "parse_failed", Spoken(reply, problem=_problem(reply, error), error=error)
+        return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error)
 
 
 def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
@@ -221,7 +222,7 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
-def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> Asked:
+def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> FunctionsRequested:
     """Return the reply's calls with our ids; those that cannot or need not be run are settled already."""
     message = reply.message
     parts: list[Any] = []
@@ -233,7 +234,7 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
             part, call = screen.of(part, f"{index}.{len(calls)}")
             calls.append(call)
         parts.append(part)
-    return _make_asked(_make_message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+    return _make_requested(_make_message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
 
 
 class _Screen:

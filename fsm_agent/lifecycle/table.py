@@ -38,7 +38,14 @@ from typing import Any
 from fsm_agent._internal.values import changed, maker
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
-from fsm_agent.lifecycle.interpret import Asked, Spoken, Stopped, error_text, fingerprint, is_cut_off
+from fsm_agent.lifecycle.interpret import (
+    FinalReply,
+    FunctionsRequested,
+    StoppedReply,
+    error_text,
+    fingerprint,
+    is_cut_off,
+)
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, Reason, State
@@ -56,31 +63,31 @@ def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
     return not is_within(r.depth, r.limits.depth)
 
 
-def after_final(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+def after_final(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
     return is_final(r, prompt)
 
 
-def loop_must_stop(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
     limit = r.limits.identical_rounds
     return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
 
 
-def all_settled(r: CallRecord, answer: Asked, prompt: Prompt) -> bool:
+def all_settled(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
     for f in answer.calls:  # noqa: SIM110  # at half the price of any()
         if f.result is None and f.error is None:
             return False
     return True
 
 
-def stops_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     return r.limits.on_limit == "stop" and _reaches_limit(r, answer, prompt)
 
 
-def fails_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     return r.limits.on_limit == "fail" and _reaches_limit(r, answer, prompt)
 
 
-def may_retry(r: CallRecord, answer: Spoken, prompt: Prompt) -> bool:
+def may_retry(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
     return is_within(r.parse_errors, r.limits.parse_retries)
 
 
@@ -113,64 +120,65 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
     return start(r, answer, prompt).changed(ending=Ending(reason=Reason.TOO_DEEP, detail=detail))
 
 
-def keep_reply(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_ANSWERED)
 
 
-def keep_draft(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
-    plea = Message.of("user", prompt.told("form"))
+def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
+    plea = Message.of("user", prompt.handler_text("form"))
     return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
 
 
-def keep_stopped(r: CallRecord, answer: Stopped, prompt: Prompt) -> CallRecord:
-    r = _opened(r, answer.asked)
+def keep_stopped(r: CallRecord, answer: StoppedReply, prompt: Prompt) -> CallRecord:
+    r = _opened(r, answer.requested)
     r = _closed(r, _settled(r, "Not run: the call was stopped."), prompt) if r.round else r
     ending = Ending(reason=Reason.STOPPED, detail=answer.reason, output_json=answer.output_json)
     return r.changed(ending=ending)
 
 
-def keep_refusal(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+def keep_refusal(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     return _pruned(r, ending=Ending(reason=Reason.REFUSED, detail=answer.problem))
 
 
-def keep_last_reply(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+def keep_last_reply(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in answer.calls)
     detail = f"the model asked for {names} in round {r.rounds + 1}, when no functions were offered"
     return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
 
 
-def keep_pause(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+def keep_pause(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     detail = f"the model paused again after limits.rounds={r.limits.rounds}"
     return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
 
 
-def go_on(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
 
 
-def keep_loop(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+def keep_loop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
     detail = f"the model asked for the same ({names}) {count} times in a row"
     ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=count)
     return _pruned(r, ending=ending, identical_rounds=count)
 
 
-def open_round(r: CallRecord, answer: Asked, prompt: Prompt) -> CallRecord:
+def open_round(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     return _opened(r, answer)
 
 
-def close_round(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+def close_round(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
     messages = []
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
-        messages.append(Message.of(r.limits.loop_role, prompt.told("loop", name=names, count=r.identical_rounds)))
+        text = prompt.handler_text("loop", name=names, count=r.identical_rounds)
+        messages.append(Message.of(r.limits.loop_role, text))
     if is_final(r, prompt):
-        messages.append(Message.of("user", prompt.told("final", rounds=r.rounds)))
+        messages.append(Message.of("user", prompt.handler_text("final", rounds=r.rounds)))
     return r.changed(dialog=r.dialog.append(*messages)) if messages else r
 
 
-def end_at_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
+def end_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
     detail = f"limits.rounds={r.limits.rounds} are used up"
     return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, count=r.rounds))
@@ -186,13 +194,13 @@ def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
     return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
 
 
-def ask_to_fix(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     attempt = r.parse_errors + 1
-    plea = Message.of("user", prompt.told("exception", error_message=answer.problem, attempt=attempt))
+    plea = Message.of("user", prompt.handler_text("exception", error_message=answer.problem, attempt=attempt))
     return r.changed(branch=(*r.branch, answer.reply.message, plea), parse_errors=attempt, attempt=1)
 
 
-def keep_problem(r: CallRecord, answer: Spoken, prompt: Prompt) -> CallRecord:
+def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     r = r.changed(branch=(*r.branch, answer.reply.message))
     detail, error = answer.problem, None
     if is_cut_off(answer.reply):
@@ -268,7 +276,7 @@ ROWS: tuple[Row, ...] = (
 MACHINE = machine_of(ROWS, State)  # one for all calls
 
 
-def _opened(r: CallRecord, answer: Asked) -> CallRecord:
+def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
     return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
@@ -282,17 +290,17 @@ def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[Func
     return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
 
 
-def _closed_with(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> CallRecord:
-    if isinstance(answer, Asked):
+def _closed_with(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
+    if isinstance(answer, FunctionsRequested):
         return _closed(_opened(r, answer), answer.calls, prompt)
     return _closed(r, _answered(r, answer, prompt), prompt)
 
 
-def _reaches_limit(r: CallRecord, answer: Asked | FunctionCall, prompt: Prompt) -> bool:
+def _reaches_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     """Return whether this closes the last round."""
     if is_within(r.rounds + 1, r.limits.rounds):
         return False
-    return all_settled(r, answer, prompt) if isinstance(answer, Asked) else is_last(r, answer, prompt)
+    return all_settled(r, answer, prompt) if isinstance(answer, FunctionsRequested) else is_last(r, answer, prompt)
 
 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
@@ -316,7 +324,7 @@ def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
     outcome = f.result if f.error is None else f.error
     text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
-        text = prompt.told("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
+        text = prompt.handler_text("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
     return _make_result(
         id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
@@ -342,7 +350,7 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
     return _pruned(r, ending=ending)
 
 
-def _identical_rounds(r: CallRecord, answer: Asked) -> int:
+def _identical_rounds(r: CallRecord, answer: FunctionsRequested) -> int:
     """Return how many rounds in a row request exactly the same, that of this reply included."""
     if r.limits.identical_rounds is None:
         return 0

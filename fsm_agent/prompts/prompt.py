@@ -1,4 +1,4 @@
-"""What is a model asked, what may it use, and how is it told when something went wrong?"""
+"""Prompts: a task, its output, its functions, and handlers for what goes wrong."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class Prompt(Generic[Out]):
 
     @cached_property
     def interrupt_handler(self) -> Prompt:
-        """The prompt that governs what is said of function results."""
+        """The prompt whose text wraps the results of functions."""
         return self._handler("interrupt")
 
     @cached_property
@@ -263,8 +263,8 @@ class Prompt(Generic[Out]):
             derived.__dict__["expected"] = self.expected
         return derived
 
-    def told(self, kind: _Kind, /, **values: Any) -> str:
-        """What the model is told by the handler of this kind.
+    def handler_text(self, kind: _Kind, /, **values: Any) -> str:
+        """Return the text for the model by the handler of this kind.
 
         Raises:
             PromptError: The handler is a function, and what it returned is no text.
@@ -274,10 +274,10 @@ class Prompt(Generic[Out]):
             return str(values["call_results"])
         if isinstance(handler, str | Prompt):
             return render(handler.template if isinstance(handler, Prompt) else handler, values)
-        said: Any = handler(**values)
-        if not isinstance(said, str):
-            raise PromptError(f"on_{kind} of prompt {self.path!r} returned {said!r}: a text is right")
-        return said
+        text: Any = handler(**values)
+        if not isinstance(text, str):
+            raise PromptError(f"on_{kind} of prompt {self.path!r} returned {text!r}: a text is right")
+        return text
 
 
 class MissingPrompt:

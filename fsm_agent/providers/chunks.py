@@ -100,14 +100,14 @@ class ChunkDecoder:
 
     def feed(self, data: bytes) -> list[Delta]:
         """Take the next bytes; return the deltas that they complete."""
-        return self._taken(self._events.feed(data))
+        return self._fed(self._events.feed(data))
 
     def end(self) -> list[Delta]:
         """Take the end of the bytes; return the last deltas."""
         if self._is_over:
             return []
         self._is_over = True
-        deltas = self._taken(self._events.finish(), is_cut=True)
+        deltas = self._fed(self._events.finish(), is_cut=True)
         if self._error is None and self._reply.is_ended and not self._is_done:
             deltas += self._reply.end(is_cut=True)
         return deltas
@@ -128,7 +128,7 @@ class ChunkDecoder:
         reply = self._reply.finished()
         return deepcopy(reply) if self._has_halves else reply  # without a `CutText`
 
-    def _taken(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
+    def _fed(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
         deltas: list[Delta] = []
         try:
             for event, data in events:

@@ -117,7 +117,7 @@ class Once:
                 break
             position, now = candidate, candidate.after
             whole.append(candidate.json)
-        encoder = _taken(position)
+        encoder = _take_encoder(position)
         if encoder is None:
             encoder = make(*key)
             for message in messages[: len(whole)]:
@@ -172,7 +172,7 @@ def _beginning(*key: Hashable) -> object:
     return object()
 
 
-def _taken(position: _Position | None) -> DialogEncoder[Any] | None:
+def _take_encoder(position: _Position | None) -> DialogEncoder[Any] | None:
     """Take the encoder that is kept at ``position``, exclusively; None if there is none."""
     try:
         return position.encoders.pop() if position is not None else None

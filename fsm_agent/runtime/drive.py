@@ -30,7 +30,7 @@ from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.deadlines import AsyncEvents, Events
 from fsm_agent.runtime.perform import Activity, aperform, perform
 from fsm_agent.runtime.reconciler import MAX_BACKLOG, Reconciler
-from fsm_agent.runtime.thread_task import Child
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Threads(Reconciler):
         super().__init__(call, world, **options)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
-        self._left_behind: list[Child[Any]] = []
+        self._left_behind: list[ThreadTask[Any]] = []
         self._around = abort_in_force()  # that of the function that makes this agent call
 
     def __enter__(self) -> Self:
@@ -162,7 +162,7 @@ class Threads(Reconciler):
             self.active[effect.key] = activity
             return
         self.active[effect.key] = activity
-        activity.handle = Child[Any](partial(self._perform, activity))
+        activity.handle = ThreadTask[Any](partial(self._perform, activity))
         activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
         activity.handle.start()
 
@@ -183,7 +183,7 @@ class Threads(Reconciler):
         if (activity := self.active.get(key)) is not None:
             self._put(activity, event)
 
-    def _perform(self, activity: Activity, child: Child[Any]) -> Outcome | None:
+    def _perform(self, activity: Activity, child: ThreadTask[Any]) -> Outcome | None:
         work: Any = perform(activity.effect, activity)
         if not isinstance(work, Generator):
             outcome: Outcome | None = work

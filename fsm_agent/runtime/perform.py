@@ -32,7 +32,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.deadlines import time_left
 from fsm_agent.runtime.run_function import Run, arun_function, run_function
-from fsm_agent.runtime.thread_task import Child
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ async def _(effect: AskApproval, activity: Activity) -> Outcome | None:
     if inspect.iscoroutinefunction(activity.world.approve):
         verdict = await consult()
     else:
-        child = Child[Any](lambda _: consult())
+        child = ThreadTask[Any](lambda _: consult())
         try:
             verdict = await asyncio.wrap_future(child.start().future)
         finally:

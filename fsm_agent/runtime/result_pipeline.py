@@ -30,7 +30,7 @@ LEFT_OUT = "\n[… {count} characters left out …]\n"
 MIN_CHARS = 50  # room for the note on omitted characters, with text on both sides
 
 
-class Piped(NamedTuple):
+class PipelineResult(NamedTuple):
     """A result behind the pipeline, and what was done to it."""
 
     outcome: Returned
@@ -74,7 +74,7 @@ class ResultPipeline:
         outcome: Returned,
         messages: Sequence[Message],
         run: RunCoroutine = run_coroutine,
-    ) -> Piped:
+    ) -> PipelineResult:
         """Take the steps in this thread.
 
         Args:
@@ -91,7 +91,7 @@ class ResultPipeline:
                 return _piped(end)
             result = run(_coroutine(awaitable))
 
-    async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> Piped:
+    async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> PipelineResult:
         """Take the steps in this task."""
         steps, result = self._steps(call, outcome, messages), None
         while True:
@@ -103,10 +103,10 @@ class ResultPipeline:
 
     def _steps(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
-    ) -> Generator[Awaitable[Replacement], Any, Piped]:
+    ) -> Generator[Awaitable[Replacement], Any, PipelineResult]:
         """Yield each awaitable, to be sent its result."""
         if outcome.is_error:
-            return Piped(outcome)
+            return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()
         steps: tuple[tuple[str, Callable[..., Any] | None, int, type[ResultChanged]], ...] = (
             ("processor", self.processor, -1, ResultProcessed),
@@ -124,11 +124,11 @@ class ResultPipeline:
             if new != text:
                 events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
                 text = new
-        return Piped(replace(outcome, text=text), tuple(events)) if events else Piped(outcome)
+        return PipelineResult(replace(outcome, text=text), tuple(events)) if events else PipelineResult(outcome)
 
 
-def _piped(end: StopIteration) -> Piped:
-    piped: Piped = end.value
+def _piped(end: StopIteration) -> PipelineResult:
+    piped: PipelineResult = end.value
     return piped
 
 

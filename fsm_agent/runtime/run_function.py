@@ -25,8 +25,8 @@ from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
-from fsm_agent.runtime.result_pipeline import Piped
-from fsm_agent.runtime.thread_task import Child, run_coroutine
+from fsm_agent.runtime.result_pipeline import PipelineResult
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Run:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
-    def piped(self, ended: Ended, piped: Piped) -> Ended:
+    def piped(self, ended: Ended, piped: PipelineResult) -> Ended:
         """Return the outcome with its result as the pipeline leaves it."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
@@ -144,7 +144,7 @@ def current_depth() -> int:
     return run.depth if run else 0
 
 
-def run_function(run: Run, child: Child[Any] | None = None) -> Ended:
+def run_function(run: Run, child: ThreadTask[Any] | None = None) -> Ended:
     """Run a function in this thread; a coroutine function in a loop of its own, that of ``child`` if there is one."""
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
@@ -247,7 +247,7 @@ async def _agoverned(run: Run) -> Ended:
 
 
 async def _in_thread(run: Run) -> Ended:
-    child = Child[Ended](partial(run_function, run))
+    child = ThreadTask[Ended](partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
@@ -312,7 +312,7 @@ async def _avalue(run: Run) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             work = partial(function.run, call.arguments_json, run.context())
-            value = (await asyncio.wrap_future(Child(lambda _: _caught(work)).start().future))()
+            value = (await asyncio.wrap_future(ThreadTask(lambda _: _caught(work)).start().future))()
         else:
             value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
@@ -392,9 +392,9 @@ def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
     parts = value if isinstance(value, list | tuple) else (value,)
     attachments = tuple([part for part in parts if isinstance(part, Image | Document)])
     if not attachments or function.format is not None:
-        return function.told(value, call), attachments
+        return function.format_result(value, call), attachments
     words = [part for part in parts if not isinstance(part, Image | Document)]
-    return "\n".join([function.told(part, call) for part in words]), attachments
+    return "\n".join([function.format_result(part, call) for part in words]), attachments
 
 
 def _raised(error: Exception, run: Run) -> Ended:

@@ -62,7 +62,7 @@ _idle: deque[_Worker] = deque()
 os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
-class Child(Generic[T]):
+class ThreadTask(Generic[T]):
     """A function in a daemon thread; ``future`` gets its result or its exception.
 
     Made and started in two steps, so that an interrupted caller can `cancel` it while it starts.
@@ -70,13 +70,13 @@ class Child(Generic[T]):
 
     __slots__ = ("_ended", "_function", "abort", "future")
 
-    def __init__(self, function: Callable[[Child[T]], T]) -> None:
+    def __init__(self, function: Callable[[ThreadTask[T]], T]) -> None:
         self.future: Future[T] = Future()
         self._function = function
         self.abort = Abort()
         self._ended = threading.Event()
 
-    def start(self) -> Child[T]:
+    def start(self) -> ThreadTask[T]:
         """Run the function in a copy of the caller's context."""
         job = partial(contextvars.copy_context().run, self._work)
         try:
@@ -132,7 +132,7 @@ class Child(Generic[T]):
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
-    child = Child[T](lambda child: child.run_coroutine(coroutine))
+    child = ThreadTask[T](lambda child: child.run_coroutine(coroutine))
     try:
         return child.start().future.result()
     except BaseException:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import fsm_agent
 from fsm_agent.cli.bench.bench import (
     SIZES,
-    Asked,
     Cost,
+    RequestTiming,
     Spread,
     Waiting,
     ask,
@@ -89,7 +89,7 @@ class TestMeasuring:
             Order.model_validate_json(order_json("several"))
 
     def test_no_two_calls_of_a_long_dialog_are_alike(self):
-        asked = [arguments for turn in turns(20, 3) for arguments in turn.asked]
+        asked = [arguments for turn in turns(20, 3) for arguments in turn.calls]
         assert len(set(asked)) == len(asked) == 60
 
     def test_calls_that_wait_hold_something(self):
@@ -126,7 +126,7 @@ class TestAsking:
             [*ask(Script(*[""] * 4), Settings(), 1)]
 
     def test_tokens_per_second(self):
-        assert Asked(None, 2.0, 30).tokens_per_s == 15
+        assert RequestTiming(None, 2.0, 30).tokens_per_s == 15
 
 
 REPORT = Report(
@@ -137,7 +137,7 @@ REPORT = Report(
     waiting=Waiting(2048.0, 1024.0, 512),
     importing=Cost("import", [0.5], [0.1]),
     model="acme:m",
-    asked=[Asked(0.25, 1.5, 30), Asked(None, 1.5, 30)],
+    timings=[RequestTiming(0.25, 1.5, 30), RequestTiming(None, 1.5, 30)],
 )
 
 
@@ -166,7 +166,7 @@ class TestScreen:
         said = json.loads(json.dumps(as_json(REPORT)))
         assert said["costs"] == [{"name": "one turn", "ours_s": [2e-5, 3e-5, 4e-5], "by_hand_s": [1e-6, 1e-6, 2e-6]}]
         assert said["exponent"] == {"ours": pytest.approx(1), "by_hand": pytest.approx(2)}
-        assert said["asked"][1] == {"first_delta_s": None, "took_s": 1.5, "output_tokens": 30}
+        assert said["timings"][1] == {"first_delta_s": None, "took_s": 1.5, "output_tokens": 30}
         assert said["waiting"] == {"ours": 2048.0, "by_hand": 1024.0, "snapshot": 512}
 
 
@@ -182,7 +182,7 @@ class TestCommand:
         assert [cost["name"] for cost in said["growth"]] == [f"{n} rounds" for n in SIZES]
         assert all(len(cost["ours_s"]) == len(cost["by_hand_s"]) == 1 for cost in said["costs"])
         assert said["machine"]["fsm-agent"] == fsm_agent.__version__
-        assert [one["output_tokens"] for one in said["asked"]] == [3, 3]
+        assert [one["output_tokens"] for one in said["timings"]] == [3, 3]
         for shown in (*works(), "200 rounds", "import", "its snapshot", "Requests to openai-compatible:stub"):
             assert shown in ended.stdout
 

@@ -10,8 +10,8 @@ import pytest
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import registered_agents
-from fsm_agent.cli.demo.demo import TEXTS, Demo, Label, Person, add, build_demo, worked_turns, write_diagrams
-from fsm_agent.cli.demo.items import Finding, Said, Scene
+from fsm_agent.cli.demo.demo import TEXTS, Classified, Demo, Person, add, build_demo, worked_turns, write_diagrams
+from fsm_agent.cli.demo.items import Finding, PartStarted, Remark
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import SMOLLM2
@@ -87,7 +87,7 @@ class TestGood:
 
     def test_labels_are_calibrated(self):
         findings, script = played(*good())
-        assert all(isinstance(label, Label) and label.is_right for label in findings[3].output)
+        assert all(isinstance(label, Classified) and label.is_right for label in findings[3].output)
         assert {(r.settings.max_tokens, r.settings.top_logprobs) for r in script.requests[5:]} == {(1, 20)}
 
     def test_one_wrong_label_is_forgiven(self):
@@ -195,7 +195,7 @@ class TestAgent:
 
     def test_parts_begin_and_end(self):
         items = list(build_demo(Script(*good()), is_embedded=False).play())
-        scenes = [item.title for item in items if isinstance(item, Scene)]
+        scenes = [item.title for item in items if isinstance(item, PartStarted)]
         findings = [item.title for item in items if isinstance(item, Finding)]
         assert scenes == findings
         assert len(scenes) == 5
@@ -281,7 +281,7 @@ class TestShown:
     def test_what_a_part_says_and_quotes(self, capsys, as_json, said):
         with Screen(steps=as_json) as screen:
             shown = DemoScreen(screen, as_json=as_json)
-            for item in (Suspended(("ask:1.0",)), Said("it is still there"), Said("from \x1b[31m elsewhere", True)):
+            for item in (Suspended(("ask:1.0",)), Remark("it is still there"), Remark("from \x1b[31m elsewhere", True)):
                 shown.show(item)
         told = capsys.readouterr()
         assert (told.err if as_json else told.out) == said

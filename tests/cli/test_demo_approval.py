@@ -11,7 +11,7 @@ from support.stub_server import StubServer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser, worked_turns
-from fsm_agent.cli.demo.items import Finding, Item, Said, Scene
+from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.event import FunctionEnded, Stepped, Suspended
@@ -35,11 +35,11 @@ def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Ite
 
 
 def texts(items: list[Item], *, is_quoted: bool = False) -> list[str]:
-    return [item.text for item in items if isinstance(item, Said) and item.is_quoted is is_quoted]
+    return [item.text for item in items if isinstance(item, Remark) and item.is_quoted is is_quoted]
 
 
 def finding(items: list[Item]) -> Finding:
-    assert isinstance(items[0], Scene)
+    assert isinstance(items[0], PartStarted)
     assert isinstance(items[-1], Finding)
     return items[-1]
 
@@ -118,7 +118,7 @@ class TestBad:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         reach = Reach(options=("--model", "openai-compatible:stub"))
         items = approved_elsewhere(Agent(Script(ERASE)), prompt(), reach)
-        started = next(item for item in items if isinstance(item, Said) and "which runs" in item.text)
+        started = next(item for item in items if isinstance(item, Remark) and "which runs" in item.text)
         items.close()
         with pytest.raises(ProcessLookupError):
             os.kill(int(started.text.split()[1].strip(",")), 0)

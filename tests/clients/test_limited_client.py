@@ -56,7 +56,7 @@ def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, 
     limit = RateLimit(tokens_per_minute=100, clock=clock)
     client = RateLimitedClient(Script(reply, clock=clock), limit)
     ask(client, way, request=asking("four"))
-    with limit.turn(1):
+    with limit.reserve(1):
         assert sum(clock.sleeps) == pytest.approx(wait_s)
 
 

@@ -25,7 +25,7 @@ def begun(limit: RateLimit, clock: FakeClock, *amounts: int) -> list[float]:
     """When each of these requests begins, one after the other, in seconds from the first."""
     started_s, at_s = clock.now(), []
     for amount in amounts:
-        with limit.turn(amount):
+        with limit.reserve(amount):
             at_s.append(round(clock.now() - started_s, 3))
     return at_s
 
@@ -111,11 +111,11 @@ def test_both_limits_count() -> None:
 def test_tokens_are_put_right_by_what_a_request_really_took() -> None:
     clock = FakeClock()
     limit = RateLimit(tokens_per_minute=100, clock=clock)
-    with limit.turn(10) as turn:
+    with limit.reserve(10) as turn:
         limit.charge(turn, 95)
     assert begun(limit, clock, 10) == [60]
     clock.advance(60)
-    with limit.turn(90) as turn:
+    with limit.reserve(90) as turn:
         limit.charge(turn, 5)
     assert begun(limit, clock, 95) == [0]
 
@@ -123,13 +123,13 @@ def test_tokens_are_put_right_by_what_a_request_really_took() -> None:
 def test_what_is_taken_late_counts_from_then() -> None:
     clock = FakeClock()
     limit = RateLimit(tokens_per_minute=100, clock=clock)
-    with limit.turn(10) as turn:
+    with limit.reserve(10) as turn:
         clock.advance(100)
         limit.charge(turn, 110)
     clock.advance(20)
     assert begun(limit, clock, 1) == [40]
     clock.advance(100)
-    with limit.turn(10) as turn:
+    with limit.reserve(10) as turn:
         clock.advance(100)
         limit.charge(turn, 1)  # its minute is over: nothing is left to give back
     assert begun(limit, clock, 100, 1) == [0, 60]
@@ -146,7 +146,7 @@ def test_no_minute_has_more_than_the_limit(limit: int, arrivals: list[tuple[floa
     at: list[tuple[float, int]] = []
     for pause_s, tokens in arrivals:
         clock.advance(pause_s)
-        with both.turn(tokens):
+        with both.reserve(tokens):
             at.append((clock.now(), tokens))
     for start_s, _ in at:
         inside = [tokens for at_s, tokens in at if start_s <= at_s < start_s + PERIOD_S - 1e-5]
@@ -174,7 +174,7 @@ def test_no_turn_in_time_is_said_at_once() -> None:
     begun(limit, clock, 0)
     clock.advance(15)
     message = r"no turn under RateLimit\(requests_per_minute=1\) in 30 s"
-    with pytest.raises(TimedOut, match=message) as caught, limit.turn(timeout_s=30):
+    with pytest.raises(TimedOut, match=message) as caught, limit.reserve(timeout_s=30):
         pass
     assert caught.value.retryable
     assert caught.value.retry_after_s == pytest.approx(45)
@@ -186,21 +186,21 @@ def test_what_is_left_of_the_time_is_told() -> None:
     clock = FakeClock()
     limit = RateLimit(requests_per_minute=1, clock=clock)
     begun(limit, clock, 0)
-    with limit.turn(timeout_s=100) as turn:
+    with limit.reserve(timeout_s=100) as turn:
         assert turn.time_left() == pytest.approx(40)
-    with limit.turn() as turn:
+    with limit.reserve() as turn:
         assert turn.time_left() is None
 
 
 def test_a_queue_that_does_not_move_is_left_in_time() -> None:
     limit = RateLimit(max_concurrent=1)
-    with limit.turn():
-        with pytest.raises(TimedOut, match=r"max_concurrent=1\) in 0.01 s$"), limit.turn(timeout_s=0.01):
+    with limit.reserve():
+        with pytest.raises(TimedOut, match=r"max_concurrent=1\) in 0.01 s$"), limit.reserve(timeout_s=0.01):
             pass
-        with pytest.raises(TimedOut), limit.turn(timeout_s=0):
+        with pytest.raises(TimedOut), limit.reserve(timeout_s=0):
             pass
         assert limit.waiting == 0
-    with limit.turn(timeout_s=0):
+    with limit.reserve(timeout_s=0):
         assert limit.under_way == 1
 
 
@@ -208,12 +208,12 @@ def test_a_queue_that_does_not_move_is_left_in_time_under_asyncio() -> None:
     limit = RateLimit(max_concurrent=1)
 
     async def main() -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             with pytest.raises(TimedOut, match=r"in 0.01 s$"):
-                async with limit.aturn(timeout_s=0.01):
+                async with limit.areserve(timeout_s=0.01):
                     pass
             assert limit.waiting == 0
-        async with limit.aturn(timeout_s=0):
+        async with limit.areserve(timeout_s=0):
             assert limit.under_way == 1
 
     asyncio.run(main())
@@ -228,7 +228,7 @@ def test_so_many_threads_at_once_and_no_fewer() -> None:
     most = []
 
     def work() -> None:
-        with limit.turn():
+        with limit.reserve():
             together.wait()
             most.append(limit.under_way)
 
@@ -247,11 +247,11 @@ def test_threads_go_in_the_order_in_which_they_came() -> None:
     order: list[int] = []
 
     def work(number: int) -> None:
-        with limit.turn():
+        with limit.reserve():
             order.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    with limit.turn():
+    with limit.reserve():
         for number, thread in enumerate(threads):
             thread.start()
             soon(lambda number=number: limit.waiting == number + 1)
@@ -277,10 +277,10 @@ def test_one_that_needs_much_is_not_overtaken() -> None:
     order: list[int] = []
 
     def work(tokens: int) -> None:
-        with limit.turn(tokens):
+        with limit.reserve(tokens):
             order.append(tokens)
 
-    with limit.turn(8):
+    with limit.reserve(8):
         pass
     threads = [threading.Thread(target=work, args=(tokens,)) for tokens in (9, 1)]
     for number, thread in enumerate(threads):
@@ -296,7 +296,7 @@ def test_one_that_needs_much_is_not_overtaken() -> None:
 def test_whatever_ends_a_turn_frees_the_place() -> None:
     limit = RateLimit(max_concurrent=1)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), limit.turn(timeout_s=0):
+        with pytest.raises(ZeroDivisionError), limit.reserve(timeout_s=0):
             raise ZeroDivisionError
     assert (limit.waiting, limit.under_way) == (0, 0)
 
@@ -309,7 +309,7 @@ def test_an_interrupted_sleep_gives_the_place_back() -> None:
     clock = Interrupted()
     limit = RateLimit(requests_per_minute=1, clock=clock)
     begun(limit, clock, 0)
-    with pytest.raises(KeyboardInterrupt), limit.turn():
+    with pytest.raises(KeyboardInterrupt), limit.reserve():
         pass
     assert limit.waiting == 0
     clock.advance(60)
@@ -330,12 +330,12 @@ def test_tasks_go_in_order_and_the_cancelled_give_their_place_back() -> None:
     order: list[int] = []
 
     async def work(number: int) -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             order.append(number)
             await settle()
 
     async def main() -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             tasks = [asyncio.create_task(work(number)) for number in range(6)]
             await settle()
             assert limit.waiting == 6
@@ -355,14 +355,14 @@ def test_as_many_go_on_as_places_become_free() -> None:
     limit = RateLimit(max_concurrent=3)
 
     async def work(together: asyncio.Barrier) -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             await together.wait()
 
     async def main() -> None:
         together = asyncio.Barrier(3)
         with ExitStack() as stack:
             for _ in range(3):
-                stack.enter_context(limit.turn())
+                stack.enter_context(limit.reserve())
             tasks = [asyncio.create_task(work(together)) for _ in range(6)]
             await settle()
             assert limit.waiting == 6
@@ -385,7 +385,7 @@ def test_one_cancelled_while_it_waits_for_the_clock_gives_its_place_back() -> No
     limit = RateLimit(requests_per_minute=1, clock=clock)
 
     async def work() -> float:
-        async with limit.aturn():
+        async with limit.areserve():
             return clock.now()
 
     async def main() -> None:
@@ -408,7 +408,7 @@ def test_the_clock_is_asked_to_wait_under_asyncio_too() -> None:
     async def main() -> list[float]:
         at_s = []
         for _ in range(3):
-            async with limit.aturn():
+            async with limit.areserve():
                 at_s.append(clock.now() - 1_000_000_000)
         return at_s
 
@@ -421,7 +421,7 @@ def test_threads_and_event_loops_share_one_limit() -> None:
     start = threading.Barrier(4, timeout=PATIENCE_S)
 
     async def task() -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             seen.append(limit.under_way)
             await asyncio.sleep(0)
 
@@ -435,7 +435,7 @@ def test_threads_and_event_loops_share_one_limit() -> None:
     def plain() -> None:
         start.wait()
         for _ in range(25):
-            with limit.turn():
+            with limit.reserve():
                 seen.append(limit.under_way)
 
     threads = [threading.Thread(target=target, daemon=True) for target in (loop, loop, plain, plain)]
@@ -455,17 +455,17 @@ def test_a_loop_that_died_does_not_hold_up_the_others(number: int) -> None:
     limit = RateLimit(max_concurrent=1)
 
     async def wait() -> None:
-        async with limit.aturn():
+        async with limit.areserve():
             raise AssertionError("its loop is gone")
 
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
-    with limit.turn():
+    with limit.reserve():
         tasks = [loop.create_task(wait()) for _ in range(number)]
         loop.run_until_complete(asyncio.sleep(0))
         assert limit.waiting == number
         loop.close()
-    with limit.turn(timeout_s=PATIENCE_S):
+    with limit.reserve(timeout_s=PATIENCE_S):
         assert (limit.waiting, limit.under_way) == (0, 1)
     tasks.clear()
     gc.collect()
@@ -477,7 +477,7 @@ def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
     limit = RateLimit(max_concurrent=1)
 
     def stream() -> Any:
-        with limit.turn():
+        with limit.reserve():
             yield
 
     dropped = stream()

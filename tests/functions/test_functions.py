@@ -336,14 +336,14 @@ class TestTold:
     @pytest.mark.spec("3.17: a function has its own format")
     def test_what_the_format_says(self):
         made = Function.of(add, format=lambda value, call: f"{call.name}({call.arguments['a']}) = {value}")
-        assert made.told(3, self.CALL) == "add(1) = 3"
-        assert ADD.told({"a": 3}, self.CALL) == '{"a":3}'
-        assert Function.of(add, format=lambda value, call: "half \ud800").told(3, self.CALL) == "half ?"
+        assert made.format_result(3, self.CALL) == "add(1) = 3"
+        assert ADD.format_result({"a": 3}, self.CALL) == '{"a":3}'
+        assert Function.of(add, format=lambda value, call: "half \ud800").format_result(3, self.CALL) == "half ?"
 
     @pytest.mark.spec("3.17: a function has its own format")
     def test_a_format_that_gives_no_text(self):
         with pytest.raises(UsageError, match="format of function 'add' returned 3: a text would be right"):
-            Function.of(add, format=lambda value, call: value).told(3, self.CALL)
+            Function.of(add, format=lambda value, call: value).format_result(3, self.CALL)
 
 
 class Filter(BaseModel):

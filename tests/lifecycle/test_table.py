@@ -14,7 +14,7 @@ from fsm_agent.errors import CallFailed, IllegalTrigger
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle import table
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.interpret import Spoken
+from fsm_agent.lifecycle.interpret import FinalReply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -66,7 +66,7 @@ def test_rules_are_functions_of_the_table_module_named_once():
 
 def test_rules_need_no_machine():
     r = CallRecord(dialog=Vector([Message.of("user", "?")]), state=State.CALLING)
-    wrong = Spoken(Reply.of("forty-two"), problem="no number")
+    wrong = FinalReply(Reply.of("forty-two"), problem="no number")
     assert table.may_retry(r, wrong, PROMPT)
     assert not table.may_retry(r.changed(parse_errors=3), wrong, PROMPT)
     fixed = table.ask_to_fix(r, wrong, PROMPT)

@@ -62,9 +62,9 @@ class TestFiles:
 
     def test_its_handlers_are_the_files_beside_it(self, library):
         prompt = Prompts("demo", directory=library)("task")
-        assert prompt.told("exception", error_message="bad", attempt=1) == "No: bad"
-        assert prompt.told("interrupt", call_results="42", name="add", arguments="{}") == "It says 42."
-        assert prompt.told("final", rounds=5) == "Enough after 5."
+        assert prompt.handler_text("exception", error_message="bad", attempt=1) == "No: bad"
+        assert prompt.handler_text("interrupt", call_results="42", name="add", arguments="{}") == "It says 42."
+        assert prompt.handler_text("final", rounds=5) == "Enough after 5."
 
     def test_handlers_without_a_file_are_the_usual_ones(self, library):
         prompt = Prompts("demo", directory=library)("plain")

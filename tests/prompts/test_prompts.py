@@ -106,11 +106,11 @@ class TestTask:
 class TestHandlers:
     def test_what_is_told_by_default(self):
         prompt = Prompt("x")
-        assert prompt.told("exception", error_message="{{ no }}", attempt=1).splitlines()[0] == (
+        assert prompt.handler_text("exception", error_message="{{ no }}", attempt=1).splitlines()[0] == (
             "Your answer could not be used: {{ no }}"
         )
-        assert prompt.told("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
-        assert "limit of function calls" in prompt.told("final", rounds=3)
+        assert prompt.handler_text("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
+        assert "limit of function calls" in prompt.handler_text("final", rounds=3)
 
     @pytest.mark.spec("3.14: a handler of one's own knows the attempt")
     def test_templates(self):
@@ -120,15 +120,15 @@ class TestHandlers:
             on_interrupt="{{ name }}({{ arguments }}) = {{ call_results }}",
             on_final="after {{ rounds }}",
         )
-        assert prompt.told("exception", error_message="{% no", attempt=2) == "2: {% no"
-        assert prompt.told("interrupt", call_results="{{", name="f", arguments='{"a": 1}') == 'f({"a": 1}) = {{'
-        assert prompt.told("final", rounds=3) == "after 3"
+        assert prompt.handler_text("exception", error_message="{% no", attempt=2) == "2: {% no"
+        assert prompt.handler_text("interrupt", call_results="{{", name="f", arguments='{"a": 1}') == 'f({"a": 1}) = {{'
+        assert prompt.handler_text("final", rounds=3) == "after 3"
 
     @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_prompts(self):
         prompt = Prompt("x", on_exception=Prompt("Mend: {{ error_message }}"), on_final=Prompt("Stop."))
-        assert prompt.told("exception", error_message="{{", attempt=1) == "Mend: {{"
-        assert prompt.told("final", rounds=1) == "Stop."
+        assert prompt.handler_text("exception", error_message="{{", attempt=1) == "Mend: {{"
+        assert prompt.handler_text("final", rounds=1) == "Stop."
 
     @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_functions(self):
@@ -136,17 +136,17 @@ class TestHandlers:
             return f"{values}"
 
         prompt = Prompt("{{ task }}", on_exception=told, on_interrupt=told, on_final=told)
-        assert prompt.told("exception", error_message="e", attempt=1) == "{'error_message': 'e', 'attempt': 1}"
-        assert prompt.told("interrupt", call_results="r", name="n", arguments="") == (
+        assert prompt.handler_text("exception", error_message="e", attempt=1) == "{'error_message': 'e', 'attempt': 1}"
+        assert prompt.handler_text("interrupt", call_results="r", name="n", arguments="") == (
             "{'call_results': 'r', 'name': 'n', 'arguments': ''}"
         )
-        assert prompt.told("final", rounds=1) == "{'rounds': 1}"
+        assert prompt.handler_text("final", rounds=1) == "{'rounds': 1}"
 
     @pytest.mark.parametrize("said", [None, 5, Prompt("x")])
     def test_a_function_that_returns_no_text(self, said):
         prompt = Prompt("x", path="p", on_exception=lambda **values: said)
         with pytest.raises(PromptError, match=r"on_exception of prompt 'p' returned .*: a text is right"):
-            prompt.told("exception", error_message="e", attempt=1)
+            prompt.handler_text("exception", error_message="e", attempt=1)
 
     @pytest.mark.spec("3.15: a missing placeholder is refused")
     @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])

@@ -13,25 +13,25 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Image, Message
-from fsm_agent.runtime.result_pipeline import Piped, ResultPipeline, last_user_text, truncate, truncated
+from fsm_agent.runtime.result_pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
 DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]
 STEPS = ("processor", "extractor", "cacher")
 
 
-def sync(pipeline: ResultPipeline, outcome: Returned) -> Piped:
+def sync(pipeline: ResultPipeline, outcome: Returned) -> PipelineResult:
     return pipeline.apply(CALL, outcome, DIALOG)
 
 
-def within_loop(pipeline: ResultPipeline, outcome: Returned) -> Piped:
-    async def main() -> Piped:
+def within_loop(pipeline: ResultPipeline, outcome: Returned) -> PipelineResult:
+    async def main() -> PipelineResult:
         return sync(pipeline, outcome)
 
     return asyncio.run(main())
 
 
-def as_task(pipeline: ResultPipeline, outcome: Returned) -> Piped:
+def as_task(pipeline: ResultPipeline, outcome: Returned) -> PipelineResult:
     return asyncio.run(pipeline.aapply(CALL, outcome, DIALOG))
 
 
@@ -180,7 +180,7 @@ class TestMistakes:
 
     def test_a_stop_iteration_does_not_pass_for_the_end(self, apply):
         def wrong(*args):
-            raise StopIteration(Piped(Returned(text="wrong")))
+            raise StopIteration(PipelineResult(Returned(text="wrong")))
 
         with pytest.raises(RuntimeError):
             apply(ResultPipeline(processor=wrong), Returned(text="x"))

@@ -11,15 +11,15 @@ import threading
 
 import pytest
 
-from fsm_agent.runtime.thread_task import Child, run_coroutine
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
 
 def test_a_result_and_an_exception_reach_the_future():
-    assert Child(lambda child: 42).start().future.result(20) == 42
+    assert ThreadTask(lambda child: 42).start().future.result(20) == 42
     with pytest.raises(SystemExit):
-        Child(lambda child: exit(3)).start().future.result(20)
+        ThreadTask(lambda child: exit(3)).start().future.result(20)
 
 
 def test_the_context_is_copied_there_and_not_back():
@@ -30,16 +30,16 @@ def test_the_context_is_copied_there_and_not_back():
         variable.set("theirs")
         return seen
 
-    assert Child(work).start().future.result(20) == "mine"
+    assert ThreadTask(work).start().future.result(20) == "mine"
     assert variable.get() == "mine"
 
 
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
     code = """if True:
         import threading, time
-        from fsm_agent.runtime.thread_task import Child
+        from fsm_agent.runtime.thread_task import ThreadTask
         began = threading.Event()
-        child = Child(lambda child: (began.set(), time.sleep(300))).start()
+        child = ThreadTask(lambda child: (began.set(), time.sleep(300))).start()
         assert began.wait(20)
         child.cancel()
         print(child.future.cancelled())"""
@@ -57,7 +57,7 @@ def test_a_coroutine_is_cancelled_with_its_child():
         finally:
             ended.set()
 
-    child = Child(lambda child: child.run_coroutine(stuck())).start()
+    child = ThreadTask(lambda child: child.run_coroutine(stuck())).start()
     assert began.wait(20)
     child.cancel()
     assert ended.wait(20)
@@ -77,7 +77,7 @@ def test_a_coroutine_of_a_child_cancelled_before_it_began_does_not_run():
         finally:
             ended.set()
 
-    child = Child(wait_and_run).start()
+    child = ThreadTask(wait_and_run).start()
     assert begun.wait(20)
     child.cancel()
     go.set()

@@ -182,7 +182,7 @@ def _import_s(statement: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestTiming:
     """The cost of one request to a real model, by the clock of the wall."""
 
     first_delta_s: float | None  # None: no delta came before the end
@@ -194,7 +194,7 @@ class Asked:
         return self.output_tokens / self.took_s
 
 
-def ask(client: Client, settings: Settings, requests: int) -> Iterator[Asked]:
+def ask(client: Client, settings: Settings, requests: int) -> Iterator[RequestTiming]:
     """Send the same question to a model so often, and stream the answers.
 
     Raises:
@@ -210,7 +210,7 @@ def ask(client: Client, settings: Settings, requests: int) -> Iterator[Asked]:
                     first_s = first_s if first_s is not None else time.perf_counter() - start_s
                 elif isinstance(event, ReplyCompleted):
                     reported = event.reply.usage.output_tokens
-        yield Asked(first_s, time.perf_counter() - start_s, deltas if reported is None else reported)
+        yield RequestTiming(first_s, time.perf_counter() - start_s, deltas if reported is None else reported)
 
 
 def machine() -> dict[str, str]:

@@ -15,8 +15,8 @@ from rich.text import Text
 from fsm_agent.cli.bench.bench import (
     LONG,
     SIZES,
-    Asked,
     Cost,
+    RequestTiming,
     Spread,
     Waiting,
     exponent,
@@ -45,7 +45,7 @@ class Report:
     waiting: Waiting
     importing: Cost
     model: str = ""  # of the requests, if there were any
-    asked: Sequence[Asked] = ()
+    timings: Sequence[RequestTiming] = ()
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -55,13 +55,13 @@ class Report:
         return exponent(SIZES, ours), exponent(SIZES, by_hand)
 
 
-def measured(runs: int, *, model: str = "", asked: Sequence[Asked] = ()) -> Report:
+def measured(runs: int, *, model: str = "", timings: Sequence[RequestTiming] = ()) -> Report:
     """Measure everything that needs no model.
 
     Args:
         runs: How many batches of each.
         model: The model of the requests, if there were any.
-        asked: Their costs.
+        timings: Their costs.
     """
     return Report(
         machine=machine(),
@@ -71,7 +71,7 @@ def measured(runs: int, *, model: str = "", asked: Sequence[Asked] = ()) -> Repo
         waiting=measure_waiting(),
         importing=measure_imports(min(runs, IMPORT_RUNS)),
         model=model,
-        asked=asked,
+        timings=timings,
     )
 
 
@@ -83,7 +83,7 @@ def picture(report: Report) -> RenderableType:
         [f"{name} {machine[name]}" for name in machine if name not in ("machine", "system", "python", "at")]
     )
     head = Text(f"{where}\n{made_with}\n")
-    return Group(head, _table(report), *([_request_table(report)] if report.asked else ()))
+    return Group(head, _table(report), *([_request_table(report)] if report.timings else ()))
 
 
 def _table(report: Report) -> Table:
@@ -106,12 +106,12 @@ def _table(report: Report) -> Table:
 
 
 def _request_table(report: Report) -> Table:
-    drawn = _blank(f"Requests to {report.model}", "", f"of {len(report.asked)}")
-    if first := [one.first_delta_s for one in report.asked if one.first_delta_s is not None]:
+    drawn = _blank(f"Requests to {report.model}", "", f"of {len(report.timings)}")
+    if first := [one.first_delta_s for one in report.timings if one.first_delta_s is not None]:
         drawn.add_row("time to first delta", _summary(first, TIME))
-    drawn.add_row("time of a request", _summary([one.took_s for one in report.asked], TIME))
-    drawn.add_row("output tokens", _summary([one.output_tokens for one in report.asked]))
-    drawn.add_row("output tokens per second", _summary([one.tokens_per_s for one in report.asked]))
+    drawn.add_row("time of a request", _summary([one.took_s for one in report.timings], TIME))
+    drawn.add_row("output tokens", _summary([one.output_tokens for one in report.timings]))
+    drawn.add_row("output tokens per second", _summary([one.tokens_per_s for one in report.timings]))
     return drawn
 
 

@@ -30,17 +30,20 @@ PIECE = "token "
 DELTAS = 1000
 
 
-class Turn(NamedTuple):
+class ScriptedTurn(NamedTuple):
     """One turn of a model."""
 
     text: str = ""
-    asked: tuple[str, ...] = ()  # the arguments of each call of `add`, as JSON
+    calls: tuple[str, ...] = ()  # the arguments of each call of `add`, as JSON
 
 
-def turns(rounds: int, at_once: int = 1) -> list[Turn]:
+def turns(rounds: int, at_once: int = 1) -> list[ScriptedTurn]:
     """Return rounds of function calls, no two alike, then the answer."""
     arguments = [tuple([json.dumps({"a": i, "b": 1000 * n}) for i in range(at_once)]) for n in range(rounds)]
-    return [*[Turn(asked=calls) for calls in arguments], Turn(f"The total of {rounds} additions is ready.")]
+    return [
+        *[ScriptedTurn(calls=calls) for calls in arguments],
+        ScriptedTurn(f"The total of {rounds} additions is ready."),
+    ]
 
 
 async def add(a: int, b: int) -> int:
@@ -79,11 +82,11 @@ def order_json(quantity: object = 8) -> str:
     return json.dumps({**head, "total": 1234.5, "paid": True, "notes": None, "items": items})
 
 
-def message_of(turn: Turn) -> dict[str, Any]:
+def message_of(turn: ScriptedTurn) -> dict[str, Any]:
     """Return a turn in the format of chat completions."""
-    if not turn.asked:
+    if not turn.calls:
         return {"role": "assistant", "content": turn.text}
-    functions = [{"name": "add", "arguments": arguments} for arguments in turn.asked]
+    functions = [{"name": "add", "arguments": arguments} for arguments in turn.calls]
     calls = [{"id": f"c{i}", "type": "function", "function": named} for i, named in enumerate(functions)]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
@@ -93,7 +96,7 @@ def opening() -> list[dict[str, Any]]:
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": TASK}]
 
 
-async def _complete(turn: Callable[[], Turn], messages: list[dict[str, Any]]) -> dict[str, Any]:
+async def _complete(turn: Callable[[], ScriptedTurn], messages: list[dict[str, Any]]) -> dict[str, Any]:
     return message_of(turn())
 
 
@@ -102,7 +105,7 @@ async def _called(call: dict[str, Any]) -> int:
     return await {"add": add}[named["name"]](**json.loads(named["arguments"]))
 
 
-async def answer(turn: Callable[[], Turn]) -> str:
+async def answer(turn: Callable[[], ScriptedTurn]) -> str:
     """Send requests and run the functions that are requested, until there is an answer."""
     messages = opening()
     while True:
@@ -119,7 +122,7 @@ async def answer(turn: Callable[[], Turn]) -> str:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(result)})
 
 
-async def typed_answer(turn: Callable[[], Turn]) -> Order:
+async def typed_answer(turn: Callable[[], ScriptedTurn]) -> Order:
     """Send requests until the answer is an order."""
     messages = opening()
     while True:
@@ -160,7 +163,7 @@ class InProcess:
 
     name = "in-process"
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         self._turn = cycle(script).__next__
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
@@ -191,7 +194,7 @@ class InProcess:
 
 def works() -> dict[str, Work]:
     """Return the works, by name; the long calls are those of `long_work`."""
-    wrong, right = Turn(order_json("several")), Turn(order_json())
+    wrong, right = ScriptedTurn(order_json("several")), ScriptedTurn(order_json())
     made = (
         _rounds("one turn", turns(0)),
         _rounds("three rounds", turns(3)),
@@ -209,7 +212,7 @@ def long_work(rounds: int) -> Work:
     return _rounds(f"{rounds} rounds", turns(rounds))
 
 
-def agent_of(script: Sequence[Turn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
+def agent_of(script: Sequence[ScriptedTurn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
     """Return an agent whose model replays these turns, with a function that adds."""
     adding = Function.of(call, name="add", description=add.__doc__, **policy)
     return Agent(InProcess(script), system=SYSTEM, functions=[adding], limits=Limits(rounds=len(script)))
@@ -219,7 +222,7 @@ def _plain_add(a: int, b: int) -> int:
     return a + b
 
 
-def _rounds(name: str, script: Sequence[Turn], *, is_sync: bool = False) -> Work:
+def _rounds(name: str, script: Sequence[ScriptedTurn], *, is_sync: bool = False) -> Work:
     agent, turn = agent_of(script, _plain_add if is_sync else add), cycle(script).__next__
 
     async def ours() -> Any:
@@ -231,7 +234,7 @@ def _rounds(name: str, script: Sequence[Turn], *, is_sync: bool = False) -> Work
     return Work(name=name, ours=ours_sync if is_sync else ours, by_hand=lambda: answer(turn))
 
 
-def _typed(name: str, script: Sequence[Turn]) -> Work:
+def _typed(name: str, script: Sequence[ScriptedTurn]) -> Work:
     agent, turn = Agent(InProcess(script), system=SYSTEM, output=Order), cycle(script).__next__
 
     async def ours() -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.demo.items import Finding, Item, Said, Scene, streamed
+from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark, streamed
 from fsm_agent.cli.snapshot_files import read_snapshot, write_snapshot
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
@@ -71,7 +71,7 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
     Raises:
         CallFailed: The request to the model failed.
     """
-    yield Scene(title=TITLE, about=ABOUT, asked=prompt.render(path=FILE).text)
+    yield PartStarted(title=TITLE, about=ABOUT, request=prompt.render(path=FILE).text)
     if reach is None:
         yield Finding(title=TITLE, note="Left out: no other process can ask this model.")
         return
@@ -80,7 +80,7 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
         prompt = prompt.extend(functions=[eraser(directory)])
         (directory / FILE).write_text("Buy milk.")
         seed = agent.seed(worked_turns(agent.init_dialog(), prompt, directory).put(prompt, path=FILE))
-        yield Said(f"process {os.getpid()}, this one:")
+        yield Remark(f"process {os.getpid()}, this one:")
         problem = yield from streamed(agent, seed)
         asks = _asks(seed)
         if not problem and not asks:
@@ -91,14 +91,14 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
         write_snapshot(seed, directory / SNAPSHOT)
         size_bytes = (directory / SNAPSHOT).stat().st_size
         requests = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
-        yield Said(f"to be approved: {requests}")
-        yield Said(f"{_state_of(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
-        yield Said(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
+        yield Remark(f"to be approved: {requests}")
+        yield Remark(f"{_state_of(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
+        yield Remark(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
         problem = yield from _resumed(directory, prompt, reach)
         ended = agent.restore(read_snapshot(directory / SNAPSHOT), prompt)
         r, files = ended.record, _state_of(directory)
         used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
-        yield Said(f"{files}; one call in two processes: {used}")
+        yield Remark(f"{files}; one call in two processes: {used}")
         if not problem and (directory / FILE).exists():
             problem = files
         yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
@@ -150,10 +150,10 @@ def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, N
     with process:
         assert process.stdout is not None
         try:
-            yield Said(f"process {process.pid}, which runs: fsm-agent resume {SNAPSHOT} --approve …")
+            yield Remark(f"process {process.pid}, which runs: fsm-agent resume {SNAPSHOT} --approve …")
             for line in process.stdout:
                 last = line.strip()
-                yield Said(last, is_quoted=True)
+                yield Remark(last, is_quoted=True)
         except BaseException:
             process.kill()
             raise

@@ -18,7 +18,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, AgentConfig, build_agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
 from fsm_agent.cli.demo.calibration import calibrated, label_scores
-from fsm_agent.cli.demo.items import Finding, Item, Scene, streamed
+from fsm_agent.cli.demo.items import Finding, Item, PartStarted, streamed
 from fsm_agent.clients.client import Client
 from fsm_agent.diagrams.diagram import trace_diagram, write
 from fsm_agent.diagrams.drawing import FORMATS
@@ -63,7 +63,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-class Label(NamedTuple):
+class Classified(NamedTuple):
     """The label that a text was given."""
 
     text: str
@@ -104,7 +104,7 @@ class Demo(AgentBase):
         return [item for item in self.play(*task) if isinstance(item, Finding)]
 
     def play(self, a: int = 17, b: int = 25) -> Generator[Item, None, None]:
-        """Play all parts: of each a `Scene`, the events of its calls, a `Finding`.
+        """Play all parts: of each a `PartStarted`, the events of its calls, a `Finding`.
 
         Raises:
             CallFailed: The request to the model failed.
@@ -121,7 +121,7 @@ class Demo(AgentBase):
         prompt = self.prompts("task", functions=[add])
         seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt, a=a, b=b))
         about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
-        yield Scene(title=title, about=about, asked=prompt.render(a=a, b=b).text)
+        yield PartStarted(title=title, about=about, request=prompt.render(a=a, b=b).text)
         problem = yield from streamed(agent, seed)
         added = [f for f in seed.record.function_calls if f.name == "add" and f.succeeded]
         if not problem and not any(sorted(map(str, f.arguments.values())) == sorted([str(a), str(b)]) for f in added):
@@ -135,7 +135,7 @@ class Demo(AgentBase):
         prompt = self.prompts("extract", output=Person)
         seed = agent.seed(agent.init_dialog().put(prompt, text=text))
         about = "The answer is a Person(name, age, city), and the model can say nothing else."
-        yield Scene(title=title, about=about, asked=prompt.render(text=text).text)
+        yield PartStarted(title=title, about=about, request=prompt.render(text=text).text)
         problem = yield from streamed(agent, seed)
         if not problem and seed.output != expected:
             problem = f"the answer {seed.output!r} is not {expected!r}"
@@ -150,7 +150,7 @@ class Demo(AgentBase):
             "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
             " is wrong and asked again, held to the schema; the failed try is pruned from the dialog."
         )
-        yield Scene(title=title, about=about, asked=prompt.render().text)
+        yield PartStarted(title=title, about=about, request=prompt.render().text)
         problem = yield from streamed(agent, seed)
         note = ""
         if not problem and seed.output != expected:
@@ -165,7 +165,7 @@ class Demo(AgentBase):
             "One token of an answer, and how likely the model found each label in its place, compared with how likely"
             " it finds that label on average over all texts."
         )
-        yield Scene(title=title, about=about, asked=self.prompts("sentiment").template, shows_steps=False)
+        yield PartStarted(title=title, about=about, request=self.prompts("sentiment").template, shows_steps=False)
         calls, scores = [], []
         for text, _ in TEXTS:
             dialog = agent.init_dialog().put(self.prompts("sentiment"), text=text)
@@ -182,7 +182,7 @@ class Demo(AgentBase):
                 return
             scores.append(label_scores(reply, LABELS))
         labels = [
-            Label(text, *likeliest, is_right=likeliest[0] == right)
+            Classified(text, *likeliest, is_right=likeliest[0] == right)
             for (text, right), likeliest in zip(TEXTS, calibrated(scores), strict=True)
         ]
         right = sum(label.is_right for label in labels)

@@ -15,17 +15,17 @@ from fsm_agent.messages.reply import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class PartStarted:
     """The next part begins."""
 
     title: str
     about: str  # for people
-    asked: str  # the prompt of the part
+    request: str  # the prompt of the part
     shows_steps: bool = True  # False: many small calls, of which only the result is of interest
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Remark:
     """A remark of a part besides the events of its calls."""
 
     text: str
@@ -59,7 +59,7 @@ class Finding:
         return sum(trace[-1].at_s - trace[0].at_s for trace in traces)
 
 
-Item: TypeAlias = Scene | Said | Event | Finding
+Item: TypeAlias = PartStarted | Remark | Event | Finding
 
 
 def streamed(agent: Agent, seed: AgentCall) -> Generator[Item, None, str]:

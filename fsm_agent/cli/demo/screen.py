@@ -11,8 +11,8 @@ from pydantic_core import to_jsonable_python
 from rich.table import Table
 from rich.text import Text
 
-from fsm_agent.cli.demo.demo import Label
-from fsm_agent.cli.demo.items import Finding, Item, Said, Scene
+from fsm_agent.cli.demo.demo import Classified
+from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
 from fsm_agent.cli.terminal import Screen, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
@@ -46,11 +46,11 @@ class DemoScreen:
     def show(self, item: Item) -> None:
         """Show the next item of `Demo.play`."""
         match item:
-            case Scene():
+            case PartStarted():
                 self._begin(item)
             case Finding():
                 self._end(item)
-            case Said():
+            case Remark():
                 self._say(item)
             case _ if self._as_json:
                 self._screen.take(item)
@@ -60,7 +60,7 @@ class DemoScreen:
                     self._tell(item)
         self._screen.resume()
 
-    def _begin(self, scene: Scene) -> None:
+    def _begin(self, scene: PartStarted) -> None:
         self._scenes += 1
         if self._as_json:
             self._screen.tell(f"{self._scenes}  {scene.title}")
@@ -69,9 +69,9 @@ class DemoScreen:
         self._screen.line()
         self._screen.line(f"{self._scenes}  {scene.title}", "bold")
         self._screen.line(_indented(textwrap.fill(scene.about, WIDTH)), "dim")
-        self._screen.line(_indented(f"asked: {scene.asked}"))
+        self._screen.line(_indented(f"asked: {scene.request}"))
 
-    def _say(self, remark: Said) -> None:
+    def _say(self, remark: Remark) -> None:
         text = one_line(remark.text)
         if self._as_json:
             self._screen.tell(f"| {text}" if remark.is_quoted else text)
@@ -166,7 +166,7 @@ def _part(finding: Finding) -> dict[str, Any]:
 def _output(finding: Finding) -> str:
     if finding.output is None:
         return "-"
-    if isinstance(finding.output, list) and all(isinstance(label, Label) for label in finding.output):
+    if isinstance(finding.output, list) and all(isinstance(label, Classified) for label in finding.output):
         return f"{sum(label.is_right for label in finding.output)} of {len(finding.output)} labels right"
     return one_line(str(finding.output))
 

@@ -49,7 +49,7 @@ class PooledResponse:
             self._pool.give_back(connection)
 
 
-class _Turn:
+class _Waiter:
     """The queue entry of a waiting task."""
 
     __slots__ = ("came", "origin")
@@ -109,7 +109,7 @@ class AsyncPool:
             raise
 
     async def _turn(self, origin: Origin, timeout_s: float) -> AsyncConnection:
-        turn = _Turn(origin)
+        turn = _Waiter(origin)
         self._ledger.wait(turn)
         timer = self._loop.call_later(timeout_s, expire, turn.came, httpx.PoolTimeout)
         try:

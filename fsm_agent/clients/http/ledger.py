@@ -47,7 +47,7 @@ C = TypeVar("C", bound=Lendable)
 C_contra = TypeVar("C_contra", bound=Lendable, contravariant=True)
 
 
-class Turn(Protocol[C_contra]):
+class Waiter(Protocol[C_contra]):
     """An entry in the queue."""
 
     origin: Origin
@@ -77,7 +77,7 @@ class Ledger(Generic[C]):
         self._max = max_connections
         self._idle_s = idle_s
         self._idle = dict[Origin, deque[C]]()  # the one used last is last
-        self._turns = deque[Turn[C]]()
+        self._turns = deque[Waiter[C]]()
         self._pid = os.getpid()
         self.connections = WeakSet[C]()
         self.is_closed = False
@@ -106,11 +106,11 @@ class Ledger(Generic[C]):
             return self._add(origin)
         return None
 
-    def wait(self, turn: Turn[C]) -> None:
+    def wait(self, turn: Waiter[C]) -> None:
         """Add ``turn`` to the queue."""
         self._turns.append(turn)
 
-    def leave(self, turn: Turn[C]) -> None:
+    def leave(self, turn: Waiter[C]) -> None:
         """Leave the queue; safe to repeat."""
         if turn in self._turns:
             self._turns.remove(turn)
@@ -178,7 +178,7 @@ class Ledger(Generic[C]):
                 return True
         return False
 
-    def _next_turn(self) -> Turn[C] | None:
+    def _next_turn(self) -> Waiter[C] | None:
         while self._turns:
             turn = self._turns.popleft()
             if turn.is_waiting:

@@ -49,7 +49,7 @@ class PooledResponse:
             self._pool.give_back(connection, self._request)
 
 
-class _Turn:
+class _Waiter:
     """The queue entry of a waiting thread.
 
     It waits on a queue and not on an event, whose lock Ctrl-C may leave locked.
@@ -122,7 +122,7 @@ class SyncPool:
             connection = self._ledger.borrow(origin)
             if connection is not None:
                 return connection
-            turn = _Turn(origin)
+            turn = _Waiter(origin)
             self._ledger.wait(turn)
         try:
             return self._wait(turn, request)
@@ -133,7 +133,7 @@ class SyncPool:
                     self._ledger.give_back(turn.connection)
             raise
 
-    def _wait(self, turn: _Turn, request: OutgoingRequest) -> SyncConnection:
+    def _wait(self, turn: _Waiter, request: OutgoingRequest) -> SyncConnection:
         deadline, abort = Deadline(request.deadline.within(request.limits["pool"])), request.abort
         try:
             if abort is not None:
@@ -152,7 +152,7 @@ class SyncPool:
             raise RuntimeError("the pool is closed")
         return turn.connection
 
-    def _finds_place(self, turn: _Turn) -> bool:
+    def _finds_place(self, turn: _Waiter) -> bool:
         """Claim a slot that an interrupted thread failed to hand over; return True if there was one."""
         with self._lock:
             if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:

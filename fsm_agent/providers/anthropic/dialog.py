@@ -187,16 +187,16 @@ class _CallIds:
     """Ids of calls for the service: unique, of allowed characters, and equal for a call and its result."""
 
     def __init__(self) -> None:
-        self._taken: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
         self._by_part: dict[str, str] = {}
 
     def of_call(self, call: FunctionCall) -> str:
         wished = _wished(call)
         id = wished
-        while id in self._taken:
-            id = f"{wished}_{self._taken[wished]}"
-            self._taken[wished] += 1
-        self._taken[id] += 1
+        while id in self._used:
+            id = f"{wished}_{self._used[wished]}"
+            self._used[wished] += 1
+        self._used[id] += 1
         self._by_part[_key(call)] = id
         return id
 

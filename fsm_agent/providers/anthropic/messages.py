@@ -96,7 +96,7 @@ class Anthropic:
         """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
         words = request.output.schema is not None and _native(request, own, SchemaLimits()) is None
-        settings = _taken(request.settings, own)
+        settings = _accepted(request.settings, own)
         return adaptations(request, own, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
@@ -215,7 +215,7 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _taken(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
+def _accepted(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
     """Return the sampling settings to send: none for a reasoning model, and never a seed."""
     if not profile.temperature or settings.reasoning_effort not in (None, "none"):
         return frozenset()
@@ -229,5 +229,5 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
     fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
-    fields |= {name: getattr(settings, name) for name in sorted(_taken(settings, profile))}
+    fields |= {name: getattr(settings, name) for name in sorted(_accepted(settings, profile))}
     return {name: value for name, value in fields.items() if value is not None}

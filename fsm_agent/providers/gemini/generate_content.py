@@ -168,10 +168,10 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     if settings.stop and not profile.stop:
         raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
-    taken = taken_settings(profile)
+    accepted = taken_settings(profile)
     fields = {
-        "temperature": settings.temperature if "temperature" in taken else None,
-        "topP": settings.top_p if "top_p" in taken else None,
+        "temperature": settings.temperature if "temperature" in accepted else None,
+        "topP": settings.top_p if "top_p" in accepted else None,
         "maxOutputTokens": settings.max_tokens,
         "stopSequences": list(settings.stop) or None,
         "seed": settings.seed,

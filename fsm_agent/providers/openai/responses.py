@@ -74,7 +74,7 @@ class OpenAIResponses:
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
-        words, settings = tells_schema(request, profile), _taken(profile)
+        words, settings = tells_schema(request, profile), _accepted(profile)
         return adaptations(request, profile, tells_schema=words, taken_settings=settings)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
@@ -94,7 +94,7 @@ class OpenAIResponses:
         return ChunkDecoder(self, ReplyInItems(headers), headers)
 
 
-def _taken(profile: Profile) -> frozenset[str]:
+def _accepted(profile: Profile) -> frozenset[str]:
     return taken_settings(profile) - {"seed"}
 
 
@@ -183,10 +183,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
-    taken = _taken(profile)
+    accepted = _accepted(profile)
     fields = {
-        "temperature": settings.temperature if "temperature" in taken else None,
-        "top_p": settings.top_p if "top_p" in taken else None,
+        "temperature": settings.temperature if "temperature" in accepted else None,
+        "top_p": settings.top_p if "top_p" in accepted else None,
         "max_output_tokens": settings.max_tokens,
         "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
         "top_logprobs": settings.top_logprobs or None,
