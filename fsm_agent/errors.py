@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
     import difflib
@@ -91,8 +91,7 @@ class Retry(FsmAgentError):
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 
-@frozen(kw_only=True)
-class ErrorReport:
+class ErrorReport(Value, frozen=True, kw_only=True):
     """A `ProviderError` as data: its form in a record, a journal and a trace."""
 
     kind: str = "ProviderError"  # the class's name

@@ -6,11 +6,15 @@ Users of other libraries try their words: `AGENT_WORDS` and the tables below it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from dataclasses import FrozenInstanceError
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError, hint
 
+T = TypeVar("T")
 Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
 
 MAX_SHOWN_CHARS = 80
@@ -110,16 +114,46 @@ def check_fields(instance: object, owner: str, rights: Rights) -> None:
         check(f"{name} of {owner}", value, is_right(value), right)
 
 
-def unknown_argument(owner: str, words: Iterable[str], known: Iterable[str], ours: Mapping[str, str]) -> TypeError:
-    """Return the error for unknown arguments of ``owner``.
+def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]:
+    """Return a decorator for a frozen dataclass: what is refused is answered with a word on what would be right.
 
     Args:
-        owner: The class.
-        words: The arguments.
+        ours: Returns the equivalents of arguments of other libraries.
+    """
+
+    def explain(cls: Any) -> Any:
+        init = cls.__init__
+
+        @wraps(init)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                init(self, *args, **kwargs)
+            except TypeError:
+                known = field_names(cls)
+                unknown = [word for word in kwargs if word not in known]
+                if unknown:
+                    raise unknown_argument(cls.__name__, unknown[0], known, ours()) from None
+                raise
+
+        def __setattr__(self: Any, name: str, value: object) -> None:
+            problem = f"cannot assign to field {name!r} of {cls.__name__}"
+            raise FrozenInstanceError(f"{problem}: dataclasses.replace returns one that differs")
+
+        cls.__init__, cls.__setattr__ = __init__, __setattr__
+        return cls
+
+    return explain
+
+
+def unknown_argument(owner: str, word: str, known: Iterable[str], ours: Mapping[str, str]) -> TypeError:
+    """Return the error for an unknown argument of ``owner``.
+
+    Args:
+        owner: The class or method.
+        word: The argument.
         known: The arguments that it has.
         ours: The equivalents of arguments of other libraries.
     """
-    word = next(iter(words))
     return TypeError(f"{owner} has no argument {word!r}{remedy(word, known, ours)}")
 
 

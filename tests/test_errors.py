@@ -7,9 +7,9 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
-from pydantic import TypeAdapter
 
 from fsm_agent import errors
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
@@ -108,8 +108,7 @@ class TestProviderError:
     def test_as_data_and_back(self, error):
         report = error("x", **FACTS).report()
         assert report == ErrorReport(kind=error.__name__, message="x", **FACTS)
-        adapter = TypeAdapter(ErrorReport)
-        again = adapter.validate_json(adapter.dump_json(report))
+        again = from_json(to_json(report), ErrorReport)
         assert again == report
         assert type(again.exception()) is error
         assert again.exception().report() == report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +33,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent_base import scoped_registry
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
@@ -242,7 +243,7 @@ def test_a_mistake_is_named_with_what_would_be_right(make: Make, kind: type[Exce
     ids=str,
 )
 def test_no_word_of_ours_is_called_foreign(words: dict[str, str], kind: Any) -> None:
-    own = {item.name for item in fields(kind) if item.init}
+    own = set(field_names(kind))
     assert not words.keys() & own
     for right in words.values():
         if right.endswith(("=…", "=[…]")):

@@ -28,7 +28,7 @@ def test_the_checkers_are_content(command):
 AGENT = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
 HEAVY = {  # each is loaded by what needs it first
     *("pydantic", "pydantic_core", "httpx", "httpcore", "h11", "anyio", "jinja2", "json_repair", "tenacity"),
-    *("docstring_parser", "graphviz", "rich", "typer", "mcp", "typing_extensions", "datetime", "hashlib", "email"),
+    *("docstring_parser", "graphviz", "rich", "typer", "mcp", "hashlib", "email"),
     *("asyncio", "ssl", "socket", "subprocess", "random", "urllib", "ipaddress", "pathlib", "difflib"),
 }
 FIRST_USE = """

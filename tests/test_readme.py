@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import tomllib
-from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 import cost_table
@@ -19,6 +18,7 @@ from support.paths import ROOT
 from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
+from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent_base import scoped_registry
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
@@ -133,7 +133,7 @@ def test_the_table_of_providers_is_that_of_the_catalogue():
     assert table() in TEXTS["docs/providers.md"]
 
 
-@pytest.mark.parametrize("name", [item.name for item in (*fields(Limits), *fields(Policy))] + [r.name for r in Reason])
+@pytest.mark.parametrize("name", [*field_names(Limits), *field_names(Policy)] + [r.name for r in Reason])
 def test_every_limit_policy_and_reason_is_named(name):
     assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL)
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
-
-from fsm_agent._internal.lazy_import import core_schema
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 _new = object.__new__
@@ -105,13 +99,3 @@ class Vector(Sequence[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (list(self),)  # without the items of newer versions
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        (item,) = get_args(source) or (Any,)
-        items = core_schema.list_schema(handler.generate_schema(item))
-        return core_schema.no_info_after_validator_function(
-            cls,
-            items,
-            serialization=core_schema.plain_serializer_function_ser_schema(list, return_schema=items),
-        )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import KW_ONLY, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.values import frozen, unshare
+from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_call, check_deps, check_values
 from fsm_agent.agents.hooks import check_hooks, notify
@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import AGENT_METHODS, check, remedy, unknown_argument
+from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used, render
@@ -57,7 +57,8 @@ Task: TypeAlias = str | Prompt | Message | Dialog
 Plain: TypeAlias = str | Message | Dialog | AgentCall  # what has no variables
 
 
-@frozen(eq=False, slots=False)
+@explains_mistakes(agent_words)
+@dataclass(frozen=True, eq=False)
 class Agent(Generic[Out]):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
@@ -116,16 +117,14 @@ class Agent(Generic[Out]):
         ) -> None: ...
         def __init__(self, model: str | Client, **options: Any) -> None: ...
 
-    @classmethod
-    def _unknown(cls, words: Iterable[str]) -> TypeError:
-        return unknown_argument("Agent", words, [item.name for item in fields(cls) if item.init], agent_words())
-
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
             ours = remedy(name, (), AGENT_METHODS) if name in AGENT_METHODS else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
+
+    __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
         check_agent(self)
@@ -138,7 +137,6 @@ class Agent(Generic[Out]):
         check_hooks(self.hooks)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
-        unshare(self)
 
     def __repr__(self) -> str:
         """Return its fields; of those that are callable or hold keys, only that they are there."""

@@ -5,22 +5,24 @@ from __future__ import annotations
 import inspect
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import wrong
+from fsm_agent.providers.hosted_tools import RUN_BY
 
 if TYPE_CHECKING:
     from fsm_agent.clients.client import Client
@@ -251,20 +253,15 @@ def _read(file: Path) -> Any:
 
 
 def _made(type_: Any, key: str, name: str, values: Mapping[str, Any]) -> Any:
-    known = type_.__dataclass_fields__
-    if unknown := sorted(values.keys() - known.keys()):
+    known = field_names(type_)
+    if unknown := sorted(values.keys() - set(known)):
         hints = "; ".join(f"{key}.{word} is unknown{_meant(word, known)}" for word in unknown)
         raise ConfigError(f"{hints} (sub-agent {name!r}); known: {_listed(known)}")
     try:
-        return TypeAdapter(type_).validate_python(dict(values))
-    except ValidationError as error:  # no cause, and nothing that was given: a hosted tool may hold a key
-        raise ConfigError("\n".join(_wrong(item, key) for item in error.errors(include_url=False))) from None
-
-
-def _wrong(item: Mapping[str, Any], key: str) -> str:
-    if item["type"] == "value_error":  # the type's own words
-        return str(item["ctx"]["error"])
-    return f"{'.'.join([key, *map(str, item['loc'])])}: {item['msg']}"
+        return from_data(values, type_)
+    except ValueError as error:  # no cause, and nothing that was given: a hosted tool may hold a key
+        kinds = f"; kinds of hosted tools: {_listed(RUN_BY)}" if ".kind:" in str(error) else ""
+        raise ConfigError(f"{key}.{error}{kinds}") from None
 
 
 def _explained(error: ValidationError) -> str:
@@ -277,12 +274,12 @@ def _explained(error: ValidationError) -> str:
     return "\n".join([described_errors(error), *hints])
 
 
-def _meant(word: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(word, known, n=1)
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, [*known], n=1)
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def _listed(known: Mapping[str, Any]) -> str:
+def _listed(known: Iterable[str]) -> str:
     return ", ".join(sorted(known)) or "none"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
+from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
@@ -36,8 +36,8 @@ def check_agent(agent: Any) -> None:
 
 def agent_words() -> dict[str, str]:
     """Return what is right instead of some arguments that an agent does not have."""
-    parts = {item.name: f"{item.name}=… of settings=Settings(…)" for item in fields(Settings)}
-    return parts | {item.name: f"{item.name}=… of limits=Limits(…)" for item in fields(Limits)} | AGENT_WORDS
+    parts = {name: f"{name}=… of settings=Settings(…)" for name in field_names(Settings)}
+    return parts | {name: f"{name}=… of limits=Limits(…)" for name in field_names(Limits)} | AGENT_WORDS
 
 
 def check_deps(deps: object, prompt: Prompt) -> None:
@@ -67,7 +67,7 @@ def check_call(call: object, method: str, right: str) -> None:
 
 def _check_world(world: Any) -> None:
     check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
-    known = [item.name for item in fields(World) if item.name not in ("client", "approve", "results")]
+    known = [name for name in field_names(World) if name not in ("client", "approve", "results")]
     for name in world:
         if name not in known:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
@@ -80,7 +80,7 @@ def check_values(task: object, values: Mapping[str, Any]) -> None:
         UsageError: It names the first, and what was probably meant.
     """
     used = task.variables if isinstance(task, Prompt) else frozenset[str]()
-    settings = {item.name: f"args={{{item.name!r}: …}}" for item in fields(Settings)}
+    settings = {name: f"args={{{name!r}: …}}" for name in field_names(Settings)}
     for word in values:
         if word not in used and (word in CALL_WORDS or word in settings):
             raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import Any
 
+import msgspec
+
 from fsm_agent.lifecycle.prices import Price
 from fsm_agent.messages.event import (
     Done,
@@ -140,7 +142,7 @@ class Metrics:
                 "steps": dict(self.steps),
                 "requests": self.requests,
                 "replies": self.replies,
-                "usage": asdict(self.usage),
+                "usage": msgspec.structs.asdict(self.usage),
                 "cost_micro_usd": self.cost_micro_usd,
                 "unpriced_tokens": self.unpriced_tokens,
                 "functions": {name: asdict(function) for name, function in self.functions.items()},

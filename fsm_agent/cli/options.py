@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.functions.function import Function, described_errors
+from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import Message
@@ -128,7 +127,7 @@ def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
     Raises:
         UsageError: There is no such setting or limit, or its value is of the wrong type.
     """
-    of_settings, of_limits = ({item.name for item in fields(kind)} for kind in (Settings, Limits))
+    of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
         names = sorted(of_settings | of_limits)
         close = get_close_matches(unknown[0], names, n=1)
@@ -150,6 +149,6 @@ def _value(text: str) -> Any:
 
 def _valid(kind: type, values: Mapping[str, Any]) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(values)
-    except ValidationError as error:
-        raise UsageError(described_errors(error)) from error
+        return from_data(values, kind)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

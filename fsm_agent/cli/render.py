@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import to_builtins
 from pydantic_core import to_jsonable_python
 
 from fsm_agent.agents.agent import Agent
@@ -113,7 +114,7 @@ def _call_json(model: str, call: AgentCall) -> dict[str, Any]:
         "output": to_jsonable_python(call.output, serialize_unknown=True),
         "text": r.reply.message.text if r.reply else None,
         "finish": r.reply.finish if r.reply else None,
-        "usage": to_jsonable_python(r.usage),
+        "usage": to_builtins(r.usage),
         "rounds": r.rounds,
         "states": [str(step.to) for step in r.trace],
         "waits_for": [effect.key for effect in call.effects],

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.values import frozen
 from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
@@ -32,7 +31,7 @@ _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """The destination and credentials of requests, as resolved for one request."""
 
@@ -72,7 +71,7 @@ class Endpoint:
         return httpx.URL(f"{base}{own_path}?{query}" if query else f"{base}{own_path}")
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Access:
     """A caller's settings for reaching a model; the rest is looked up for each request.
 

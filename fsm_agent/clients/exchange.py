@@ -5,12 +5,10 @@ Threads and asyncio share it; `HttpClient` moves the bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import Secrets
-from fsm_agent._internal.values import changed
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import Deadline, RequestHead
@@ -165,9 +163,9 @@ class Exchange:
         """Return the reply with the adaptations of the request, and its opaque parts marked with the provider."""
         message, provider = reply.message, self._endpoint.provider.name
         if any(isinstance(part, Opaque) for part in message.parts):
-            owned = [replace(p, provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
-            reply = changed(reply, message=changed(message, parts=tuple(owned)))
-        return changed(reply, adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
+            owned = [p.changed(provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
+            reply = reply.changed(message=message.changed(parts=tuple(owned)))
+        return reply.changed(adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
 
     def late(self) -> TimedOut:
         """Return the error of a passed deadline."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing
-from dataclasses import replace
 from typing import Any, Self
 
 from fsm_agent.clients.client import Client, client_for
@@ -204,7 +203,7 @@ class _Tries:
 
     def served(self, reply: Reply) -> Reply:
         """Return ``reply`` with the name of the client that gave it, the innermost one of nested clients."""
-        return replace(reply, served_by=reply.served_by or self._clients[len(self._errors)].name)
+        return reply.changed(served_by=reply.served_by or self._clients[len(self._errors)].name)
 
     def relayed(self, item: Delta | Reply) -> Delta | Reply:
         """Return ``item`` to be passed on; after the first delta there is no fallback."""
@@ -231,8 +230,7 @@ class _Tries:
         if untried and not self._is_over:
             notes.append(f"no time was left to ask {untried[0].name!r}")
         retryable_errors = [error for error in self._errors if error.retryable]
-        report = replace(
-            last.report(),
+        report = last.report().changed(
             message=f"{self._clients[len(others)].name!r}: {last.message} ({'; '.join(notes)})",
             retryable=bool(retryable_errors),
             retry_after_s=_soonest(retryable_errors) if retryable_errors else last.retry_after_s,

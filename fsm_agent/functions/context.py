@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 
@@ -28,8 +27,7 @@ def _never() -> bool:
     return False
 
 
-@frozen(kw_only=True, eq=False)
-class Context(Generic[Deps]):
+class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
     The parameter is not in the schema: no model sees it or can fill it.  Every attempt at a call has its own.
@@ -46,14 +44,16 @@ class Context(Generic[Deps]):
         release: Removes the results of these rounds (from 1) from all later requests to the model.
     """
 
-    deps: Deps = field(repr=False)
+    hidden = ("deps", "emit", "is_cancelled", "release")
+
+    deps: Deps
     call: FunctionCall = _BY_HAND
     agent_call_id: str = ""
     depth: int = 0
     attempt: int = 1
-    emit: Callable[[Any], None] = field(default=_unheard, repr=False)
-    is_cancelled: Callable[[], bool] = field(default=_never, repr=False)
-    release: Callable[[Iterable[int]], None] = field(default=_unheard, repr=False)
+    emit: Callable[[Any], None] = _unheard
+    is_cancelled: Callable[[], bool] = _never
+    release: Callable[[Iterable[int]], None] = _unheard
 
     @property
     def idempotency_key(self) -> str:

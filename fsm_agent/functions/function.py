@@ -6,14 +6,15 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
+import msgspec
+
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
@@ -41,7 +42,7 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-@frozen(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Function(Policy, Generic[P, R]):
     """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
 
@@ -340,10 +341,17 @@ def result_text(value: Any) -> str:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if type(value) is int and -_LONG < value < _LONG:
         return str(value)
-    try:
-        return pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings").decode()
-    except pydantic_core.PydanticSerializationError:
-        return repr(value)
+    for options in ({"fallback": _as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
+        try:
+            return pydantic_core.to_json(value, inf_nan_mode="strings", **options).decode()
+        except pydantic_core.PydanticSerializationError:
+            pass
+    return repr(value)
+
+
+def _as_plain(value: Any) -> Any:
+    """Return a value that pydantic cannot write: of msgspec its fields, of any other class its text."""
+    return msgspec.to_builtins(value, enc_hook=str) if isinstance(value, msgspec.Struct) else str(value)
 
 
 @overload

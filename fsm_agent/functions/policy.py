@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import pattern
-from fsm_agent._internal.values import Memo, frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check_fields
@@ -22,15 +22,13 @@ Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], 
 _VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
 
 
-@frozen()
-class Default:
+class Default(Value, frozen=True):
     """The result of a function that raised."""
 
     value: Any
 
 
-@frozen(kw_only=True)
-class Retries:
+class Retries(Value, frozen=True, kw_only=True):
     """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
     attempts: int = 3  # the first one included
@@ -45,8 +43,8 @@ class Retries:
             raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
 
 
-@frozen(kw_only=True, eq=False)
-class Policy(Memo):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Policy:
     """The options of a function beside its definition; every `Function` is one."""
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # its asyncio counterpart

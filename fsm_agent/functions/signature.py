@@ -17,7 +17,7 @@ from fsm_agent._internal.lazy_import import (
     pydantic_fields,
     typing_extensions,
 )
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context
 
@@ -37,8 +37,7 @@ def undescribable() -> tuple[type[Exception], ...]:
     return (*own, AssertionError, NameError, TypeError, ValueError)
 
 
-@frozen(kw_only=True)
-class Passing:
+class Passing(Value, frozen=True, kw_only=True):
     """The way in which a callable takes its arguments."""
 
     is_async: bool = False
@@ -47,8 +46,7 @@ class Passing:
     positional: tuple[tuple[str, Any], ...] = ()  # positional-only parameters, with their defaults
 
 
-@frozen(kw_only=True)
-class Description:
+class Description(Value, frozen=True, kw_only=True):
     """A callable as it is described to a model."""
 
     name: str

@@ -7,12 +7,11 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
@@ -99,7 +98,7 @@ class _Entry(NamedTuple):
         return f"{self.function.name}@{self.function.version}"
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, eq=False, init=False, slots=True)
 class Toolset:
     """Functions under a name: an immutable value; its methods return changed copies.
 

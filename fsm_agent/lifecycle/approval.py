@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.values import changed
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
@@ -69,5 +68,5 @@ def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
     calls = list(r.round)
     for i, f in enumerate(calls):
         if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
-            calls[i] = changed(f, needs_approval=True)
+            calls[i] = f.changed(needs_approval=True)
     return r.changed(round=tuple(calls)) if r.round else r

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from transitions import MachineError
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
-from fsm_agent._internal.values import maker
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 else:
     pickle = deferred("pickle")
 
-_make_call_model, _make_run, _make_request = maker(CallModel), maker(RunFunction), maker(Request)
-_make_step = maker(Stepped)
 _SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
 _FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
 _BEGINNING = (Begin("begin"),)
@@ -211,9 +208,7 @@ class AgentCall:
     def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
         """Make the record of the row the call's, with the changes that all rows have in common."""
         before, after = self.record, self.after
-        if after is before or after.trace is not before.trace:  # it may have been seen elsewhere
-            after = after.changed()
-        changes = after.__dict__  # of a record that is not shared yet
+        changes: dict[str, Any] = {"state": self.state}
         output, problem = self._output, self.problem
         usage = served_by = left = None
         detail = after.ending.detail if after.ending is not None else _problem(answer)
@@ -235,15 +230,14 @@ class AgentCall:
                 left = self._left(key)
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
-        state = changes["state"] = self.state
-        step = _make_step(before.state, trigger, state, key, outcome.at_s, self.guard, detail, usage, served_by)
+        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in WATCHERS:
             watch(step)
         changes["trace"] = before.trace.push(step)
         self._output, self.problem = output, problem
         self.step = step
         self._effects = None  # before the record: after an interruption in between they are computed anew
-        self.record = after
+        self.record = after.changed(**changes)
         self._effects = left
         self.is_narrowed = left is not None
 
@@ -314,14 +308,14 @@ class AgentCall:
         r = self.record
         state = r.state
         if state is _CALLING or state is _PARSE_EXCEPTION:
-            return (_make_call_model(f"model:{r.turn}", self._request(), r.attempt),)
+            return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
         if state is _TOOL_INTERRUPT:
             if r.waits_for_approval:
                 return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
             wanted: list[Effect] = []
             named = self.prompt.by_name
             for f in ready(r, self.prompt):
-                wanted.append(_make_run(f"run:{f.id}", f, named[f.name]))
+                wanted.append(RunFunction(f"run:{f.id}", f, named[f.name]))
             return tuple(wanted)
         if state is _SEEDED:
             return _BEGINNING
@@ -349,7 +343,7 @@ class AgentCall:
         elif settings.hosted_tools:
             settings = settings.override({"hosted_tools": ()})
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        return _make_request(
+        return Request(
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end

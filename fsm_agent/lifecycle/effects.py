@@ -8,12 +8,12 @@ performed is registered in `fsm_agent.runtime.perform`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import (
@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.mistakes import SETTINGS_WORDS, Rights, remedy, unknown_argument, wrong
+from fsm_agent.mistakes import SETTINGS_WORDS, Rights, explains_mistakes, remedy, wrong
 from fsm_agent.prompts.parser import Output
 
 TEXT = Output(str)
@@ -37,7 +37,8 @@ _MOST_NAMED = 3  # effects in the message of an error
 _MOST_SHOWN = 200  # characters of a function call there
 
 
-@frozen(kw_only=True)
+@explains_mistakes(lambda: SETTINGS_WORDS)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Options of a request to the model.  None: the provider's default.
 
@@ -59,10 +60,6 @@ class Settings:
     cache: Literal["5m", "1h"] | None = None
     hosted_tools: tuple[HostedTool, ...] = ()  # run by the provider itself
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
-
-    @classmethod
-    def _unknown(cls, words: Iterable[str]) -> TypeError:
-        return unknown_argument("Settings", words, [item.name for item in fields(cls)], SETTINGS_WORDS)
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -108,8 +105,7 @@ _RIGHTS: Rights = (  # which numbers make sense is for the provider to decide
 _NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})
 
 
-@frozen(kw_only=True, is_quick=True)
-class Request:
+class Request(Value, frozen=True, kw_only=True):
     """Everything that is sent to a model in one request."""
 
     messages: Sequence[Message]
@@ -119,8 +115,7 @@ class Request:
     settings: Settings = Settings()
 
 
-@frozen(is_quick=True)
-class Begin:
+class Begin(Value, frozen=True):
     """The start of the call: the time and an id."""
 
     prefix, outcomes = "begin", (Begun,)
@@ -128,8 +123,7 @@ class Begin:
     key: str
 
 
-@frozen(is_quick=True)
-class CallModel:
+class CallModel(Value, frozen=True):
     """A model's reply."""
 
     prefix, outcomes = "model", (Replied, ModelFailed)
@@ -139,8 +133,7 @@ class CallModel:
     attempt: int  # at this request, from 1; more than 1 after transport failures
 
 
-@frozen(is_quick=True)
-class Sleep:
+class Sleep(Value, frozen=True):
     """A moment, in Unix time."""
 
     prefix, outcomes = "sleep", (Slept,)
@@ -149,8 +142,7 @@ class Sleep:
     until_s: float
 
 
-@frozen(is_quick=True)
-class AskApproval:
+class AskApproval(Value, frozen=True):
     """Somebody's decision whether a function may be called."""
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
@@ -159,8 +151,7 @@ class AskApproval:
     call: FunctionCall
 
 
-@frozen(is_quick=True)
-class RunFunction:
+class RunFunction(Value, frozen=True):
     """A function's result."""
 
     prefix, outcomes = "run", (Returned, FunctionFailed)

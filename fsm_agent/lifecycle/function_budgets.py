@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fsm_agent._internal.values import changed
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.record import CallRecord, Tally
@@ -75,7 +74,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
         for i, f in enumerate(done):
             if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
                 error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
-                done[i], waits = changed(f, error=error), True
+                done[i], waits = f.changed(error=error), True
     return tuple(done)
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
-from fsm_agent._internal.values import changed, changer, frozen, maker
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
@@ -34,16 +34,14 @@ REPEATED = (
 )
 
 
-@frozen(is_quick=True)
-class FunctionsRequested:
+class FunctionsRequested(Value, frozen=True):
     """A reply that requests functions: its message with our ids, and its calls, some settled at once."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
 
 
-@frozen(is_quick=True)
-class FinalReply:
+class FinalReply(Value, frozen=True):
     """A reply with an output, or with the reason why it has none."""
 
     reply: Reply
@@ -52,8 +50,7 @@ class FinalReply:
     error: Exception | None = None  # raised by the parser
 
 
-@frozen(is_quick=True)
-class StoppedReply:
+class StoppedReply(Value, frozen=True):
     """A reply at which `stop_when` ended the call."""
 
     requested: FunctionsRequested
@@ -84,10 +81,7 @@ StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | FunctionCall | Outcome
 
 _COMPOUND = (dict, list)
-_make_requested, _make_final, _make_message = maker(FunctionsRequested), maker(FinalReply), maker(Message)
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
-_to_be_run = changer(FunctionCall, "id", "fingerprint", "needs_approval", "version")
-_with_result = changer(FunctionCall, "result", "was_run")
 
 
 def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
@@ -105,26 +99,26 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         return "returned", _returned(call, outcome)
     match outcome:
         case Returned():
-            return "returned", changed(call, error=outcome.text, was_run=True)
+            return "returned", call.changed(error=outcome.text, was_run=True)
         case FunctionFailed():
-            return "function_failed", changed(call, error=outcome.text, was_run=True)
+            return "function_failed", call.changed(error=outcome.text, was_run=True)
         case Approved():
-            return "approved", changed(call, needs_approval=False)
+            return "approved", call.changed(needs_approval=False)
         case Modified():
-            call = changed(call, arguments_json=outcome.arguments_json, needs_approval=False)
+            call = call.changed(arguments_json=outcome.arguments_json, needs_approval=False)
             refusal = prompt.by_name[call.name].refusal(call.arguments_json)
             if refusal is None:
-                return "approved", changed(call, fingerprint=fingerprint(call))
-            return "denied", changed(call, error=_refusal_text(refusal, call))
+                return "approved", call.changed(fingerprint=fingerprint(call))
+            return "denied", call.changed(error=_refusal_text(refusal, call))
         case Denied():
-            return "denied", changed(call, error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
+            return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, outcome
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
-    call = _with_result(call, outcome.text, True)
+    call = call.changed(result=outcome.text, was_run=True)
     if outcome.attachments or outcome.is_cached:
-        return changed(call, attachments=outcome.attachments, is_cached=outcome.is_cached)
+        return call.changed(attachments=outcome.attachments, is_cached=outcome.is_cached)
     return call
 
 
@@ -166,7 +160,7 @@ def read_reply(
     if prompt.two_stage and drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
-        return "answered", _make_final(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+        return "answered", FinalReply(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
     except Exception as error:  # a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error)
 
@@ -234,7 +228,7 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
             part, call = screen.of(part, f"{index}.{len(calls)}")
             calls.append(call)
         parts.append(part)
-    return _make_requested(_make_message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+    return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
 
 
 class _Screen:
@@ -251,26 +245,26 @@ class _Screen:
         """Return the call with our id, for the message, and its present form: the same as long as it is to be run."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
-            call = changed(call, id=id)
+            call = call.changed(id=id)
             names = ", ".join(self.prompt.by_name) or "none"
-            return call, changed(call, error=f"There is no function {call.name!r}. There are: {names}.")
+            return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
         problem = used_up(self.r, function) if self.r.tallies else None
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
             problem = _refusal_text(refusal, call, is_cut=self.is_cut)
         if problem is not None:
-            call = changed(call, id=id)
-            return call, changed(call, error=problem)
+            call = call.changed(id=id)
+            return call, call.changed(error=problem)
         mark = fingerprint(call)
         if not function.repeatable and (mark in self.seen or mark in self.requested):
-            call = changed(call, id=id)
-            return call, changed(call, fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+            call = call.changed(id=id)
+            return call, call.changed(fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
         if function.max_calls is not None and not self._is_within(function, function.max_calls):
-            call = changed(call, id=id)
-            return call, changed(call, error=USED_UP.format(name=call.name, limit=function.max_calls))
+            call = call.changed(id=id)
+            return call, call.changed(error=USED_UP.format(name=call.name, limit=function.max_calls))
         self.requested.add(mark)
-        call = _to_be_run(call, id, mark, False, function.version)
+        call = call.changed(id=id, fingerprint=mark, needs_approval=False, version=function.version)
         if self.gate.is_closed(function, call, self.r):
-            call = changed(call, needs_approval=True)
+            call = call.changed(needs_approval=True)
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsm_agent._internal.values import changed
 from fsm_agent.lifecycle.approval import approved_keys
 from fsm_agent.lifecycle.record import FINAL, CallRecord, State
 from fsm_agent.lifecycle.table import ROWS
@@ -103,4 +102,4 @@ def _of_round(r: CallRecord) -> Iterator[str]:
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
     """Return the call as the model requested it, whatever approval it waits for."""
-    return changed(f, needs_approval=False)
+    return f.changed(needs_approval=False)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from inspect import get_annotations
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.mistakes import shown
 
 
-@frozen(kw_only=True)
-class Limits:
+class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
 
     A call asks a model at most ``1 + rounds + parse_retries + recalls`` times, and once more in two stages.
@@ -40,19 +39,17 @@ class Limits:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise UsageError(f"limits.{name} is {value!r}: one of {', '.join(map(repr, choices))} would be right")
-        for item in fields(self):
-            if item.name in _CHOICES:
-                continue
-            value, (is_right, right) = getattr(self, item.name), _NUMBERS[str(item.type)]
-            if value is not None and not (is_right(value) and value >= 0):
-                what = f"limits.{item.name} is {shown(value)}"
+        for name, (is_right, right) in _NUMBERS.items():
+            if (value := getattr(self, name)) is not None and not (is_right(value) and value >= 0):
+                what = f"limits.{name} is {shown(value)}"
                 raise UsageError(f"{what}: a {right} from 0 on would be right, or None: unlimited")
         for name, least in (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
 
 
-_NUMBERS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
+_CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
+_NUMBERS = {name: _CHECKS[kind] for name, kind in get_annotations(Limits).items() if kind in _CHECKS}
 _CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Limits).items() if get_origin(hint) is Literal}
 
 

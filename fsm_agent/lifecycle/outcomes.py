@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, fields
-from functools import partial
-from operator import eq
-from typing import Annotated, Any, Literal, TypeAlias
+from functools import cache
+from inspect import get_annotations
+from typing import Any, TypeAlias
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.kinds import ByKind
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Tagged, defaults_of
 from fsm_agent.errors import ErrorReport, OutcomeError
 from fsm_agent.messages.message import Attachment, Document, Image, Message
 from fsm_agent.messages.reply import Reply
@@ -24,7 +22,8 @@ def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, tuple) and all(map(is_right, value))
 
 
-# By annotation: a check, and its description.  Other fields are literals, of which only the default is right.
+_NEEDED = object()  # the default of a field that has none
+# By annotation: a check, and what would pass it.
 _RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda value: isinstance(value, str), "a string"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
@@ -40,98 +39,67 @@ _RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-class _Rules(dict[type, tuple[tuple[str, Any, Callable[[Any], bool], str], ...]]):
-    """The rules of each class, field by field: its name, its default, its check."""
-
-    def __missing__(self, cls: Any) -> Any:
-        rules = []
-        for name, default, annotation in [(item.name, item.default, str(item.type)) for item in fields(cls)]:
-            rules.append((name, default, *(_RIGHT.get(annotation) or (partial(eq, default), repr(default)))))
-        self[cls] = tuple(rules)
-        return self[cls]
+@cache
+def _rules(cls: type[_Checked]) -> tuple[tuple[str, Any, Callable[[Any], bool], str], ...]:
+    """Return for each field of an outcome its name, its default, a check, and what would pass it."""
+    annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
+    defaults = defaults_of(cls)
+    return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
 
 
-_RULES = _Rules()
-
-
-class _Checked:
+class _Checked(Tagged, frozen=True, kw_only=True):
     """An outcome whose fields hold what they declare, so that a record with it can be read again."""
 
-    __slots__ = ()
+    at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, default, is_right, right in _RULES[type(self)]:
+        for name, default, is_right, right in _rules(type(self)):
             value = getattr(self, name)
             if value is not default and not is_right(value):
                 raise OutcomeError(f"{type(self).__name__}.{name} is {shown(value)}: {right} would be right")
 
 
-@frozen(kw_only=True, is_quick=True)
-class Begun(_Checked):
+class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
     """The start of a call."""
 
     at_s: float
     id: str = ""  # the call's, unique
-    kind: Literal["begun"] = "begun"
 
 
-@frozen(kw_only=True, is_quick=True)
-class Replied(_Checked):
+class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
     """The model replied; whether with an answer, a request for functions or nonsense is decided later."""
 
     reply: Reply
-    at_s: float = 0.0
-    kind: Literal["replied"] = "replied"
 
 
-@frozen(kw_only=True, is_quick=True)
-class ModelFailed(_Checked):
+class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
     """The model did not reply."""
 
     error: ErrorReport
     delay_s: float = 0.0  # before the next attempt, if that is worth it
-    at_s: float = 0.0
-    kind: Literal["model_failed"] = "model_failed"
 
 
-@frozen(kw_only=True, is_quick=True)
-class Slept(_Checked):
+class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
     """The moment has come."""
 
-    at_s: float = 0.0
-    kind: Literal["slept"] = "slept"
 
-
-@frozen(kw_only=True)
-class Approved(_Checked):
+class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
     """The function may be called."""
 
-    at_s: float = 0.0
-    kind: Literal["approved"] = "approved"
 
-
-@frozen()
-class Modified(_Checked):
+class Modified(_Checked, frozen=True, tag="modified"):
     """The function may be called with these arguments instead of the model's; they are checked in the same way."""
 
     arguments_json: str
-    _: KW_ONLY
-    at_s: float = 0.0
-    kind: Literal["modified"] = "modified"
 
 
-@frozen()
-class Denied(_Checked):
+class Denied(_Checked, frozen=True, tag="denied"):
     """The function may not be called; the model is shown the reason."""
 
     reason: str = ""
-    _: KW_ONLY
-    at_s: float = 0.0
-    kind: Literal["denied"] = "denied"
 
 
-@frozen(kw_only=True, is_quick=True)
-class Returned(_Checked):
+class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     """The function returned or raised; ``text`` is its result or its error."""
 
     text: str
@@ -139,47 +107,31 @@ class Returned(_Checked):
     attachments: tuple[Attachment, ...] = ()
     is_cached: bool = False  # it was not run: the result of an earlier run was still good
     releases: tuple[int, ...] = ()  # rounds whose results are declared no longer needed
-    at_s: float = 0.0
-    kind: Literal["returned"] = "returned"
 
 
-@frozen(kw_only=True)
-class FunctionFailed(_Checked):
+class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
     """The function raised, and its `Function.on_error` lets the call fail with it."""
 
     text: str
-    at_s: float = 0.0
-    kind: Literal["function_failed"] = "function_failed"
 
 
-@frozen()
-class Injected(_Checked):
+class Injected(_Checked, frozen=True, tag="injected"):
     """Somebody adds messages before the next request to the model.  Answers no effect: pass it under ``""``."""
 
     messages: tuple[Message, ...]
-    _: KW_ONLY
-    at_s: float = 0.0
-    kind: Literal["injected"] = "injected"
 
 
-@frozen(kw_only=True)
-class Expired(_Checked):
+class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
     """The deadline has passed.  Answers no effect: pass it under the key ``""``."""
 
-    at_s: float = 0.0
-    kind: Literal["expired"] = "expired"
 
-
-@frozen(kw_only=True)
-class Cancelled(_Checked):
+class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
     """Somebody cancelled the call.  Answers no effect: pass it under the key ``""``."""
 
     reason: str = ""
-    at_s: float = 0.0
-    kind: Literal["cancelled"] = "cancelled"
 
 
-Outcome: TypeAlias = Annotated[
+Outcome: TypeAlias = (
     Begun
     | Replied
     | ModelFailed
@@ -191,6 +143,5 @@ Outcome: TypeAlias = Annotated[
     | FunctionFailed
     | Injected
     | Expired
-    | Cancelled,
-    ByKind(),
-]
+    | Cancelled
+)

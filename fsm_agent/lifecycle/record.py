@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
 from enum import StrEnum
-from typing import Any
 
-from fsm_agent._internal.values import frozen, unshare
+from msgspec import field
+from msgspec.structs import astuple
+
+from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.limits import Limits
@@ -49,8 +50,7 @@ class Reason(StrEnum):
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
 
 
-@frozen(kw_only=True, is_quick=True)
-class Ending:
+class Ending(Value, frozen=True, kw_only=True):
     """The way in which an agent call ended."""
 
     reason: Reason
@@ -61,8 +61,7 @@ class Ending:
     output_json: str | None = None  # the output, when `stop_when` provided one
 
 
-@frozen(is_quick=True)
-class Tally:
+class Tally(Value, frozen=True):
     """The successes and failures of a function in a call; together they are its runs."""
 
     successes: int = 0
@@ -73,8 +72,7 @@ class Tally:
         return self.successes + self.failures
 
 
-@frozen(kw_only=True, slots=False)
-class CallRecord:
+class CallRecord(Value, frozen=True, kw_only=True):
     """All there is to know about an agent call: a value whose JSON is the snapshot.
 
     Two records are equal when the same happened, whatever the schedule: `trace`, which keeps the order in
@@ -107,25 +105,17 @@ class CallRecord:
     usage: Usage = UNUSED  # of all replies, pruned ones too
     reply: Reply | None = None  # the last one
     ending: Ending | None = None
-    trace: Vector[Stepped] = field(default_factory=Vector, compare=False)
+    trace: Vector[Stepped] = field(default_factory=Vector)
 
     @classmethod
     def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
         """Return the record of a call that has not begun."""
-        calls: Vector[FunctionCall] = Vector()
-        trace: Vector[Stepped] = Vector()
-        seeded = {"dialog": dialog, "seeded_with": len(dialog), "limits": limits, "depth": depth}
-        return _BLANK.changed(function_calls=calls, trace=trace, **seeded)
+        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth)
 
-    def changed(self, **changes: Any) -> CallRecord:
-        """Return this record with ``changes``: `dataclasses.replace` at a fraction of its cost."""
-        values = self.__dict__ | changes
-        if len(values) != _FIELDS:
-            unknown = sorted(values.keys() - {item.name for item in fields(CallRecord)})
-            raise TypeError(f"a CallRecord has no {', '.join(unknown)}")
-        made = _new(CallRecord)
-        _set_dict(made, values)
-        return made
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CallRecord):
+            return NotImplemented
+        return astuple(self)[:-1] == astuple(other)[:-1]  # the trace is last
 
     @property
     def deadline_s(self) -> float | None:
@@ -163,11 +153,3 @@ class CallRecord:
             if f.needs_approval and not f.is_settled:
                 return True
         return False
-
-
-_new, _set_dict = object.__new__, vars(CallRecord)["__dict__"].__set__
-_FIELDS = len(fields(CallRecord))
-for _default in ("state", "limits", "usage"):  # an attribute of a class hides those of its instances from the cache
-    delattr(CallRecord, _default)
-_BLANK = CallRecord(dialog=Vector())
-unshare(_BLANK)  # and what is made of it

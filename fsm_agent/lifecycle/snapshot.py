@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Literal
 
-from fsm_agent._internal.lazy_import import pydantic, typing_extensions
+from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import SnapshotError
-from fsm_agent.functions.function import described_errors
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.signing import signed, verified
-from fsm_agent.prompts.dialog import json_text
 from fsm_agent.prompts.prompt import Prompt
 
 VERSION: Literal[1] = 1
 
 
-@cache
-def _document() -> pydantic.TypeAdapter[Any]:
-    class Document(typing_extensions.TypedDict):
-        version: Literal[1]
-        prompt: str  # its path
-        record: CallRecord
+class _Document(Value, frozen=True):
+    """A call in JSON."""
 
-    config = pydantic.ConfigDict(
-        ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", extra="forbid"
-    )
-    return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
+    version: Literal[1]
+    prompt: str  # its path
+    record: CallRecord
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
@@ -43,11 +35,14 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
         UsageError: The key is too short.
     """
-    text = json_text(_document(), {"version": VERSION, "prompt": call.prompt.path, "record": call.record})
+    document = _Document(VERSION, call.prompt.path, call.record)
     try:
-        _read(text)  # fails now, and not days later; doubles the cost
-    except SnapshotError as error:
-        raise SnapshotError(f"nothing is written that could not be read again: {error}") from error
+        text = to_json(document)  # fails now, and not days later; doubles the cost
+        problem = inconsistency(call.record)
+    except ValueError as error:
+        problem = str(error)[:500]
+    if problem:
+        raise SnapshotError(f"nothing is written that could not be read again: {problem}")
     return text if signing_key is None else signed(text, signing_key)
 
 
@@ -73,9 +68,9 @@ def restore(
         UsageError: The key is too short.
     """
     data = _read(verified(document, signing_key))
-    if data["prompt"] != prompt.path:
-        raise SnapshotError(f"the snapshot is of prompt {data['prompt']!r}, and {prompt.path!r} was given")
-    record = data["record"]
+    if data.prompt != prompt.path:
+        raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
+    record = data.record
     if missing := sorted({f.name for f in record.pending} - prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
     call = AgentCall(record, prompt, **options)
@@ -83,16 +78,16 @@ def restore(
     return call
 
 
-def _read(text: str | bytes) -> Any:
+def _read(text: str | bytes) -> _Document:
     """Return the document that JSON holds.
 
     Raises:
         SnapshotError: It is damaged, of another version, or inconsistent.
     """
     try:
-        data = _document().validate_json(text)
-    except pydantic.ValidationError as error:
-        raise SnapshotError(f"this is no snapshot of version {VERSION}: {described_errors(error)}") from error
-    if problem := inconsistency(data["record"]):
+        document: _Document = from_json(text, _Document)
+    except ValueError as error:
+        raise SnapshotError(f"this is no snapshot of version {VERSION}: {error}") from error
+    if problem := inconsistency(document.record):
         raise SnapshotError(f"the snapshot contradicts itself: {problem}")
-    return data
+    return document

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsm_agent._internal.values import changed, maker
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -53,7 +52,6 @@ from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
-_make_message, _make_result = maker(Message), maker(FunctionResult)
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
 # Guards: whether a row is taken
@@ -308,7 +306,7 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
     results: list[Message] = []
     runs = r.runs
     for f in calls:
-        results.append(_make_message(role="tool", parts=(_result(f, prompt),)))
+        results.append(Message(role="tool", parts=(_result(f, prompt),)))
         runs += f.was_run
     return r.changed(
         dialog=r.dialog.extend(results),
@@ -326,14 +324,14 @@ def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
     if prompt.on_interrupt is not INTERRUPT:
         text = prompt.handler_text("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
     is_error = f.error is not None
-    return _make_result(
+    return FunctionResult(
         id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
     )
 
 
 def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
     """Return the round's calls; those pending will not be run."""
-    return tuple([f if f.is_settled else changed(f, error=error) for f in r.round])
+    return tuple([f if f.is_settled else f.changed(error=error) for f in r.round])
 
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
 
@@ -16,22 +16,19 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call_result import CallResult
 
 
-@frozen(is_quick=True)
-class TextDelta:
+class TextDelta(Value, frozen=True):
     """The next piece of the reply's text."""
 
     text: str
 
 
-@frozen(is_quick=True)
-class ReasoningDelta:
+class ReasoningDelta(Value, frozen=True):
     """The next piece of the model's reasoning."""
 
     text: str
 
 
-@frozen(is_quick=True)
-class FunctionCallStarted:
+class FunctionCallStarted(Value, frozen=True):
     """The model begins to request a function; ``index`` counts the calls of this reply from 0."""
 
     index: int
@@ -39,16 +36,14 @@ class FunctionCallStarted:
     provider_id: str | None = None
 
 
-@frozen(is_quick=True)
-class ArgumentsDelta:
+class ArgumentsDelta(Value, frozen=True):
     """The next piece of the arguments (JSON) of the call number ``index`` of this reply."""
 
     index: int
     text: str
 
 
-@frozen(is_quick=True)
-class FunctionCallCompleted:
+class FunctionCallCompleted(Value, frozen=True):
     """The arguments of the call number ``index`` of this reply are complete.
 
     It comes once more when a service resumes a call that it had left.
@@ -57,8 +52,7 @@ class FunctionCallCompleted:
     index: int
 
 
-@frozen(is_quick=True)
-class UsageReported:
+class UsageReported(Value, frozen=True):
     """The usage of the reply so far, at each new report of the provider.
 
     The last one of a reply equals that of `ReplyCompleted`.
@@ -72,16 +66,14 @@ Delta: TypeAlias = (
 )
 
 
-@frozen()
-class RequestStarted:
+class RequestStarted(Value, frozen=True):
     """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
 
     number: int  # from 1; each attempt at a request counts
     messages: int
 
 
-@frozen(is_quick=True)
-class ReplyCompleted:
+class ReplyCompleted(Value, frozen=True):
     """The model's reply is complete."""
 
     reply: Reply
@@ -102,8 +94,7 @@ class ReplyCompleted:
         return self.reply.usage
 
 
-@frozen(is_quick=True)
-class Stepped:
+class Stepped(Value, frozen=True):
     """A row of the table was taken; ``source == to`` when the call stayed where it was."""
 
     source: str
@@ -117,8 +108,7 @@ class Stepped:
     served_by: str | None = None  # name of the one that answered, of several clients
 
 
-@frozen()
-class LoopDetected:
+class LoopDetected(Value, frozen=True):
     """The model requests exactly the same again and again; ``action`` is the value of `Limits.on_loop`."""
 
     name: str  # of the function; of all, when a reply requests several
@@ -126,8 +116,7 @@ class LoopDetected:
     action: str
 
 
-@frozen(is_quick=True)
-class FunctionStarted:
+class FunctionStarted(Value, frozen=True):
     """A function is being run now."""
 
     id: str
@@ -135,8 +124,7 @@ class FunctionStarted:
     arguments_json: str
 
 
-@frozen()
-class FunctionProgress:
+class FunctionProgress(Value, frozen=True):
     """A running function reports its progress; see `Context.emit`."""
 
     id: str
@@ -144,8 +132,7 @@ class FunctionProgress:
     data: Any
 
 
-@frozen(is_quick=True)
-class FunctionEnded:
+class FunctionEnded(Value, frozen=True):
     """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`."""
 
     id: str
@@ -155,8 +142,7 @@ class FunctionEnded:
     duration_s: float
 
 
-@frozen()
-class ResultProcessed:
+class ResultProcessed(Value, frozen=True):
     """The pipeline's processor changed a function's result; tokens are estimates here and in the following events."""
 
     id: str
@@ -165,8 +151,7 @@ class ResultProcessed:
     processed_tokens: int
 
 
-@frozen()
-class ResultExtracted:
+class ResultExtracted(Value, frozen=True):
     """The pipeline's extractor reduced a long result to what matters."""
 
     id: str
@@ -175,8 +160,7 @@ class ResultExtracted:
     extracted_tokens: int
 
 
-@frozen()
-class ResultCached:
+class ResultCached(Value, frozen=True):
     """The pipeline's cacher stores a long result outside the dialog, where a summary replaces it."""
 
     id: str
@@ -185,23 +169,20 @@ class ResultCached:
     summary_tokens: int
 
 
-@frozen()
-class ObservationsMasked:
+class ObservationsMasked(Value, frozen=True):
     """So many more results of functions are masked from this request on."""
 
     count: int
     tokens_saved: int
 
 
-@frozen()
-class Suspended:
+class Suspended(Value, frozen=True):
     """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
     keys: tuple[str, ...]
 
 
-@frozen(is_quick=True)
-class Done:
+class Done(Value, frozen=True):
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
 
     result: CallResult

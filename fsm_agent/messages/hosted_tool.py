@@ -7,13 +7,13 @@ option is refused before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from fsm_agent._internal.kinds import ByKind
+from msgspec import field
+
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Tagged, Value, differing
 from fsm_agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
-@frozen(kw_only=True)
-class UserLocation:
+class UserLocation(Value, frozen=True, kw_only=True):
     """The approximate location of the user, for results nearby."""
 
     country: str | None = None  # of two letters, as ISO 3166-1 has them
@@ -39,8 +38,7 @@ class UserLocation:
     timezone: str | None = None  # like "Europe/Vienna"
 
 
-@frozen(kw_only=True)
-class WebSearch:
+class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
     """Searches the web."""
 
     allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all
@@ -48,7 +46,6 @@ class WebSearch:
     max_uses: int | None = None  # for one request
     context_size: ContextSize | None = None  # how much of the results the model gets to see
     user_location: UserLocation | None = None
-    kind: Literal["web_search"] = field(default="web_search", repr=False)
 
     def __post_init__(self) -> None:
         for name in ("allowed_domains", "blocked_domains"):
@@ -62,21 +59,16 @@ class WebSearch:
             _is_one_of(self, "context_size", get_args(ContextSize))
 
 
-@frozen(kw_only=True)
-class CodeExecution:
+class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
     """Runs code that the model writes, in the provider's sandbox."""
 
-    kind: Literal["code_execution"] = field(default="code_execution", repr=False)
 
-
-@frozen(kw_only=True)
-class ComputerUse:
+class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, keys and screenshots of a computer.  The agent's caller has to perform them."""
 
     width: int = 1280  # pixels
     height: int = 800
     environment: Environment = "browser"
-    kind: Literal["computer_use"] = field(default="computer_use", repr=False)
 
     def __post_init__(self) -> None:
         _is_count(self, "width")
@@ -84,21 +76,23 @@ class ComputerUse:
         _is_one_of(self, "environment", get_args(Environment))
 
 
-@frozen()
-class HostedMCP:
+class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
 
     Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
     """
 
+    hidden = ("url", "authorization", "headers")
+
     label: str  # the server's name for the model
-    url: str = field(repr=False)
-    _: KW_ONLY
+    url: str
     allowed_tools: tuple[str, ...] = ()  # only these; (): all
-    authorization: str | None = field(default=None, repr=False)  # an OAuth access token
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)  # for the server
+    authorization: str | None = None  # an OAuth access token
+    headers: Mapping[str, str] = field(default_factory=dict)  # for the server
     require_approval: Approval = "never"
-    kind: Literal["mcp"] = field(default="mcp", repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.label, self.url))
 
     def __copy__(self) -> HostedMCP:
         return self
@@ -134,7 +128,7 @@ class HostedMCP:
         yield from (self.url, *secrets_in_url(self.url), *path_tokens(self.url))
 
 
-HostedTool: TypeAlias = Annotated[WebSearch | CodeExecution | ComputerUse | HostedMCP, ByKind()]
+HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 
 
 def check_hosted_tools(tools: Sequence[HostedTool]) -> None:
@@ -165,12 +159,7 @@ def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
 
 def options_of(tool: HostedTool) -> dict[str, Any]:
     """Return the options that differ from their defaults."""
-    plain: dict[str, Any] = {"label": None, "url": None, "headers": {}, "kind": tool.kind}
-    return {
-        item.name: getattr(tool, item.name)
-        for item in fields(tool)
-        if getattr(tool, item.name) != plain.get(item.name, item.default)
-    }
+    return differing(tool)
 
 
 def _wrong(tool: Any, name: str, value: Any, right: str) -> UsageError:

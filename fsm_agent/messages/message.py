@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from fsm_agent._internal.kinds import ByKind
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
-from fsm_agent._internal.values import Memo, frozen, maker
+from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
 from fsm_agent.mistakes import remedy, wrong
 
@@ -31,8 +29,7 @@ _TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
 }
 
 
-@frozen(kw_only=True)
-class Citation:
+class Citation(Value, frozen=True, kw_only=True):
     """A source that a provider cites for its model's text."""
 
     url: str | None = None
@@ -42,21 +39,22 @@ class Citation:
     end: int | None = None
 
 
-@frozen(is_quick=True)
-class Text:
+class Text(Tagged, frozen=True, tag="text"):
     """A piece of plain text."""
 
+    hidden = ("signature", "annotations")
+
     text: str
-    signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with this part
-    annotations: tuple[Citation, ...] = field(default=(), repr=False)
-    kind: Literal["text"] = field(default="text", repr=False)
+    signature: str | None = None  # Gemini's thoughtSignature, sent back with this part
+    annotations: tuple[Citation, ...] = ()
 
 
-@frozen(kw_only=True)
-class _File:
+class _File(Tagged, frozen=True, kw_only=True):
     """A part with contents of its own: its bytes, or an address from which a provider can fetch it."""
 
-    data: bytes | None = field(default=None, repr=False)
+    hidden = ("data",)
+
+    data: bytes | None = None
     url: str | None = None  # http(s) only; a data URL becomes `data`
     media_type: str | None = None
 
@@ -73,14 +71,11 @@ class _File:
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
-@frozen(kw_only=True)
-class Image(_File):
+class Image(_File, frozen=True, kw_only=True, tag="image"):
     """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from any source.
 
     The media type is read off the bytes; it is None for a URL.
     """
-
-    kind: Literal["image"] = field(default="image", repr=False)
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path) -> Image:
@@ -98,8 +93,7 @@ class Image(_File):
         return cls(data=data, media_type=media_type)
 
 
-@frozen(kw_only=True)
-class Document(_File):
+class Document(_File, frozen=True, kw_only=True, tag="document"):
     """A file for the model to read: its bytes, or where a provider can fetch it.  `Document.of` makes one.
 
     A PDF, or text in UTF-8.  Other files that a provider reads (a spreadsheet, …) can be made with ``data`` and
@@ -108,7 +102,6 @@ class Document(_File):
 
     media_type: str = PDF
     name: str | None = None  # of the file, for the model
-    kind: Literal["document"] = field(default="document", repr=False)
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
@@ -204,51 +197,67 @@ def _image_type(data: bytes) -> str | None:
     return None
 
 
-Attachment: TypeAlias = Annotated[Image | Document, ByKind()]
+Attachment: TypeAlias = Image | Document
 
 
-@frozen(kw_only=True, is_quick=True)
-class Reasoning:
+class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
     """The reasoning of a model before its answer, with the data that its provider requires back."""
 
     text: str = ""
     signature: str | None = None  # opaque; sent back unchanged
     id: str | None = None
-    kind: Literal["reasoning"] = field(default="reasoning", repr=False)
 
 
-@frozen(kw_only=True)
-class Opaque:
+class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
     """A part that only one wire understands; it is sent back to that wire unchanged and to no other."""
 
+    hidden = ("data", "provider")
+
     wire: str  # the codec's name
-    data: Any = field(repr=False, hash=False)  # JSON
-    provider: str | None = field(default=None, repr=False, compare=False)  # its source; None: any provider may have it
-    kind: Literal["opaque"] = field(default="opaque", repr=False)
+    data: Any  # JSON
+    provider: str | None = None  # its source, which is not compared; None: any provider may have it
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Opaque):
+            return NotImplemented
+        return self.wire == other.wire and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.wire)
 
 
-@frozen(kw_only=True, is_quick=True)
-class FunctionCall:
+class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
     In a message it is as the model requested it; in `CallRecord.round` and `CallResult.function_calls` it is settled.
     """
 
+    hidden = (
+        "provider_id",
+        "signature",
+        "needs_approval",
+        "version",
+        "was_run",
+        "is_cached",
+        "is_repeated",
+        "fingerprint",
+        "attachments",
+    )
+
     name: str
     arguments_json: str  # as the model wrote them: possibly invalid JSON
     id: str = ""  # ours: "<index of the message in the dialog>.<index>"
-    provider_id: str | None = field(default=None, repr=False)  # the provider's, sent back with the result
-    signature: str | None = field(default=None, repr=False)  # Gemini's thoughtSignature, sent back with the call
-    needs_approval: bool = field(default=False, repr=False)
-    version: str = field(default="", repr=False)  # of the function
-    was_run: bool = field(default=False, repr=False)  # otherwise it was settled at once
-    is_cached: bool = field(default=False, repr=False)  # not run: the result of an earlier run was still good
-    is_repeated: bool = field(default=False, repr=False)  # the same call succeeded before, so it was not run
-    fingerprint: str = field(default="", repr=False)  # equal for equal names and arguments
+    provider_id: str | None = None  # the provider's, sent back with the result
+    signature: str | None = None  # Gemini's thoughtSignature, sent back with the call
+    needs_approval: bool = False
+    version: str = ""  # of the function
+    was_run: bool = False  # otherwise it was settled at once
+    is_cached: bool = False  # not run: the result of an earlier run was still good
+    is_repeated: bool = False  # the same call succeeded before, so it was not run
+    fingerprint: str = ""  # equal for equal names and arguments
     result: str | None = None  # the text for the model
     error: str | None = None  # why there is no result; the text for the model instead
-    attachments: tuple[Attachment, ...] = field(default=(), repr=False)  # returned beside the text
-    kind: Literal["function_call"] = field(default="function_call", repr=False)
+    attachments: tuple[Attachment, ...] = ()  # returned beside the text
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -270,24 +279,23 @@ class FunctionCall:
         return self.result is not None and not self.is_repeated
 
 
-@frozen(kw_only=True, is_quick=True)
-class FunctionResult:
+class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
     """The answer to one function call; every call of a message gets exactly one."""
+
+    hidden = ("provider_id",)
 
     id: str  # of the `FunctionCall`
     name: str
     text: str
-    provider_id: str | None = field(default=None, repr=False)
+    provider_id: str | None = None
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
-    kind: Literal["function_result"] = field(default="function_result", repr=False)
 
 
-Part = Annotated[Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque, ByKind()]
+Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 
 
-@frozen(kw_only=True, is_quick=True)
-class Message(Memo):
+class Message(Value, frozen=True, kw_only=True, dict=True):
     """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
 
     role: Role
@@ -305,12 +313,12 @@ class Message(Memo):
         parts: list[Part] = []
         for part in content:
             if isinstance(part, str):
-                parts.append(_make_text(part))
+                parts.append(Text(part))
             elif isinstance(part, _PARTS):
                 parts.append(part)
             else:
                 raise wrong("a part of a message", part, "a text, or a part such as Image.of(…),")
-        return _make_message(role=role, parts=tuple(parts))
+        return cls(role=role, parts=tuple(parts))
 
     @property
     def text(self) -> str:
@@ -337,4 +345,3 @@ _OUR_ROLES = {
     **dict.fromkeys(("developer", "instructions"), "'system'"),
     **dict.fromkeys(("function", "tool_result"), "'tool'"),
 }
-_make_text, _make_message = maker(Text), maker(Message)

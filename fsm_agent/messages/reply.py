@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fsm_agent._internal.values import frozen, maker
+from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall, Message
 
 # Why a model stopped, in one vocabulary for all providers; None: not reported.
@@ -15,8 +15,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
-@frozen(kw_only=True, is_quick=True)
-class Usage:
+class Usage(Value, frozen=True, kw_only=True):
     """Tokens, as reported with one reply, or summed over many.  None: never reported.
 
     `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
@@ -33,7 +32,7 @@ class Usage:
         if self is UNUSED:
             return other
         cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
-        return _make_usage(
+        return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
@@ -48,11 +47,9 @@ class Usage:
 
 
 UNUSED = Usage()
-_make_usage = maker(Usage)
 
 
-@frozen(is_quick=True)
-class TokenLogprob:
+class TokenLogprob(Value, frozen=True):
     """One generated token, its log probability (natural), and the likeliest tokens in its place."""
 
     token: str
@@ -60,8 +57,7 @@ class TokenLogprob:
     top: tuple[tuple[str, float], ...] = ()
 
 
-@frozen(kw_only=True, is_quick=True)
-class Reply:
+class Reply(Value, frozen=True, kw_only=True):
     """A model's answer to one request."""
 
     message: Message  # of the assistant

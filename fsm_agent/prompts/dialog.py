@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any, overload
 
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
+import msgspec
+
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptError, SnapshotError
-from fsm_agent.functions.function import described_errors
 from fsm_agent.messages.message import Message, Part
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 
 
-@cache
-def _document() -> pydantic.TypeAdapter[Any]:
-    class Document(typing_extensions.TypedDict):
-        messages: Vector[Message]
-        top_prompt: typing_extensions.NotRequired[str | None]
+class _Document(msgspec.Struct):
+    """A dialog in JSON."""
 
-    config = pydantic.ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
-    return pydantic.TypeAdapter(pydantic.with_config(config)(Document))
-
-
-def json_text(adapter: pydantic.TypeAdapter[Any], document: Any) -> str:
-    """Return the document as JSON; half a surrogate pair, which JSON cannot carry, becomes U+FFFD.
-
-    Raises:
-        SnapshotError: It holds a value that is not of the declared type, and could not be read again.
-    """
-    try:
-        return adapter.dump_json(document, warnings="error").decode()
-    except pydantic_core.PydanticSerializationError:
-        try:
-            data = adapter.dump_python(document, mode="json", warnings="error")
-        except pydantic_core.PydanticSerializationError as error:
-            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    messages: Vector[Message]
+    top_prompt: str | None = None  # its path
 
 
 def _messages(items: Iterable[Message]) -> Iterator[Message]:
@@ -144,7 +123,10 @@ class Dialog(Sequence[Message]):
             SnapshotError: A message holds a value that could not be read again.
         """
         path = self.top_prompt.path if self.top_prompt else None
-        return json_text(_document(), {"messages": self.messages, "top_prompt": path})
+        try:
+            return to_json(_Document(self.messages, path))
+        except ValueError as error:
+            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
 
     @classmethod
     def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:
@@ -159,11 +141,11 @@ class Dialog(Sequence[Message]):
             SnapshotError: The document is damaged.
         """
         try:
-            data = _document().validate_json(document)
-        except pydantic.ValidationError as error:
-            raise SnapshotError(f"this is no dialog: {described_errors(error)}") from error
+            read: _Document = from_json(document, _Document)
+        except ValueError as error:
+            raise SnapshotError(f"this is no dialog: {error}") from error
         by_path = {prompt.path: prompt for prompt in prompts}
-        return cls(data["messages"], top_prompt=by_path.get(data.get("top_prompt")))
+        return cls(read.messages, top_prompt=by_path.get(read.top_prompt or ""))
 
     def __len__(self) -> int:
         return len(self.messages)

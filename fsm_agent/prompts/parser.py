@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import deferred, pattern, pydantic, pydantic_core, typing_extensions
-from fsm_agent._internal.values import Memo
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.functions.signature import undescribable
@@ -36,7 +35,7 @@ _BEGUN = pattern(  # text that begins so is meant as JSON
 )
 
 
-class Output(Memo):
+class Output:
     """A type that an answer must have: its JSON schema for the wire, its parser for the reply.
 
     Args:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, field, fields, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
-from fsm_agent._internal.values import frozen, unshare
+from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import PROMPT_WORDS, check, unknown_argument
+from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
 
@@ -46,7 +46,8 @@ _GIVEN = {
 }
 
 
-@frozen(eq=False, slots=False)
+@explains_mistakes(lambda: PROMPT_WORDS)
+@dataclass(frozen=True, eq=False)
 class Prompt(Generic[Out]):
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 
@@ -112,9 +113,7 @@ class Prompt(Generic[Out]):
         ) -> None: ...
         def __init__(self, template: str, **options: Any) -> None: ...
 
-    @classmethod
-    def _unknown(cls, words: Iterable[str]) -> TypeError:
-        return unknown_argument("Prompt", words, [item.name for item in fields(cls) if item.init], PROMPT_WORDS)
+    __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
         check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
@@ -133,7 +132,6 @@ class Prompt(Generic[Out]):
         derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        unshare(self)
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -27,9 +26,9 @@ def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
     if not sources or not texts:
         return list(parts)
     if len(texts) > 1:
-        sources = tuple([replace(source, start=None, end=None) for source in sources])
+        sources = tuple([source.changed(start=None, end=None) for source in sources])
     index, last = texts[-1]
-    return [*parts[:index], replace(last, annotations=sources), *parts[index + 1 :]]
+    return [*parts[:index], last.changed(annotations=sources), *parts[index + 1 :]]
 
 
 def _citation(entry: Any) -> Citation:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
@@ -25,7 +24,7 @@ _REQUEST_ID = (
 )
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """The capabilities of a model and the names of its fields.  Data; override what differs.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from fsm_agent._internal.values import Memo, changed, frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message, Opaque
 
@@ -50,12 +50,11 @@ class Encoding(Protocol):
         ``key`` is everything the encoder depends on beside the messages.
         """
 
-    def value(self, owner: Memo, make: Callable[..., Any], *key: Hashable) -> Any:
+    def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
         """Return ``make(owner, *key)``."""
 
 
-@frozen()
-class Written:
+class Written(Value, frozen=True):
     """Encoded JSON: a value, or some values of a list with commas between them."""
 
     json: bytes
@@ -77,7 +76,7 @@ class Afresh:
         encoder = make(*key)
         return [entry for message in messages for entry in encoder.feed(message)], encoder.finish()
 
-    def value(self, owner: Memo, make: Callable[..., Any], *key: Hashable) -> Any:
+    def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
         """See `Encoding`."""
         return make(owner, *key)
 
@@ -124,7 +123,7 @@ class Once:
                 encoder.feed(self._readable(message))
         for message in new:
             position = _Position(now, b",".join(map(_json, encoder.feed(self._readable(message)))))
-            message.remember(position)
+            vars(message)["memo"] = position
             now = position.after
             whole.append(position.json)
         end = encoder.finish()
@@ -133,7 +132,7 @@ class Once:
         entries = b",".join(filter(None, whole))
         return [Written(entries)] if entries else [], end
 
-    def value(self, owner: Memo, make: Callable[..., Any], *key: Hashable) -> Any:
+    def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
         """See `Encoding`."""
         return kept(owner, _value, make, *key)
 
@@ -141,7 +140,7 @@ class Once:
         """Return the message without opaque parts of other providers."""
         for part in message.parts:
             if isinstance(part, Opaque) and self._is_foreign(part):
-                return changed(message, parts=tuple([part for part in message.parts if not self._is_foreign(part)]))
+                return message.changed(parts=tuple([part for part in message.parts if not self._is_foreign(part)]))
         return message
 
     def _is_foreign(self, part: Any) -> bool:
@@ -151,18 +150,18 @@ class Once:
 AFRESH = Afresh()
 
 
-def kept(owner: Memo, make: Callable[..., T], *key: Hashable) -> T:
+def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
     """Return ``make(owner, *key)``, cached on ``owner``; there are few keys."""
     memo: dict[Hashable, T] | None = getattr(owner, "memo", None)
     if memo is None:
-        owner.remember(memo := {})
+        memo = vars(owner)["memo"] = {}
     entry = make, *key
     if entry not in memo:
         memo[entry] = make(owner, *key)
     return memo[entry]
 
 
-def _value(owner: Memo, make: Callable[..., Any], *key: Hashable) -> Written:
+def _value(owner: object, make: Callable[..., Any], *key: Hashable) -> Written:
     return Written(_json(make(owner, *key)))
 
 

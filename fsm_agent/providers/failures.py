@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
@@ -85,8 +85,7 @@ _AGAIN_IN = re.compile(
 )
 
 
-@frozen(kw_only=True)
-class _Report:
+class _Report(Value, frozen=True, kw_only=True):
     """The facts in the body of an error."""
 
     message: str = ""

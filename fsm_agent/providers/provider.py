@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.values import frozen
 from fsm_agent.providers.codec import Codec, Profile
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Provider:
     """A named API: its codec, address, key variables, and the profiles of its models."""
 

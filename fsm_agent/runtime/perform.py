@@ -14,13 +14,11 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
-from dataclasses import replace
 from functools import partial, singledispatch
 from typing import TYPE_CHECKING, Any, cast
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.values import maker
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
@@ -43,8 +41,6 @@ else:
     asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
 
 MAX_SHOWN_CHARS = 200  # of text from outside
-
-_make_begun, _make_replied = maker(Begun), maker(Replied)
 
 
 class Activity:
@@ -177,7 +173,7 @@ async def _(effect: RunFunction, activity: Activity) -> Outcome:
 
 def begin(world: World) -> Begun:
     """Return the start of a call: its name and the time."""
-    return _make_begun(at_s=world.clock.now(), id=world.new_id())
+    return Begun(at_s=world.clock.now(), id=world.new_id())
 
 
 def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
@@ -246,7 +242,7 @@ def _replied(reply: Any, method: str, world: World) -> Replied:
     if type(reply) is not Reply:
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
         raise UsageError(f"{what}: a Reply would be right")
-    return _make_replied(reply=reply, at_s=world.clock.now())
+    return Replied(reply=reply, at_s=world.clock.now())
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
@@ -276,7 +272,7 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
         state.attempt_number = effect.attempt
         delay_s = world.backoff(state)
     report = error.report()
-    report = replace(report, model=report.model or world.client.name)
+    report = report.changed(model=report.model or world.client.name)
     return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 

@@ -31,7 +31,6 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.values import maker
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, Effect, RunFunction
@@ -50,8 +49,6 @@ from fsm_agent.runtime.deadlines import advance, expire, is_late, time_left
 from fsm_agent.runtime.perform import Activity, begin
 from fsm_agent.runtime.run_function import Run, timed_out
 from fsm_agent.runtime.world import World
-
-_make_started, _make_ended = maker(FunctionStarted), maker(FunctionEnded)
 
 MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
 
@@ -209,7 +206,7 @@ class Reconciler(ABC):
 
     def _announced(self, effect: Effect) -> Iterable[Event]:
         if type(effect) is RunFunction:
-            return (_make_started(effect.call.id, effect.call.name, effect.call.arguments_json),)
+            return (FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json),)
         if type(effect) is not CallModel:
             return ()
         started = RequestStarted(self.call.record.turn + 1, len(effect.request.messages))
@@ -260,7 +257,7 @@ class Reconciler(ABC):
         assert run is not None
         function_call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
-        ended = _make_ended(function_call.id, function_call.name, text, is_error, outcome.at_s - run.started_at_s)
+        ended = FunctionEnded(function_call.id, function_call.name, text, is_error, outcome.at_s - run.started_at_s)
         return (ended, *run.changes, *stepped)
 
     def _loops(self, so_far: int) -> tuple[Event, ...]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import field, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.context.masking import estimated_tokens
@@ -37,8 +36,7 @@ class PipelineResult(NamedTuple):
     events: tuple[ResultChanged, ...] = ()
 
 
-@frozen(kw_only=True)
-class ResultPipeline:
+class ResultPipeline(Value, frozen=True, kw_only=True):
     """Three steps, in this order, each optional; results that are errors skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.
@@ -52,10 +50,12 @@ class ResultPipeline:
         inline_threshold: In tokens, estimated.
     """
 
-    processor: Step | None = field(default=None, repr=False)
-    extractor: Extractor | None = field(default=None, repr=False)
+    hidden = ("processor", "extractor", "cacher")
+
+    processor: Step | None = None
+    extractor: Extractor | None = None
     extraction_threshold: int = 15_000
-    cacher: Step | None = field(default=None, repr=False)
+    cacher: Step | None = None
     inline_threshold: int = 2_000
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class ResultPipeline:
             if new != text:
                 events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
                 text = new
-        return PipelineResult(replace(outcome, text=text), tuple(events)) if events else PipelineResult(outcome)
+        return PipelineResult(outcome.changed(text=text), tuple(events)) if events else PipelineResult(outcome)
 
 
 def _piped(end: StopIteration) -> PipelineResult:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import maker
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
@@ -41,8 +40,6 @@ _log = logging.getLogger("fsm_agent")
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
-
-_make_returned = maker(Returned)
 
 
 class Run:
@@ -368,7 +365,7 @@ def _failure(error: BaseException, run: Run) -> Exception:
 
 def _returned(value: Any, run: Run) -> Returned:
     if run.is_plain and (type(value) is str or type(value) is int):
-        return _make_returned(text=result_text(value), at_s=run.world.clock.now())
+        return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
         text, attachments = _content(value, run)
     except Exception as error:  # the function has run: how its result is shown is no reason to run it again

@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from msgspec import field
+
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.messages.message import FunctionCall
@@ -77,8 +78,7 @@ def _backoff() -> wait_base:
     return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
 
 
-@frozen(kw_only=True, slots=False)
-class World:
+class World(Value, frozen=True, kw_only=True, dict=True):
     """Everything with which the effects of a call are performed.
 
     Args:
@@ -104,11 +104,14 @@ class World:
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
-    asks_with_context: bool = field(init=False, repr=False)  # the approver takes a `Context`
 
     def __post_init__(self) -> None:
-        asks_with = self.approve is not None and accepts_context(self.approve, "approve")
-        object.__setattr__(self, "asks_with_context", asks_with)
+        vars(self)["asks_with_context"] = self.approve is not None and accepts_context(self.approve, "approve")
+
+    @property
+    def asks_with_context(self) -> bool:
+        """True if the approver takes a `Context`."""
+        return bool(vars(self)["asks_with_context"])
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:

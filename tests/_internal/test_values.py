@@ -1,230 +1,160 @@
-"""Are quick values what plain frozen dataclasses are, in all that can be seen?"""
+"""Values: equality, text, copies, and JSON."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
+import json
+import math
 import pickle
-import sys
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fsm_agent._internal.values import changed, changer, frozen, maker, unshare
-from fsm_agent.agents.agent import Agent
-from fsm_agent.lifecycle.outcomes import Begun, Replied, Returned, Slept
-from fsm_agent.lifecycle.record import Ending, Reason, Tally
-from fsm_agent.messages.event import Done, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
+from fsm_agent._internal.values import Tagged, Value, differing, from_data, from_json, to_json
+from fsm_agent._internal.vector import Vector
+from fsm_agent.messages.message import Document, FunctionCall, Image, Message, Text
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.testing import Script
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    a: int
-    b: str = "b"
-    c: list[int] = field(default_factory=list)
-    _: KW_ONLY
-    d: int
-    e: tuple[int, ...] = ()
+class Point(Value, frozen=True):
+    hidden = ("secret",)
+
+    x: float
+    y: float = 0.0
+    secret: str = ""
+    notes: dict[str, int] = {}  # noqa: RUF012  # msgspec copies it
 
 
-@frozen(is_quick=True)
-class Quick:
-    a: int
-    b: str = "b"
-    c: list[int] = field(default_factory=list)
-    _: KW_ONLY
-    d: int
-    e: tuple[int, ...] = ()
+class Circle(Tagged, frozen=True, tag="circle"):
+    radius: int
 
 
-@frozen(kw_only=True, is_quick=True)
-class Checked:
-    n: int
-
-    def __post_init__(self) -> None:
-        if self.n < 0:
-            raise ValueError(f"{self.n} is negative")
+class Square(Tagged, frozen=True, tag="square"):
+    side: int = 1
 
 
-class TestMaking:
+class Drawing(Value, frozen=True, kw_only=True):
+    shapes: Vector[Circle | Square] = Vector()
+    title: str | None = None
+    any: Any = None
+
+
+class TestValue:
+    def test_a_change_makes_another_value(self):
+        one = Point(1.0)
+        assert (one.changed(y=2.0), one) == (Point(1.0, 2.0), Point(1.0))
+        assert one.changed() == one
+        with pytest.raises(TypeError, match="`Point` has no field 'z'"):
+            one.changed(z=3)
+
+    def test_nothing_can_be_assigned(self):
+        with pytest.raises(AttributeError, match="immutable type: 'Point'"):
+            Point(1.0).x = 2.0
+        with pytest.raises(AttributeError, match="immutable type: 'Point'"):
+            del Point(1.0).x
+
+    def test_the_text_leaves_out_defaults_and_what_is_hidden(self):
+        assert repr(Point(1.0)) == "Point(x=1.0)"
+        assert repr(Point(1.0, 2.0, "hunter2", {"a": 1})) == "Point(x=1.0, y=2.0, notes={'a': 1})"
+        assert repr(Image(data=b"GIF89a" * 1000, media_type="image/gif")) == "Image(media_type='image/gif')"
+        assert repr(Reply.of("hi")) == "Reply(message=Message(role='assistant', parts=(Text(text='hi'),)))"
+
+    def test_fields_that_differ_from_their_defaults(self):
+        assert differing(Point(1.0, 0.0, "s")) == {"x": 1.0, "secret": "s"}
+
+    def test_no_two_share_a_default_that_can_change(self):
+        assert Point(1.0).notes is not Point(1.0).notes
+
+    @pytest.mark.parametrize("value", [Point(1.0, 2.0), Message.of("user", "hi"), Reply.of("hi"), Usage()])
+    def test_copies_are_equal(self, value):
+        twins = [copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value)), value.changed()]
+        assert all(twin == value and type(twin) is type(value) for twin in twins)
+
+    def test_values_of_two_classes_differ(self):
+        class Other(Point, frozen=True):
+            pass
+
+        assert Point(1.0) != Other(1.0)
+        assert Other(1.0) == Other(1.0)
+
+    def test_a_public_value_can_be_subclassed(self):
+        class Marked(Message, frozen=True, kw_only=True):
+            mark: str = ""
+
+        marked = Marked(role="user", parts=(Text("hi"),), mark="x")
+        assert (marked.text, marked.mark, marked.changed(mark="y").mark) == ("hi", "x", "y")
+        assert isinstance(marked, Message)
+
+    def test_the_kind_is_in_no_constructor(self):
+        assert Circle(2).kind == "circle"
+        with pytest.raises(TypeError, match="Unexpected keyword argument 'kind'"):
+            Circle(2, kind="square")
+
+
+class TestJson:
     @pytest.mark.parametrize(
-        ("args", "kwargs"),
+        "drawing",
         [
-            ((1,), {"d": 2}),
-            ((1, "x"), {"d": 2}),
-            ((1, "x", [3]), {"d": 2, "e": (4,)}),
-            ((), {"a": 1, "b": "x", "c": [3], "d": 2, "e": (4,)}),
+            Drawing(),
+            Drawing(shapes=Vector([Circle(2), Square()]), title="two"),
+            Drawing(any=[1, {"a": None}]),
+            Drawing(any=math.inf),
+            Drawing(any=[-math.inf, 0.5]),
         ],
     )
-    def test_in_all_ways_that_a_dataclass_takes(self, args: Any, kwargs: Any):
-        made, plain = Quick(*args, **kwargs), Plain(*args, **kwargs)
-        assert dataclasses.astuple(made) == dataclasses.astuple(plain)
-        assert repr(made) == repr(plain).replace("Plain", "Quick")
+    def test_round_trip(self, drawing):
+        assert from_json(to_json(drawing), Drawing) == drawing
+
+    def test_what_is_no_number(self):
+        assert to_json(Drawing(any=math.nan)).endswith('"any":NaN}')
+        assert math.isnan(from_json(to_json(Drawing(any=math.nan)), Drawing).any)
+
+    def test_half_a_surrogate_pair(self):
+        assert from_json(to_json(Drawing(title="a\ud800b\ud83d\ude00")), Drawing).title == "a\ufffdb\U0001f600"
 
     @pytest.mark.parametrize(
-        ("args", "kwargs"),
+        ("drawing", "says"),
         [
-            ((), {}),
-            ((1,), {}),
-            ((), {"d": 2}),
-            ((1, "x", [], 2), {}),
-            ((1,), {"d": 2, "f": 3}),
-            ((1,), {"a": 1, "d": 2}),
+            (Drawing(title=5), "^title: expected str | null, got int$"),
+            (Drawing(shapes=Vector(["x"])), r"^shapes\[0\]: expected object, got str$"),
+            (Drawing(shapes=Vector([Circle("x")])), r"^shapes\[0\]\.radius: expected int, got str$"),
+            (Drawing(any=object()), "^a object cannot be written as JSON$"),
         ],
     )
-    def test_in_no_others(self, args: Any, kwargs: Any):
-        with pytest.raises(TypeError, match=r"Plain\.__init__\(\)") as plain:
-            Plain(*args, **kwargs)
-        with pytest.raises(TypeError) as made:
-            Quick(*args, **kwargs)
-        assert str(made.value) == str(plain.value).replace("Plain", "Quick")
+    def test_what_could_not_be_read_again_is_not_written(self, drawing, says):
+        with pytest.raises(ValueError, match=says):
+            to_json(drawing)
 
     @pytest.mark.parametrize(
-        ("args", "kwargs"),
+        ("document", "says"),
         [
-            ((1,), {"d": 2}),
-            ((1, "x"), {"d": 2}),
-            ((), {"a": 1, "b": "x", "c": [3], "d": 2, "e": (4,)}),
-            ((), {}),
-            ((1,), {}),
-            ((1, "x", [], 2), {}),
-            ((1,), {"d": 2, "f": 3}),
+            ("{", "^the document: input data was truncated$"),
+            ("[]", "^the document: expected object, got array$"),
+            ('{"titel": "x"}', "^the document: object contains unknown field titel$"),
+            ('{"shapes": [{"kind": "line"}]}', r"^shapes\[0\]\.kind: invalid value 'line'$"),
+            ('{"any": ' + "[" * 100_000, "."),
+            (b"\xff\xfe", "."),
         ],
     )
-    def test_its_maker_makes_what_it_makes_and_nothing_else(self, args: Any, kwargs: Any):
-        make: Any = maker(Quick)
-        try:
-            expected = Quick(*args, **kwargs)
-        except TypeError:
-            with pytest.raises(TypeError):
-                make(*args, **kwargs)
-        else:
-            made = make(*args, **kwargs)
-            assert made == expected
-            assert type(made) is Quick
-            with pytest.raises(dataclasses.FrozenInstanceError):
-                made.a = 3
+    def test_damage_is_named(self, document, says):
+        with pytest.raises(ValueError, match=says):
+            from_json(document, Drawing)
 
-    def test_a_maker_checks_what_the_class_checks(self):
-        with pytest.raises(ValueError, match="-1 is negative"):
-            maker(Checked)(n=-1)
+    def test_data(self):
+        assert from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
 
-    def test_each_has_its_own_of_what_a_factory_makes(self):
-        one, other = Quick(1, d=2), Quick(1, d=2)
-        assert one == other
-        assert one.c is not other.c
-        make: Any = maker(Quick)
-        assert make(1, d=2).c is not make(1, d=2).c
+    def test_bytes_of_older_documents_are_read(self):
+        data = bytes(range(256))
+        for part in (Image(data=data, media_type="image/png"), Document(data=data)):
+            document = json.loads(to_json(Message.of("user", part)))
+            older = document["parts"][0]["data"].translate(str.maketrans("+/", "-_"))
+            assert older != document["parts"][0]["data"]
+            document["parts"][0]["data"] = older
+            assert from_json(json.dumps(document), Message) == Message.of("user", part)
 
-    def test_what_the_class_checks_is_checked(self):
-        assert Checked(n=0).n == 0
-        with pytest.raises(ValueError, match="-1 is negative"):
-            Checked(n=-1)
-
-
-class TestBeingAValue:
-    def test_it_is_of_its_class_and_frozen(self):
-        made = Quick(1, d=2)
-        assert type(made) is Quick
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            made.a = 3
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            del made.a
-        with pytest.raises((AttributeError, TypeError)):
-            made.other = 3
-        assert not hasattr(made, "__dict__")
-
-    def test_equality_and_hashes_are_those_of_the_fields(self):
-        assert Tally(1, 2) == Tally(1, 2)
-        assert hash(Tally(1, 2)) == hash(Tally(1, 2))
-        assert Tally(1, 2) != Tally(2, 1)
-        assert Quick(1, d=2) != Plain(1, d=2)
-
-    @pytest.mark.parametrize(
-        "value",
-        [
-            Quick(1, "x", [3], d=2, e=(4,)),
-            Tally(1, 2),
-            Ending(reason=Reason.LOOPED, function="f", count=3),
-            FunctionCall(name="f", arguments_json="{}", id="2.0"),
-            FunctionResult(id="2.0", name="f", text="x"),
-            Message(role="user", parts=(Text("hi"),)),
-            Returned(text="x", releases=(1,)),
-            Replied(reply=Reply.of("hi")),
-            Begun(at_s=1.0),
-            Slept(),
-            Stepped("a", "b", "c", "d", 1.0),
-            FunctionStarted("2.0", "f", "{}"),
-            FunctionEnded("2.0", "f", "x", False, 1.0),
-            ReplyCompleted(Reply.of("hi")),
-            TextDelta("hi"),
-            Done(None),
-            Usage(input_tokens=1),
-        ],
-        ids=lambda value: type(value).__name__,
-    )
-    def test_it_can_be_copied_pickled_replaced_and_changed(self, value: Any):
-        for same in (copy.copy(value), copy.deepcopy(value), dataclasses.replace(value), changed(value)):
-            assert same == value
-            assert type(same) is type(value)
-        assert pickle.loads(pickle.dumps(value)) == value
-        first = next(item.name for item in dataclasses.fields(value) if item.init)
-        other = changed(value, **{first: "other"})
-        assert getattr(other, first) == "other"
-        assert other != value
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(other, first, 1)
-
-
-class TestChanging:
-    def test_what_is_not_changed_is_the_same_object(self):
-        made = Quick(1, "x", [3], d=2)
-        other = changed(made, a=5, e=(6,))
-        assert (other.a, other.b, other.d, other.e) == (5, "x", 2, (6,))
-        assert other.c is made.c
-        assert made == Quick(1, "x", [3], d=2)
-
-    def test_a_field_that_is_not_there_is_refused(self):
-        with pytest.raises(AttributeError):
-            changed(Quick(1, d=2), z=1)
-
-    def test_a_changer_changes_its_fields_and_no_others(self):
-        made = Quick(1, "x", [3], d=2)
-        other = changer(Quick, "a", "e")(made, 5, (6,))
-        assert other == changed(made, a=5, e=(6,))
-        assert other.c is made.c
-        assert type(other) is Quick
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            other.a = 3
-
-    def test_one_that_was_looked_into_is_itself_when_its_keys_are_not_shared_any_more(self):
-        made = Prompt("x")
-        assert vars(made)
-        held = {name: getattr(made, name) for name in vars(made)}
-        unshare(made)
-        assert vars(made) == held
-
-    def test_what_is_read_all_the_time_shares_no_keys(self):
-        class Plain:
-            def __init__(self) -> None:
-                self.a, self.b = 1, 2
-
-        def shares_keys(value: Any) -> bool:
-            return sys.getsizeof(vars(value)) != sys.getsizeof(dict(vars(value)))
-
-        agent = Agent(Script("42"))
-        values = [agent, agent.prompt, agent.seed("?").record, agent.call("?").record]
-        assert shares_keys(Plain())
-        assert [value for value in values if shares_keys(value)] == []
-
-    @given(st.integers(), st.text(), st.lists(st.integers()), st.integers(), st.integers(), st.text())
-    def test_it_is_replace_for_less(self, a: int, b: str, c: list[int], d: int, new_a: int, new_b: str):
-        made = Quick(a, b, c, d=d)
-        assert changed(made, a=new_a, b=new_b) == dataclasses.replace(made, a=new_a, b=new_b)
+    def test_a_text_of_an_older_document_is_left_alone(self):
+        call = FunctionCall(name="f", arguments_json='{"data": "a-b_c"}')
+        document = to_json(Message.of("assistant", call)).replace('"was_run":false', '"was_run":0')
+        with pytest.raises(ValueError, match="expected bool, got int"):
+            from_json(document, Message)
+        assert from_json(to_json(Message.of("assistant", call)), Message).function_calls[0] == call

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from fsm_agent._internal.values import field_names
 from fsm_agent.cli.options import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
 from fsm_agent.errors import ConfigError, PromptError, UsageError
 from fsm_agent.lifecycle.effects import Settings
@@ -150,7 +151,7 @@ class TestSettingsAndLimits:
             settings_and_limits({"xyzzy": "0"})
 
     def test_no_two_have_one_name(self):
-        assert not Settings.__dataclass_fields__.keys() & Limits.__dataclass_fields__.keys()
+        assert not set(field_names(Settings)) & set(field_names(Limits))
 
     @pytest.mark.parametrize(("name", "value"), [("temperature", "hot"), ("max_tokens", "1.5"), ("rounds", "-1")])
     def test_a_value_of_the_wrong_kind(self, name, value):

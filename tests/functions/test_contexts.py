@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import json
 import typing
@@ -156,9 +155,9 @@ class TestContext:
 
     def test_the_key_is_the_same_in_every_attempt_and_of_no_other_call(self):
         assert CONTEXT.idempotency_key == "c1/3.0"
-        assert dataclasses.replace(CONTEXT, attempt=4).idempotency_key == "c1/3.0"
-        other = dataclasses.replace(CALL, id="3.1")
-        assert dataclasses.replace(CONTEXT, call=other).idempotency_key == "c1/3.1"
+        assert CONTEXT.changed(attempt=4).idempotency_key == "c1/3.0"
+        other = CALL.changed(id="3.1")
+        assert CONTEXT.changed(call=other).idempotency_key == "c1/3.1"
 
     def test_what_it_does_is_what_it_was_given(self):
         told: list[Any] = []
@@ -176,7 +175,7 @@ class TestContext:
         assert (context.depth, context.attempt) == (0, 1)
 
     def test_it_is_a_value_that_shows_no_deps(self):
-        with pytest.raises(dataclasses.FrozenInstanceError):
+        with pytest.raises(AttributeError, match="immutable"):
             CONTEXT.attempt = 5
         assert "secret" not in repr(Context(deps={"key": "secret"}))
         assert json.loads(CONTEXT.call.arguments_json) == {"a": 1}

@@ -6,7 +6,6 @@ import pytest
 from support.stepping import begun, keys, request, returned, say
 from support.walking import assert_sendable, function_call
 
-from fsm_agent._internal.values import changed
 from fsm_agent.errors import CallFailed, PromptError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
@@ -358,6 +357,6 @@ class TestRules:
 
     def test_ready_skips_what_is_settled(self):
         calls = tuple([FunctionCall(name="login", arguments_json="{}", id=str(n)) for n in range(3)])
-        settled = changed(calls[0], result="ok")
+        settled = calls[0].changed(result="ok")
         record = self.RECORD.changed(round=(settled, *calls[1:]))
         assert ready(record, self.PROMPT) == calls[1:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Annotated
 
 import pytest
@@ -806,9 +805,9 @@ def test_a_call_that_waits_is_no_result():
 
 @pytest.mark.spec("4.1: a state is never changed")
 def test_the_record_refuses_fields_that_it_does_not_have():
-    with pytest.raises(TypeError, match="a CallRecord has no turns"):
+    with pytest.raises(TypeError, match="`CallRecord` has no field 'turns'"):
         begun().record.changed(turns=3)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         begun().record.turn = 3
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
 from typing import get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 from support.model_checker import Explored, Model, explore
 from support.walking import PROMPT, STAGED, fetch, login
@@ -108,7 +108,7 @@ def test_every_step_from_every_configuration_is_as_documented(name):
 
 def test_the_models_differ_in_every_limit():
     hints = get_type_hints(Limits)
-    for item in fields(Limits):
+    for item in msgspec.structs.fields(Limits):
         values = {getattr(model.limits, item.name) for model in MODELS.values()}
         if get_origin(hints[item.name]) is not None and isinstance(item.default, str):
             assert values == set(get_args(hints[item.name])), item.name

@@ -8,6 +8,7 @@ import re
 import pytest
 from support.walking import PROMPT, seeded
 
+from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.limits import Limits, is_within
 from fsm_agent.lifecycle.snapshot import restore, snapshot
@@ -29,7 +30,7 @@ def test_the_defaults():
     assert (limits.failures_per_function, limits.parallel) == (None, None)
 
 
-@pytest.mark.parametrize("name", Limits.__dataclass_fields__)
+@pytest.mark.parametrize("name", field_names(Limits))
 @pytest.mark.parametrize("value", [-1, "3", True])
 def test_nonsense_is_named(name, value):
     with pytest.raises(UsageError, match=f"limits.{name} is {value!r}"):

@@ -87,7 +87,7 @@ def test_images_come_back_as_they_were():
     ("damage", "says"),
     [
         (lambda d: "{", "no snapshot of version 1"),
-        (lambda d: json.dumps({**d, "version": 2}), "version: Input should be 1"),
+        (lambda d: json.dumps({**d, "version": 2}), "this is no snapshot of version 1: version: invalid enum value 2"),
         (lambda d: json.dumps({**d, "record": {**d["record"], "state": "Nowhere"}}), "record.state"),
         (lambda d: json.dumps({**d, "prompt": "other"}), "of prompt 'other', and 'walk' was given"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
 
-usages = st.builds(Usage, **{name: st.none() | st.integers(0, 9) for name in Usage.__dataclass_fields__})
+usages = st.builds(Usage, **{name: st.none() | st.integers(0, 9) for name in Usage.__struct_fields__})
 
 
 @pytest.mark.spec("1.37: usage adds up, with what was never reported")
@@ -21,7 +21,7 @@ def test_usage_adds_up_in_any_grouping(a, b, c):
 
 
 @pytest.mark.spec("1.37: usage adds up, with what was never reported")
-@pytest.mark.parametrize("name", Usage.__dataclass_fields__)
+@pytest.mark.parametrize("name", Usage.__struct_fields__)
 def test_every_number_is_added(name):
     three, four = Usage(**{name: 3}), Usage(**{name: 4})
     assert three + four == four + three == Usage(**{name: 7})

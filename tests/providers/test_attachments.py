@@ -295,7 +295,7 @@ def test_gemini_tells_attachments_in_the_result(messages: tuple[Message, ...]) -
 def test_gemini_tells_the_others_in_a_turn_behind(
     profile: Profile, attachments: tuple[Image | Document, ...], said: list[str]
 ) -> None:
-    results = returned("1.0", "1", *attachments), replace(returned("1.1", "2"), provider_id=None)
+    results = returned("1.0", "1", *attachments), returned("1.1", "2").changed(provider_id=None)
     for messages in rounds(*results):
         contents = told(GEMINI, *messages, profile=profile)
         assert [next(iter(part)) for part in contents[2]["parts"]] == ["functionResponse"] * 2
@@ -308,7 +308,7 @@ def test_gemini_tells_the_others_in_a_turn_behind(
 
 
 def test_gemini_tells_no_id_that_it_does_not_know() -> None:
-    result = replace(returned("1.0", "1", GIF), provider_id=None)
+    result = returned("1.0", "1", GIF).changed(provider_id=None)
     assert told(GEMINI, Message.of("tool", result))[1]["parts"][0] == {"text": "What look returned beside its text:"}
 
 

@@ -21,7 +21,6 @@ from support.long_dialogs import PICTURE, asks, rounds, told
 from support.paths import SHARED
 from wire_check import cases
 
-from fsm_agent._internal.values import Memo
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
@@ -130,7 +129,7 @@ RESULTS = st.builds(
     attachments=st.lists(MEDIA, max_size=1).map(tuple),
 )
 CALLS = st.builds(FunctionCall, id=IDS, name=st.just("search"), arguments_json=st.just("{}"), provider_id=THEIRS)
-OPAQUES = st.builds(replace, st.sampled_from(OPAQUE), provider=st.sampled_from([None, "us", "them"]))
+OPAQUES = st.builds(Opaque.changed, st.sampled_from(OPAQUE), provider=st.sampled_from([None, "us", "them"]))
 PARTS = {
     "system": st.one_of(TEXTS.map(Text), OPAQUES),
     "user": st.one_of(TEXTS.map(Text), MEDIA, RESULTS, OPAQUES),
@@ -203,11 +202,11 @@ class Counting:
     ) -> tuple[list[Any], T]:
         return Once().dialog(messages, _counted, self, make, *key)
 
-    def value(self, owner: Memo, make: Callable[..., Any], *key: Hashable) -> Any:
+    def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
         return Once().value(owner, _made, self, make, *key)
 
 
-def _made(owner: Memo, counting: Counting, make: Callable[..., Any], *key: Hashable) -> Any:
+def _made(owner: object, counting: Counting, make: Callable[..., Any], *key: Hashable) -> Any:
     counting.made += 1
     return make(owner, *key)
 
@@ -273,7 +272,7 @@ def test_what_is_kept_is_no_part_of_a_message(target: Target) -> None:
     assert message == other
     assert hash(message) == hash(other)
     assert (repr(message), Dialog([message]).to_json()) == before
-    for twin in (copy.copy(message), copy.deepcopy(message), pickle.loads(pickle.dumps(message)), replace(message)):
+    for twin in (copy.copy(message), copy.deepcopy(message), pickle.loads(pickle.dumps(message)), message.changed()):
         assert twin == message
         assert not hasattr(twin, "memo")
     assert not hasattr(Dialog.from_json(before[1])[0], "memo")
@@ -347,7 +346,7 @@ def test_what_is_open_is_not_changed_by_who_goes_on(target: Target) -> None:
     body = target.codec.encode(request, model="m", profile=target.profile, stream=False, encoding=Once())
     before = as_json(body)
     target.codec.encode(
-        replace(request, messages=dialog), model="m", profile=target.profile, stream=False, encoding=Once()
+        request.changed(messages=dialog), model="m", profile=target.profile, stream=False, encoding=Once()
     )
     assert as_json(body) == before
 

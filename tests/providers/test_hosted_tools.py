@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from support.asking import KEY, everything_said_by
 from support.fault_server import FaultServer, http
 
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.cassette import Cassette
 from fsm_agent.clients.client import client_for
 from fsm_agent.errors import ProviderError, UsageError
@@ -102,8 +103,7 @@ class TestDescriptors:
 
     def test_they_are_values_and_json(self) -> None:
         settings = Settings(hosted_tools=(SEARCH, CodeExecution(), ComputerUse(), SERVER))
-        adapter = TypeAdapter(Settings)
-        assert adapter.validate_json(adapter.dump_json(settings)) == settings
+        assert from_json(to_json(settings), Settings) == settings
         assert len({*settings.hosted_tools, *settings.hosted_tools}) == 4
 
     def test_options_are_those_that_differ(self) -> None:
@@ -130,7 +130,7 @@ class TestResponses:
         "3.20: web search and computer use on the wire",
     )
     def test_all_are_said(self) -> None:
-        hosted = (replace(SEARCH, context_size="low"), CodeExecution(), ComputerUse(), SERVER)
+        hosted = (SEARCH.changed(context_size="low"), CodeExecution(), ComputerUse(), SERVER)
         assert tools("openai:gpt-6", *hosted) == [
             {
                 "type": "web_search",
@@ -175,7 +175,7 @@ class TestResponses:
         params = pytest.importorskip("openai.types.responses.response_create_params", reason="the SDK is not installed")
         computer = [ComputerUse(environment="mac") if "preview" in model else ComputerUse()]
         headers = HostedMCP("b", "https://host/b", headers={"X-Team": "blue"}, require_approval="always")
-        others = [] if "preview" in model else [replace(SEARCH, context_size="high"), CodeExecution(), SERVER, headers]
+        others = [] if "preview" in model else [SEARCH.changed(context_size="high"), CodeExecution(), SERVER, headers]
         body = encoded(f"openai:{model}", *computer, *others, functions=(ADD,))
         assert consumed(TypeAdapter(params.ResponseCreateParamsNonStreaming).validate_python(body)) == body
 
@@ -186,7 +186,7 @@ class TestAnthropic:
         "3.20: web search and computer use on the wire",
     )
     def test_all_are_said(self) -> None:
-        hosted = (replace(SEARCH, max_uses=3), CodeExecution(), ComputerUse(), SERVER)
+        hosted = (SEARCH.changed(max_uses=3), CodeExecution(), ComputerUse(), SERVER)
         body = encoded("anthropic:claude-opus-6", *hosted, functions=(ADD,))
         assert body["tools"][1:] == [
             {
@@ -413,10 +413,8 @@ class TestSecrets:
             ):
                 client.complete(ASKED)
         assert TOKEN not in path.read_text()
-        other = replace(SECRETIVE, url="https://h/m?k=another.secret", authorization="another.secret", headers={})
-        again = replace(
-            ASKED, settings=Settings(hosted_tools=(replace(other, headers={"X-A": "Basic another.secret"}),))
-        )
+        other = SECRETIVE.changed(url="https://h/m?k=another.secret", authorization="another.secret", headers={})
+        again = ASKED.changed(settings=Settings(hosted_tools=(other.changed(headers={"X-A": "Basic another.secret"}),)))
         with (
             Cassette(path) as tape,
             client_for("openai:gpt-6", api_key=KEY, base_url=address, network=tape.network()) as client,

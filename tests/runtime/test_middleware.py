@@ -6,7 +6,6 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -197,7 +196,7 @@ class TestCache:
     @anyhow
     def test_what_stands_around_it_may_change_the_arguments(self, driven: Driver):
         def doubled(call: FunctionCall, following: Any) -> Any:
-            return following(replace(call, arguments_json=f'{{"n": {next(numbers)}}}'))
+            return following(call.changed(arguments_json=f'{{"n": {next(numbers)}}}'))
 
         numbers = iter([7, 8, 7])
         work = Counted("plain", doubled, Cache(ttl_s=60))

@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -469,7 +468,7 @@ class TestMiddleware:
             return "no" if call.arguments["n"] > 9 else following(call)
 
         def one_more(call: FunctionCall, following: Any) -> Any:
-            return following(replace(call, arguments_json=json.dumps({"n": call.arguments["n"] + 1})))
+            return following(call.changed(arguments_json=json.dumps({"n": call.arguments["n"] + 1})))
 
         ran: list[int] = []
         chosen = Function.of(double if kind == "plain" else adouble, name="double", middleware=[refuses, one_more])
@@ -494,7 +493,7 @@ class TestMiddleware:
     @both
     def test_arguments_that_it_changed_to_wrong_ones_are_told(self, way: Way):
         def wrong(call: FunctionCall, following: Any) -> Any:
-            return following(replace(call, arguments_json='{"n": "x"}'))
+            return following(call.changed(arguments_json='{"n": "x"}'))
 
         def double(n: int) -> int:
             """Double it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from fsm_agent.errors import ErrorReport
@@ -25,7 +24,7 @@ def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> Agen
 
 def say(call: AgentCall, *content, **facts) -> AgentCall:
     reply = Reply.of(*content)
-    call.advance(call.effects[0].key, Replied(reply=dataclasses.replace(reply, **facts)))
+    call.advance(call.effects[0].key, Replied(reply=reply.changed(**facts)))
     return call
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -143,7 +142,7 @@ def reply(rng: Random) -> Reply:
     if kind < 0.65:
         return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
     text = rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"])
-    return replace(asked(text=text), finish=rng.choice(["stop", "stop", "length"]))
+    return asked(text=text).changed(finish=rng.choice(["stop", "stop", "length"]))
 
 
 def failure(rng: Random) -> ModelFailed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -82,7 +81,7 @@ def test_delays_are_on_its_own_clock():
     assert script.clock.sleeps == []
 
 
-PAID = replace(Reply.of("so"), usage=Usage(input_tokens=7))
+PAID = Reply.of("so").changed(usage=Usage(input_tokens=7))
 
 
 @pytest.mark.spec(

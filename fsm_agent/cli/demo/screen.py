@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from pydantic_core import to_jsonable_python
 from rich.table import Table
 from rich.text import Text
@@ -158,7 +159,7 @@ def _part(finding: Finding) -> dict[str, Any]:
             for f in record.function_calls
         ],
         "rounds": finding.rounds,
-        "usage": to_jsonable_python(finding.usage),
+        "usage": to_builtins(finding.usage),
         "duration_s": round(finding.duration_s, 3),
     }
 

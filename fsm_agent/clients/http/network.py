@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_url
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 
@@ -23,7 +22,7 @@ else:
     ipaddress = deferred("ipaddress")
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """Timeouts, limits and transports of requests.
 

@@ -7,10 +7,9 @@ the provider's cache of the dialog is invalidated only from the newly masked res
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import fields, replace
 from functools import cache
 
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
@@ -46,8 +45,7 @@ def context_release() -> Function:
     return Function.of(release, name="context_release", description=CONTEXT_RELEASE)
 
 
-@frozen()
-class Masking:
+class Masking(Value, frozen=True):
     """The age and size at which the result of a function is masked.
 
     A result is masked when it is of a round before the newest ``keep_rounds`` ones, or of one that was released,
@@ -62,14 +60,13 @@ class Masking:
     min_tokens: int = 500
 
     def __post_init__(self) -> None:
-        for item, least in zip(fields(self), (1, 0), strict=True):
-            value = getattr(self, item.name)
+        for name, least in (("keep_rounds", 1), ("min_tokens", 0)):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"masking.{item.name} is {value!r}: a whole number from {least} on would be right")
+                raise UsageError(f"masking.{name} is {value!r}: a whole number from {least} on would be right")
 
 
-@frozen()
-class MaskedView:
+class MaskedView(Value, frozen=True):
     """A dialog as a request shows it.
 
     Attributes:
@@ -137,7 +134,7 @@ class Masker:
         if due:
             self._large = later
             self._mask(due)
-        return replace(self._view, messages=tuple(self._with_notes) if self._view.masked.count else messages)
+        return self._view.changed(messages=tuple(self._with_notes) if self._view.masked.count else messages)
 
     def _add(self, message: Message, index: int) -> None:
         self._with_notes.append(message)
@@ -163,7 +160,7 @@ class Masker:
                     note = PLACEHOLDER.format(name=part.name, round=round, tokens=tokens)
                     calls.add(part.id)
                     count, saved = count + 1, saved + tokens - estimated_tokens(note)
-                    part = replace(part, text=note, attachments=())
+                    part = part.changed(text=note, attachments=())
                 parts.append(part)
-            self._with_notes[index] = replace(self._with_notes[index], parts=tuple(parts))
+            self._with_notes[index] = self._with_notes[index].changed(parts=tuple(parts))
         self._view = MaskedView((), frozenset(calls), ObservationsMasked(count, saved))

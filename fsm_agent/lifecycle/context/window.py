@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from fsm_agent._internal.values import frozen
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.context.masking import estimated_tokens
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Part, Reasoning, Text
@@ -37,8 +37,7 @@ def _part_tokens(part: Part) -> int:
     return 0
 
 
-@frozen()
-class KeepLastN:
+class KeepLastN(Value, frozen=True):
     """A window of the newest ``n`` messages, beside those that are pinned.
 
     Pinned are the system messages at the beginning, the first message of a user and, when the newest messages begin
@@ -55,8 +54,7 @@ class KeepLastN:
         return _window(messages, self.n, len)
 
 
-@frozen()
-class TokenWindow:
+class TokenWindow(Value, frozen=True):
     """A window of the newest messages that together have up to ``max_tokens``, by estimate, beside those pinned.
 
     The same ones are pinned as in `KeepLastN`, and the newest round is always sent; the pinned ones come on top.

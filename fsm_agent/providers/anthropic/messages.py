@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
@@ -29,7 +28,7 @@ MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-cla
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AnthropicProfile(Profile):
     """The capabilities of a model beyond the common profile."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 from urllib.parse import quote
 
-from fsm_agent._internal.values import frozen
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
@@ -31,7 +30,7 @@ _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI take
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GeminiProfile(Profile):
     """The capabilities of a model beyond the common profile.
 

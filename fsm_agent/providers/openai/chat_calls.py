@@ -6,14 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.values import maker
 from fsm_agent.messages.event import ArgumentsDelta, Delta, FunctionCallCompleted, FunctionCallStarted
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.openai.parts import text_or_none
-
-_make_call = maker(FunctionCall)
-_make_started, _make_arguments_delta = maker(FunctionCallStarted), maker(ArgumentsDelta)
 
 
 class _Call:
@@ -49,7 +45,7 @@ class ArrivingCalls:
     def parts(self) -> Iterator[FunctionCall]:
         """Yield the calls as parts of a message."""
         for call in self._calls:
-            yield _make_call(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
+            yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
         """Take the end of the reply; return the deltas that complete its calls."""
@@ -84,7 +80,7 @@ class ArrivingCalls:
             return []
         if call.index is None:
             return self._started(call)
-        return [_make_arguments_delta(call.index, text)] if text else []
+        return [ArgumentsDelta(call.index, text)] if text else []
 
     def _started(self, call: _Call) -> list[Delta]:
         """Announce a call whose name is known; the one before it is complete if its arguments look so."""
@@ -92,9 +88,9 @@ class ArrivingCalls:
         deltas = _completed(self._calls[-1]) if is_next else []
         call.index = len(self._calls)
         self._calls.append(call)
-        deltas.append(_make_started(call.index, call.name, call.id or None))
+        deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
         if text := str(call.arguments):
-            deltas.append(_make_arguments_delta(call.index, text))
+            deltas.append(ArgumentsDelta(call.index, text))
         return deltas
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
@@ -124,7 +120,7 @@ def _completed(call: _Call) -> list[Delta]:
         return []
     call.is_completed = True
     rest = call.arguments.end()
-    return [*([_make_arguments_delta(call.index, rest)] if rest else []), FunctionCallCompleted(call.index)]
+    return [*([ArgumentsDelta(call.index, rest)] if rest else []), FunctionCallCompleted(call.index)]
 
 
 def _is_object(text: str) -> bool:

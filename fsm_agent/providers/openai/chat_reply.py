@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.values import maker
 from fsm_agent.messages.event import Delta, ReasoningDelta, TextDelta
 from fsm_agent.messages.message import Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
@@ -31,10 +30,6 @@ FINISHES: dict[str, Finish] = {
 }
 
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
-
-_make_text, _make_reasoning = maker(Text), maker(Reasoning)
-_make_message, _make_reply, _make_usage = maker(Message), maker(Reply), maker(Usage)
-_make_text_delta, _make_reasoning_delta = maker(TextDelta), maker(ReasoningDelta)
 
 
 class ReplyInParts:
@@ -141,7 +136,7 @@ class ReplyInParts:
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
         for kind, arrived in self._texts:
             text = str(arrived)
-            parts.append(_make_text(text) if kind is Text else _make_reasoning(text=text))
+            parts.append(Text(text) if kind is Text else Reasoning(text=text))
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
         parts += self._calls.parts()
@@ -151,8 +146,8 @@ class ReplyInParts:
         finish = FINISHES.get((self.finish_raw or "").lower())
         if finish == "error" and not self._texts and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
-        return _make_reply(
-            message=_make_message(role="assistant", parts=tuple(parts)),
+        return Reply(
+            message=Message(role="assistant", parts=tuple(parts)),
             usage=self.usage,
             finish=finish,
             finish_raw=self.finish_raw,
@@ -227,7 +222,7 @@ class ReplyInParts:
 
     def _emit(self, text: str) -> None:
         if text:
-            self._deltas.append(_make_text_delta(text) if self._text_kind is Text else _make_reasoning_delta(text))
+            self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
 
     def _take_content(self, content: Any) -> None:
         """Take content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
@@ -303,7 +298,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         cached_tokens = first_count(*map(say, _CACHED))
     if (cache_write_tokens := _count(of_input("cache_write_tokens"))) is None:
         cache_write_tokens = _count(say("cache_creation_input_tokens"))
-    return _make_usage(
+    return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         cached_tokens=cached_tokens,

@@ -89,7 +89,7 @@ def test_recorded_breakpoints_are_where_ours_are() -> None:
     for case, body in requests():
         if marks(body.get("tools")) and marks(body.get("system")) and marks(body["messages"]):
             request, profile = built(unmarked(body))
-            request = replace(request, settings=replace(request.settings, cache="5m"))
+            request = request.changed(settings=replace(request.settings, cache="5m"))
             ours = CODEC.encode(request, model=body["model"], profile=profile, stream=bool(body.get("stream")))
             assert [marks(ours[key]) for key in ("tools", "system", "messages")] == [
                 marks(body[key]) for key in ("tools", "system", "messages")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import Any, Literal
 
@@ -386,7 +385,7 @@ class Unit(Enum):
 
 
 def test_calls_that_came_with_one_id_are_told_apart() -> None:
-    calls = [replace(one, provider_id="same") for one in CALLS]
+    calls = [one.changed(provider_id="same") for one in CALLS]
     results = [FunctionResult(id=one.id, name=one.name, text="", provider_id="same") for one in calls]
     said = encoded(USER, Message.of("assistant", *calls), Message.of("tool", *results))["messages"]
     ids = [entry["id"] for entry in said[1]["tool_calls"]]
@@ -396,7 +395,7 @@ def test_calls_that_came_with_one_id_are_told_apart() -> None:
 
 def test_mistral_gets_ids_of_nine_characters() -> None:
     entry = PROVIDERS["mistral"]
-    calls = [replace(CALLS[0], provider_id="call_0fypS1hVX"), replace(CALLS[1], provider_id="D681PevKs")]
+    calls = [CALLS[0].changed(provider_id="call_0fypS1hVX"), CALLS[1].changed(provider_id="D681PevKs")]
     results = [FunctionResult(id=one.id, name=one.name, text="", provider_id=one.provider_id) for one in calls]
     messages = (USER, Message.of("assistant", *calls), Message.of("tool", *results))
     body = entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -312,7 +311,7 @@ def test_opaque_parts_of_any_shape_go_out_as_they_are(data: Any) -> None:
 
 def test_calls_carry_our_ids_after_they_were_read() -> None:
     message = whole(body(called(id="fc_1", call_id="call_0"), called(id="fc_2", call_id="call_0"))).message
-    calls = [replace(part, id=f"1.{index}") for index, part in enumerate(message.function_calls)]
+    calls = [part.changed(id=f"1.{index}") for index, part in enumerate(message.function_calls)]
     heads = [part for part in message.parts if isinstance(part, Opaque)]
     read = Message.of("assistant", heads[0], calls[0], heads[1], calls[1])
     told = items(read, Message.of("tool", *[result(part.id, part.provider_id) for part in calls]))
