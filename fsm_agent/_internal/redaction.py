@@ -7,8 +7,6 @@ under which it is sent (`is_secret_name`), by its position in a URL (`secrets_in
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -17,8 +15,11 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.lazy_import import deferred, pattern
 
 if TYPE_CHECKING:
+    import base64
+    import json
     import urllib.parse as urllib_parse
 else:
+    base64, json = deferred("base64"), deferred("json")
     urllib_parse = deferred("urllib.parse")
 
 MASK = "***"

@@ -5,7 +5,6 @@ pydantic stays where users bring types of their own: outputs, arguments of funct
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -13,7 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 import msgspec
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = deferred("json")
 
 __all__ = [
     "Tagged",

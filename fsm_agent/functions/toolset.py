@@ -9,13 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.mistakes import wrong
+
+if TYPE_CHECKING:
+    import graphlib
+else:
+    graphlib = deferred("graphlib")
 
 
 class FunctionSource(Protocol):
@@ -79,8 +84,8 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
             if other not in graph:
                 raise PromptError(f"function {name!r} of {owner} depends on {other!r}{hint(other, graph)}")
     try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         raise PromptError(f"functions of {owner} depend on each other in a circle: {circle}") from error
 
