@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import Retry, UsageError
@@ -25,15 +25,13 @@ from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
 from fsm_agent.runtime.result_pipeline import PipelineResult
-from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     import asyncio
 else:
     asyncio = deferred("asyncio")
-
-T = TypeVar("T")
 
 _log = logging.getLogger("fsm_agent")
 
@@ -309,7 +307,7 @@ async def _avalue(run: Run) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             work = partial(function.run, call.arguments_json, run.context())
-            value = (await asyncio.wrap_future(ThreadTask(lambda _: _caught(work)).start().future))()
+            value = (await asyncio.wrap_future(ThreadTask(lambda _: settled(work)).start().future))()
         else:
             value = function.arun(call.arguments_json, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
@@ -318,20 +316,6 @@ async def _avalue(run: Run) -> Any:
     for use in reversed(function.middleware):
         step = partial(_acalled, getattr(use, "acall", use), step)
     return await step(run.effect.call)
-
-
-def _caught(work: Callable[[], T]) -> Callable[[], T]:
-    """Run ``work``; return a function that returns or raises the same: no future can hold a `StopIteration`."""
-    try:
-        value = work()
-    except Exception as caught:
-        error = caught
-
-        def fail() -> T:
-            raise error
-
-        return fail
-    return lambda: value
 
 
 async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.runtime.abort import Abort
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 else:
     asyncio = deferred("asyncio")
 
+R = TypeVar("R")
 T = TypeVar("T")
+
+Settled: TypeAlias = Callable[[], T]
+"""The result of some work, to be taken once: returns what the work has returned, or raises what it has raised.
+
+It forgets the exception.  A future that held it would be held by it, through the frames of its traceback, and all that
+a call has would wait for the collector.
+"""
 
 IDLE_S = 5.0  # how long a thread waits for its next job
 
@@ -107,10 +115,14 @@ class ThreadTask(Generic[T]):
         """Wait until the function has ended, at most ``timeout_s`` seconds."""
         self._ended.wait(timeout_s)
 
-    def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in this thread, so that `cancel` reaches it."""
+        return self.settle_coroutine(coroutine)()
 
-        async def main() -> T:
+    def settle_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> Settled[R]:
+        """Do the same, but return what the coroutine did."""
+
+        async def main() -> Settled[R]:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
 
@@ -120,7 +132,7 @@ class ThreadTask(Generic[T]):
 
             self.abort.add(cancel)
             try:
-                return await coroutine
+                return await _asettled(coroutine)
             finally:
                 self.abort.discard(cancel)
 
@@ -132,9 +144,37 @@ class ThreadTask(Generic[T]):
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
-    child = ThreadTask[T](lambda child: child.run_coroutine(coroutine))
+    child = ThreadTask[Settled[T]](lambda child: child.settle_coroutine(coroutine))
     try:
-        return child.start().future.result()
+        return child.start().future.result()()
     except BaseException:
         child.cancel()
         raise
+
+
+def settled(work: Callable[[], T]) -> Settled[T]:
+    """Run ``work``; its exception may be one that no future can hold."""
+    try:
+        value = work()
+    except Exception as error:
+        return _raising(error)
+    return lambda: value
+
+
+async def _asettled(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
+    try:
+        value = await coroutine
+    except Exception as error:
+        return _raising(error)
+    return lambda: value
+
+
+def _raising(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
+        nonlocal error
+        try:
+            raise error
+        finally:
+            del error
+
+    return fail
