@@ -68,13 +68,11 @@ class MCPServer:
         self.name = options.get("name") or transport.name
         self._transport = transport
         self._prefix = options.get("prefix", "")
-        self._timeout_s = options.get("timeout_s", 60.0)
         self._adapt = options.get("adapt")
         target = Target(name=self.name, transport=transport, start_timeout_s=options.get("start_timeout_s", 60.0))
         self._link = Link(target)
+        self._access = _Access(self._link, options.get("timeout_s", 60.0))
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
-        self._is_closed = False
-        weakref.finalize(self, self._link.drop).atexit = False  # all sessions are closed then
 
     @classmethod
     def stdio(
@@ -122,8 +120,8 @@ class MCPServer:
             MCPServerError: The server does not start, or does not answer.
             ConfigError: The package ``mcp`` or the command is missing.
         """
-        tools = None if self._is_closed else self._link.tools_now
-        return self._functions_of(_wait(self._submit(self._link.tools())) if tools is None else tools)
+        tools = None if self._access.is_closed else self._link.tools_now
+        return self._functions_of(_wait(self._access.submit(self._link.tools())) if tools is None else tools)
 
     def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
         """Call a tool by the server's name for it.
@@ -135,33 +133,33 @@ class MCPServer:
             MCPToolError: The tool failed or took too long.
             MCPServerError: The server cannot be reached, or ended before it answered.
         """
-        return _wait(self._submit(self._answer(tool, arguments)))
+        return _wait(self._access.call(tool, arguments))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
         """`call` for asyncio; cancelling it cancels the call at the server."""
-        return await asyncio.wrap_future(self._submit(self._answer(tool, arguments)))
+        return await asyncio.wrap_future(self._access.call(tool, arguments))
 
     def close(self) -> None:
         """End the session and the server's process, if any; afterwards it can only be used in a new block."""
-        self._is_closed = True
+        self._access.is_closed = True
         _wait(background().submit(self._link.close()))
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
-        self._is_closed = True
+        self._access.is_closed = True
         await asyncio.wrap_future(background().submit(self._link.close()))
 
     def __enter__(self) -> Self:
-        self._is_closed = False
-        _wait(self._submit(self._link.tools()))
+        self._access.is_closed = False
+        _wait(self._access.submit(self._link.tools()))
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        self._is_closed = False
-        await asyncio.wrap_future(self._submit(self._link.tools()))
+        self._access.is_closed = False
+        await asyncio.wrap_future(self._access.submit(self._link.tools()))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -169,19 +167,6 @@ class MCPServer:
 
     def __repr__(self) -> str:
         return f"<MCPServer {self.name!r}: {self._transport.address}>"
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._is_closed:
-            coroutine.close()
-            raise UsageError(f"{self!r} is closed: use it inside of its with block")
-        return background().submit(coroutine)
-
-    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
-        result = await self._link.call(tool, arguments, self._timeout_s)
-        if result.is_error:
-            text = self._link.target.scrubbed(error_text(result))
-            raise MCPToolError(text or f"the tool {tool!r} failed and did not say why")
-        return result_value(result)
 
     def _functions_of(self, tools: tuple[Tool, ...]) -> tuple[Function, ...]:
         listed, functions = self._offered
@@ -195,14 +180,46 @@ class MCPServer:
         return functions
 
     def _function(self, tool: Tool, name: str) -> Function:
-        droppable = _optional(tool.input_schema)
+        droppable, access = _optional(tool.input_schema), self._access
 
         async def call(**arguments: Any) -> str | list[Piece]:
             kept = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
-            return await self.acall(tool.name, **kept)
+            return await asyncio.wrap_future(access.call(tool.name, kept))
 
         about, schema = tool.description or "", tool.input_schema
         return Function(name=name, description=about, parameters=schema, call=call, is_async=True)
+
+
+class _Access:
+    """The use of a server from any thread, by the server's object and by its functions.
+
+    It does not refer to that object, which holds the functions: a reference cycle would keep the session open until
+    the collector comes.  The session ends when none of them is left.
+    """
+
+    def __init__(self, link: Link, timeout_s: float) -> None:
+        self.is_closed = False
+        self._link = link
+        self._timeout_s = timeout_s
+        weakref.finalize(self, link.drop).atexit = False  # all sessions are closed then
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine of the link in the background, unless the server is closed."""
+        if self.is_closed:
+            coroutine.close()
+            raise UsageError(f"{self._link.target} is closed: use it inside of its with block")
+        return background().submit(coroutine)
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
+        """Call a tool by the server's name for it."""
+        return self.submit(self._answer(tool, arguments))
+
+    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
+        result = await self._link.call(tool, arguments, self._timeout_s)
+        if result.is_error:
+            text = self._link.target.scrubbed(error_text(result))
+            raise MCPToolError(text or f"the tool {tool!r} failed and did not say why")
+        return result_value(result)
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
@@ -246,3 +263,5 @@ def _wait(future: Future[T]) -> T:
     except BaseException:  # an interrupt ends the wait too
         future.cancel()
         raise
+    finally:
+        del future  # its error holds this frame

@@ -43,7 +43,10 @@ class Link:
             failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
         except Exception as error:
             failure = await self._understood(error, session, "its list of tools")
-        raise failure  # outside of the handler, so that no traceback shows the server's own error
+        try:
+            raise failure  # outside of the handler, so that no traceback shows the server's own error
+        finally:
+            del failure  # raised, it holds this frame
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
         """Call a tool and return its result, which may report an error of its own.
@@ -70,7 +73,10 @@ class Link:
                 is_over = not (may_repeat and _is_forgotten(error))
                 failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
             if failure is not None:
-                raise failure  # outside of the handler, so that no traceback shows the server's own error
+                try:
+                    raise failure  # outside of the handler, so that no traceback shows the server's own error
+                finally:
+                    del failure  # raised, it holds this frame
             session.let_go()  # a restarted HTTP server does not know the session, and has not run the call
             session = self._live()
         raise AssertionError("unreachable")

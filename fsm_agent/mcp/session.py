@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -250,7 +251,10 @@ class _Watched:
 
 @asynccontextmanager
 async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
-    """Open the official client, which by default refuses requests of the server."""
+    """Open the official client, which by default refuses requests of the server.
+
+    The client does not keep the object of ``at_change``, which may keep the client.
+    """
     try:
         from mcp import Client
     except ImportError as error:
@@ -258,8 +262,11 @@ async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[
             f"MCP servers need a package that is not here ({error}): pip install 'fsm-agent[mcp]'"
         ) from error
 
+    change = weakref.WeakMethod(at_change)
+
     async def hear(message: Any) -> None:
-        if getattr(message, "method", "") == "notifications/tools/list_changed":
+        is_change = getattr(message, "method", "") == "notifications/tools/list_changed"
+        if is_change and (at_change := change()) is not None:
             at_change()
 
     async with Client(streams, message_handler=hear, cache=None) as client:

@@ -6,7 +6,6 @@ Against a server of a registry, one made with the official package, and one of a
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import signal
@@ -343,7 +342,6 @@ class TestTheEnd:
         assert session is not None
         assert server.functions
         del server
-        gc.collect()
         background().submit(asyncio.wait_for(asyncio.wait([session._owner]), 20)).result(30)
         assert is_gone(pid)
 

@@ -55,7 +55,7 @@ def test_all_names_of_streamable_http(type_):
 
 def test_options_hold_for_all_and_over_the_prefix():
     (server,) = mcp_servers({"servers": {"a": {"command": "x"}}}, prefix="", timeout_s=3).values()
-    assert (server.name, server._prefix, server._timeout_s) == ("a", "", 3)
+    assert (server.name, server._prefix, server._access._timeout_s) == ("a", "", 3)
 
 
 @pytest.mark.parametrize(

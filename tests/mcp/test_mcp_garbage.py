@@ -1,0 +1,77 @@
+"""Is nothing of ours in a reference cycle when the session with a server has ended?
+
+The packages anyio and mcp leave cycles of their own for each session: what of ours these hold must be small.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from support.garbage import garbage_of, is_in_a_cycle, is_ours
+from support.mcp_sessions import end_sessions
+from support.paths import SUPPORT
+
+from fsm_agent import Agent
+from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
+from fsm_agent.testing import Script, call
+
+pytest.importorskip("mcp")
+
+HELD_BY_OTHERS = {"_Watched", "Secrets"}  # the wrapper of a stream, and what the logs of a session must not show
+
+
+def server(kind: str = "new", timeout_s: float = 60.0) -> MCPServer:
+    return MCPServer.stdio(sys.executable, str(SUPPORT / f"mcp_{kind}_server.py"), name=kind, timeout_s=timeout_s)
+
+
+def use_and_close() -> None:
+    with server() as one:
+        assert one.functions
+        assert one.call("add", a=41) == "42"
+
+
+def use_an_old_one() -> None:
+    with server("old") as one:
+        assert one.functions
+        assert int(one.call("pid"))
+
+
+def forget() -> None:
+    assert server().functions
+
+
+def fail() -> None:
+    with server() as one, pytest.raises(MCPToolError, match="no luck"):
+        one.call("fail")
+
+
+def take_too_long() -> None:
+    with server(timeout_s=0.05) as one, pytest.raises(MCPToolError, match="did not answer"):
+        one.call("wait")
+
+
+def die() -> None:
+    with server() as one, pytest.raises(MCPServerError, match="ended before"):
+        one.call("die")
+
+
+def serve_an_agent() -> None:
+    with server() as one:
+        script = Script([call("add", a=1), call("fail"), call("nobody")], "42")
+        assert Agent(script, functions=one.functions).call("How many?").output == "42"
+
+
+@pytest.mark.parametrize("work", [use_and_close, use_an_old_one, forget, fail, take_too_long, die, serve_an_agent])
+def test_no_cycle_goes_through_us(work: Callable[[], None]) -> None:
+    def finished() -> None:
+        work()
+        end_sessions()
+
+    finished()  # imports leave some
+    garbage = garbage_of(finished)
+    ours = [kept for kept in garbage if is_ours(kept)]
+    assert [kept for kept in ours if is_in_a_cycle(kept, garbage)] == []
+    types = {type(kept).__name__ for kept in ours if type(kept).__module__.startswith("fsm_agent")}
+    assert types <= HELD_BY_OTHERS
