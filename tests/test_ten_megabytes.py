@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
+from functools import partial
+from math import log2
 from typing import Any
 
 import pytest
+from support.growing import growth
 
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.gemini.generate_content import Gemini
@@ -56,19 +58,23 @@ def event(document: Any) -> bytes:
     return f"{name}data: {json.dumps(document)}\n\n".encode()
 
 
-def seconds(wire: str, size: int) -> float:
-    codec, start, again, stop = WIRES[wire]
+def stream(wire: str, size: int) -> tuple[int, list[bytes]]:
+    """How many deltas a stream has, and its pieces as they come from a connection."""
+    _, start, again, stop = WIRES[wire]
     count = size // len(event(again))
     body = b"".join([*map(event, start), event(again) * count, *map(event, stop)])
-    decoder, since_s = codec.decoder({}), time.thread_time()
-    for at in range(0, len(body), 65_536):
-        decoder.feed(body[at : at + 65_536])
-    reply = decoder.finish()
-    assert len(reply.message.text) >= 7 * count
-    return time.thread_time() - since_s
+    return count, [body[at : at + 65_536] for at in range(0, len(body), 65_536)]
+
+
+def read(wire: str, given: tuple[int, list[bytes]]) -> None:
+    count, pieces = given
+    decoder = WIRES[wire][0].decoder({})
+    for piece in pieces:
+        decoder.feed(piece)
+    assert decoder.finish().message.text == "a word " * count
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_ten_megabytes_take_ten_times_as_long_as_one(wire: str) -> None:
-    one, ten = (min(seconds(wire, size) for _ in range(3)) for size in (SIZE // 10, SIZE))
-    assert ten < 30 * one  # 10 if it is linear, 100 if it is quadratic
+def test_time_is_linear_in_the_size(wire: str) -> None:
+    bound = 20 ** (1 / log2(10))  # for each doubling: ten times as much takes less than twenty times as long
+    assert growth(partial(stream, wire), partial(read, wire), SIZE // 8, until=bound) < bound

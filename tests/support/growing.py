@@ -5,30 +5,32 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 ATTEMPTS = 5
 
 
-def growth(text: Callable[[int], str], read: Callable[[str], Any], size: int, *, until: float = 3) -> float:
-    """Return by how much the processor time of ``read`` grows with each doubling of ``text``, on average of three.
+def growth(given: Callable[[int], T], read: Callable[[T], Any], size: int, *, until: float = 3) -> float:
+    """Return by how much the processor time of ``read`` grows with each doubling of its input, on average of three.
 
     2 when it is linear, 4 when it is quadratic.  The machine may be busy: what is not below ``until`` is tried again.
     """
 
-    def least(given: str) -> float:
+    def least(many: T) -> float:
         took = []
         gc.disable()
         try:
             for _ in range(3):
                 start = time.thread_time()
-                read(given)
+                read(many)
                 took.append(time.thread_time() - start)
         finally:
             gc.enable()
         return min(took)
 
-    few, many = text(size), text(8 * size)
+    few, many = given(size), given(8 * size)
     few_s = many_s = float("inf")
     for _ in range(ATTEMPTS):
         few_s, many_s = min(few_s, least(few)), min(many_s, least(many))
