@@ -73,6 +73,8 @@ def accepts_context(decide: Callable[..., Any], owner: str) -> bool:
     Raises:
         UsageError: It takes neither.
     """
+    if isinstance(decide, type):  # an object of a class is no decision
+        raise _unfit(decide, owner)
     try:
         parameters = inspect.signature(decide).parameters.values()
     except (TypeError, ValueError):  # not callable, or written in C without a signature

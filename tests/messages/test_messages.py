@@ -76,7 +76,7 @@ class TestImage:
             ("no/such/file.png", r"no image can be read from 'no/such/file.png': No such file or directory"),
             ("", "no image can be read from ''"),
             ("a\0b", "embedded null"),
-            (5, "from 5: .* not int"),
+            (5, "from 5: .* not '?int"),
             (None, "from None"),
             ("ftp://example.com/a.png", "no image can be read from 'ftp://example.com/a.png'"),
             ("data:,hello", "'data:'… is not base64"),
