@@ -374,7 +374,8 @@ if (child := os.fork()) == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert server.call("pid") == mine
 """
-        run = [sys.executable, "-c", code]
+        quiet = "ignore:This process :DeprecationWarning"  # that it has threads, since Python 3.12
+        run = [sys.executable, "-W", quiet, "-c", code]
         done = subprocess.run(run, env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
 
