@@ -17,6 +17,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.error_codes import status_of
+from fsm_agent.runtime.perform import transport_failure
 
 MAX_SHOWN_CHARS = 200  # of the error of each other client
 MAX_SHOWN_ERRORS = 5
@@ -43,8 +44,9 @@ class FallbackClient:
     """A client that tries several others in order until one replies.
 
     ``served_by`` of a reply names the client that gave it.  A stream falls back only before its first delta.  When all
-    fail, the last error is raised; its message names the others, and it is retryable if one of them was.  Mistakes of
-    the caller (`UsageError`: a missing key, a request that a model does not support) are raised at once.
+    fail, the last error is raised; its message names the others, and it is retryable if one of them was.  An `OSError`
+    or `httpx.TransportError` of a client counts as a `ProviderError`.  Mistakes of the caller (`UsageError`: a missing
+    key, a request that a model does not support) are raised at once.
 
     Args:
         clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
@@ -93,8 +95,9 @@ class FallbackClient:
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 return tries.served(client.complete(request, timeout_s=left_s))
-            except ProviderError as error:
-                tries.failed(error)
+            except Exception as error:
+                if not tries.failed(error):
+                    raise
         raise tries.failure()
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
@@ -105,8 +108,9 @@ class FallbackClient:
                     for item in items:
                         yield tries.relayed(item)
                 return
-            except ProviderError as error:
-                tries.failed(error)
+            except Exception as error:
+                if not tries.failed(error):
+                    raise
         raise tries.failure()
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
@@ -114,8 +118,9 @@ class FallbackClient:
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 return tries.served(await client.acomplete(request, timeout_s=left_s))
-            except ProviderError as error:
-                tries.failed(error)
+            except Exception as error:
+                if not tries.failed(error):
+                    raise
         raise tries.failure()
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
@@ -126,8 +131,9 @@ class FallbackClient:
                     async for item in items:
                         yield tries.relayed(item)
                 return
-            except ProviderError as error:
-                tries.failed(error)
+            except Exception as error:
+                if not tries.failed(error):
+                    raise
         raise tries.failure()
 
     def _tries(self, timeout_s: float | None) -> _Tries:
@@ -210,10 +216,14 @@ class _Tries:
         self._has_begun = self._has_begun or not isinstance(item, UsageReported)
         return self.served(item) if isinstance(item, Reply) else item
 
-    def failed(self, error: ProviderError) -> None:
-        """Record the failure of the current client."""
-        self._is_over = self._has_begun or not self._moves_on(error)
-        self._errors.append(error)
+    def failed(self, error: Exception) -> bool:
+        """Record the failure of the current client; return False for an error that is none of its request."""
+        failure = transport_failure(error)
+        if failure is None:
+            return False
+        self._is_over = self._has_begun or not self._moves_on(failure)
+        self._errors.append(failure)
+        return True
 
     def failure(self) -> ProviderError:
         """Return the error to raise: the last one, with a summary of those before it."""

@@ -117,9 +117,9 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Return whether a value is callable, and its result need not be awaited."""
-    return callable(value) and not inspect.iscoroutinefunction(value)
+    return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 
 def _is_count(value: Any) -> bool:
@@ -139,14 +139,14 @@ _RETRIES = (
     ("delay_s", is_amount, "a number of seconds from 0"),
     ("max_delay_s", is_amount, "a number of seconds from 0"),
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
-    ("retry_if", lambda value: value is None or _is_plain(value), "None or a plain predicate of the exception"),
+    ("retry_if", lambda value: value is None or is_plain(value), "None or a plain predicate of the exception"),
 )
 _POLICY = (
     ("acall", lambda value: value is None or callable(value), "None or a callable"),
     ("blocking", _is_bool, "True or False"),
     (
         "needs_approval",
-        lambda value: value is None or _is_bool(value) or _is_plain(value),
+        lambda value: value is None or _is_bool(value) or is_plain(value),
         "None, a bool or a plain predicate of the call",
     ),
     ("repeatable", _is_bool, "True or False"),
@@ -171,5 +171,5 @@ _POLICY = (
         "'tell', 'retry', 'fail' or Default(…)",
     ),
     ("middleware", _are_callables, "a tuple of callables of (call, next), (logged,) say,"),
-    ("format", lambda value: value is None or _is_plain(value), "None or a plain function of (value, call)"),
+    ("format", lambda value: value is None or is_plain(value), "None or a plain function of (value, call)"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import is_plain
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.mistakes import wrong
 
@@ -237,7 +237,7 @@ class Toolset:
         The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No
         function is offered without those that it depends on.
         """
-        if not callable(predicate) or inspect.iscoroutinefunction(predicate):
+        if not is_plain(predicate):
             raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
         return self._with(
             [e._replace(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]

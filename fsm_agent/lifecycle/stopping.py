@@ -48,7 +48,11 @@ def max_function_calls(most: int) -> StopWhen:
 
 
 def max_tokens(most: int) -> StopWhen:
-    """Stop when all replies together, this one included, have used more tokens and the model asks for functions."""
+    """Stop when all replies together, this one included, have used more tokens and the model asks for functions.
+
+    Tokens that are not reported count as 0, so that this never stops a model whose provider reports none: bound such a
+    model with `Limits.rounds`, or with `max_function_calls`.
+    """
     _check("max_tokens", most)
 
     def stops(context: StopContext) -> str | None:
@@ -60,6 +64,8 @@ def max_tokens(most: int) -> StopWhen:
 
 def max_cost_usd(most: float, price: Price) -> StopWhen:
     """Stop when all replies together have cost more and the model asks for functions.
+
+    Tokens that are not reported cost nothing here; see `max_tokens`.
 
     Args:
         most: In US dollars.

@@ -119,13 +119,13 @@ class Http:
 
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
+        hooks = {"response": [bound]}
         if self.sse:
-            make = partial(httpx2.AsyncClient, trust_env=trust_env)
+            make = partial(httpx2.AsyncClient, event_hooks=hooks, trust_env=trust_env)
             async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:
                 yield streams
             return
         timeout = httpx2.Timeout(30, read=None)  # each request has a timeout of its own
-        hooks = {"response": [bound]}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks, trust_env=trust_env) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_BYTES) as streams,

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from typing import Any
 
+import httpx
 import pytest
 from support.asking import REQUEST, STREAMED, WAYS, ask, client_of, completion, good
 from support.fault_server import FaultServer, http
@@ -241,16 +242,34 @@ def test_each_has_its_own_time_too(way: str) -> None:
     assert clock.now() - started_s == 5
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_callers_mistake_ends_it(way: str) -> None:
-    class Careless(Script):
-        def _next(self, *_: Any) -> Any:
-            raise UsageError("this model takes no images")
+class Raising(Script):
+    """Raises what its library does."""
 
+    def __init__(self, error: Exception) -> None:
+        super().__init__(name="a")
+        self._error = error
+
+    def _next(self, *_: Any) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("error", [UsageError("this model takes no images"), ZeroDivisionError("a bug")], ids=repr)
+def test_a_mistake_ends_it(error: Exception, way: str) -> None:
     b = Script("from b")
-    with pytest.raises(UsageError, match="takes no images"):
-        ask(FallbackClient([Careless(), b]), way)
+    with pytest.raises(type(error), match=str(error)):
+        ask(FallbackClient([Raising(error), b]), way)
     assert b.requests == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("error", [ConnectionResetError("gone"), httpx.ConnectError("refused")], ids=repr)
+def test_an_error_of_the_transport_is_a_failure_too(error: Exception, way: str) -> None:
+    assert ask(FallbackClient([Raising(error), Script("from b", name="b")]), way)[-1].served_by == "b"
+    last = fails(FallbackClient([Raising(error), Raising(TimeoutError())]), way)
+    assert isinstance(last, TimedOut)
+    assert last.retryable
+    assert f"'a': ProviderError: the client failed: {type(error).__name__}: {error}" in last.message
 
 
 @pytest.mark.spec("1.33: around requests to a model")

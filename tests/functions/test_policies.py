@@ -17,6 +17,10 @@ from fsm_agent.mistakes import shown
 async def later(*given: Any) -> Any: ...
 
 
+class Later:
+    async def __call__(self, *given: Any) -> Any: ...
+
+
 def layer(call: Any, proceed: Any) -> Any:
     return proceed(call)
 
@@ -24,7 +28,16 @@ def layer(call: Any, proceed: Any) -> Any:
 WRONG = {
     "acall": [5, "f"],
     "blocking": [None, 1, "no"],
-    "needs_approval": [1, "always", later, lambda: True, lambda a, b, c: True, lambda call, *, why: True, bool],
+    "needs_approval": [
+        1,
+        "always",
+        later,
+        Later(),
+        lambda: True,
+        lambda a, b, c: True,
+        lambda call, *, why: True,
+        bool,
+    ],
     "repeatable": [None, 1],
     "version": [None, 2, "2@3", "1 0", "x" * 41, "2\n"],
     "deprecated": [None, True],
@@ -35,7 +48,7 @@ WRONG = {
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
     "middleware": [layer, None, (5,), ("f",)],
-    "format": ["{}", 5, later],
+    "format": ["{}", 5, later, Later()],
 }
 RIGHT = {
     "acall": [None],

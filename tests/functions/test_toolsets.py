@@ -323,7 +323,11 @@ class TestFilters:
         async def later(function: Function, deps: Any) -> bool:
             return True
 
-        for wrong in (5, later):
+        class Later:
+            async def __call__(self, function: Function, deps: Any) -> bool:
+                return True
+
+        for wrong in (5, later, Later()):
             with pytest.raises(UsageError, match="a plain predicate"):
                 SHOP.filtered(wrong)
         with pytest.raises(UsageError, match="the filter of function 'login' returned None: True or False is right"):

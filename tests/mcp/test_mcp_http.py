@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.asking import everything_said_by
-from support.fault_server import CLOSE, FaultServer
+from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.mcp_http_stub import HttpStub
 
 from fsm_agent.mcp.bounds import MAX_BYTES
@@ -78,6 +78,15 @@ def test_nothing_secret_is_logged_of_a_server_that_is_none(caplog):
     with pytest.raises(MCPServerError) as caught:
         _ = MCPServer.http(f"http://127.0.0.1:9/{SECRET}?k={SECRET}", headers={"X-Key": SECRET}).functions
     assert SECRET[-8:] not in caplog.text + everything_said_by(caught.value)
+
+
+def test_bodies_are_bounded_over_the_old_transport_too(caplog):
+    events = [SSE_HEAD, chunk(b"event: endpoint\ndata: /message\n\n"), STALL]
+    with FaultServer(events, [http(b"x", content_encoding="gzip")]) as server:
+        far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=1.0)
+        with pytest.raises(MCPServerError, match="did not answer in 1 s"):
+            _ = far.functions
+    assert "the answer came as 'gzip', which nobody asked for" in caplog.text
 
 
 def test_a_session_that_the_server_forgot_is_begun_anew(stub):

@@ -219,5 +219,6 @@ def _read_request(reader: Any, connection: int, *, is_early: bool) -> Seen | Non
     while (line := reader.readline().strip()) != b"":
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    body = b"" if is_early else reader.read(int(headers["content-length"]))
+    is_empty = is_early or first.startswith(b"GET ")
+    body = b"" if is_empty else reader.read(int(headers["content-length"]))
     return Seen(first.split()[1].decode(), headers, body, connection)

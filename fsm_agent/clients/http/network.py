@@ -42,7 +42,7 @@ class Network:
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
         transport: Replaces the package's own pool: a transport of httpx, which is closed with the client, or
             ``"httpx"`` for that library's default, which a proxy or HTTP/2 always selects.  Over any of them each
-            HTTP/1.1 request opens a connection; see `fsm_agent.clients.http`.
+            HTTP/1.1 request opens a connection; see `fsm_agent.clients.http`.  It has its own proxy, if any.
         async_transport: The same for asyncio.
 
     Raises:
@@ -84,6 +84,10 @@ class Network:
             raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
         if self.proxy is not None:
             _check_proxy(self.proxy)
+            for name in ("transport", "async_transport"):
+                if getattr(self, name) not in (None, "httpx"):
+                    kind = "HTTPTransport" if name == "transport" else "AsyncHTTPTransport"
+                    raise ConfigError(f"{name} would not use proxy: {name}=httpx.{kind}(proxy=…) alone would be right")
 
     @property
     def secrets(self) -> frozenset[str]:

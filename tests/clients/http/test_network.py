@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 from h2.config import H2Configuration
@@ -194,6 +195,9 @@ class TestProxy:
         assert len(here.requests) == 1
 
 
+PROXY = "http://user:secret@host:1"
+
+
 class TestNetwork:
     @pytest.mark.parametrize(
         ("wrong", "says"),
@@ -204,6 +208,11 @@ class TestNetwork:
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
             ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
             ({"transport": "quick"}, "'quick': a transport, 'httpx' or None"),
+            ({"proxy": PROXY, "transport": httpx.MockTransport(print)}, "transport=httpx.HTTPTransport(proxy=…) alone"),
+            (
+                {"proxy": PROXY, "async_transport": httpx.MockTransport(print)},
+                "async_transport would not use proxy: async_transport=httpx.AsyncHTTPTransport(proxy=…) alone would be",
+            ),
             ({"max_connections": 0}, "1 or more"),
             ({"read_s": -1}, "read_s is -1: a number of seconds above 0"),
             ({"idle_s": float("nan")}, "idle_s is nan: a number"),
