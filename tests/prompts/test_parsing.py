@@ -21,7 +21,8 @@ from support.paths import SHARED
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.prompts.parser import MAX_REPAIRED, Output, _Metered, _OutOfLooks, _repaired, extract_json
+from fsm_agent.prompts.json_repairs import _Metered, _OutOfLooks, repaired
+from fsm_agent.prompts.parser import MAX_REPAIRED, Output, extract_json
 
 CASES = SHARED / "cases" / "json_repair.jsonl"
 WHAT_MODELS_DO = {
@@ -550,8 +551,8 @@ class TestHostileText:
             list(text)
 
     def test_the_repairer_gets_no_more_looks_than_there_are(self):
-        assert json.loads(_repaired("{'a': 1}", [1000])) == {"a": 1}
-        assert _repaired("{'a': 1}", [5]) == ""
+        assert json.loads(repaired("{'a': 1}", [1000])) == {"a": 1}
+        assert repaired("{'a': 1}", [5]) == ""
 
     def test_deep_json(self):
         for depth in (150, 100_000):
