@@ -42,6 +42,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.lifecycle.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.rows import guard_names
+from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
@@ -62,7 +63,6 @@ NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
 # Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
 
 
 class AgentCall:
@@ -231,7 +231,7 @@ class AgentCall:
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
-        for watch in WATCHERS:
+        for watch in STEP_WATCHES.get():
             watch(step)
         changes["trace"] = before.trace.push(step)
         self._output, self.problem = output, problem
