@@ -35,6 +35,9 @@ class AnyEffect(Protocol):
     def outcomes(self) -> tuple[type, ...]:
         """The kinds of outcomes that answer it."""
 
+    def changed(self, *, key: str) -> AnyEffect:
+        """Return the effect under another key."""
+
 
 class Driver(Protocol):
     """The loop that performs the effects of a process."""

@@ -79,9 +79,10 @@ class Activity:
 
     def assign(self, owner: Owner, world: World) -> None:
         """Make this an activity of a process inside of the driven one."""
+        if owner.path and not self.path:
+            self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path, _ = owner
         self.world = world
-        self.effect = self.effect.changed(key=self.key[len(self.path) + len(SEPARATOR) :])
 
     def prepare(self) -> bool:
         """Read what there is to know of the effect; return False if nobody here can answer it."""

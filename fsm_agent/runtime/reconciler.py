@@ -142,6 +142,11 @@ class Reconciler(ABC):
             else:
                 return
 
+    def _assign(self, activity: Activity) -> None:
+        """Give an activity to the process inside that waits for it."""
+        owner = self.process.owner(activity.key)
+        activity.assign(owner, self._world_of(owner.world))
+
     def _world_of(self, own: World | None) -> World:
         """Return the world of a process inside, on the clock of the driver's: deadlines are compared with its time."""
         if own is None:
@@ -170,8 +175,7 @@ class Reconciler(ABC):
             if activity is None:
                 activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
                 if SEPARATOR in effect.key:
-                    owner = process.owner(effect.key)
-                    activity.assign(owner, self._world_of(owner.world))
+                    self._assign(activity)
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
                 waiting.append(activity)
@@ -222,6 +226,8 @@ class Reconciler(ABC):
         """Return the events of an activity; none of one that was let go of."""
         if activity.is_dropped:
             return ()
+        if activity.path:
+            self._assign(activity)  # again: the process around the record of a child may be another one by now
         if event is not None:
             if activity.stream is not None:
                 self.reported(activity)
