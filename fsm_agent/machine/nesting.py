@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from transitions import Machine, MachineError
 
@@ -59,6 +59,14 @@ class _Cursor:
         self.guard = ""
 
 
+class _Seen(NamedTuple):
+    """What a child waits for, with the keys that it has in its parent."""
+
+    record: Any  # of the child
+    effects: tuple[AnyEffect, ...]
+    deadline: Deadline | None
+
+
 class Parent(Driven, ABC):
     """A process with children, moved by a table.
 
@@ -81,7 +89,7 @@ class Parent(Driven, ABC):
         self.is_narrowed = False
         self._effects: tuple[AnyEffect, ...] | None = None
         self._cells: dict[str, Process] = {}
-        self._prefixed: dict[str, tuple[Any, tuple[AnyEffect, ...]]] = {}  # effects of children, and of which record
+        self._seen: dict[str, _Seen] = {}
 
     # Defined by each kind of process
 
@@ -131,9 +139,11 @@ class Parent(Driven, ABC):
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
         found = [] if self.own_deadline_s is None else [Deadline(self.own_deadline_s, "")]
-        for name in self.record.children:
-            if (inner := self._cell(self.record, name).deadline) is not None:
-                found.append(Deadline(inner.at_s, f"{name}{SEPARATOR}{inner.key}"))
+        for name, record in self.record.children.items():
+            seen = self._seen.get(name)
+            deadline = seen.deadline if seen is not None and seen.record is record else self._look_at(name).deadline
+            if deadline is not None:
+                found.append(deadline)
         return min(found, default=None)
 
     def owner(self, key: str) -> Owner:
@@ -178,18 +188,19 @@ class Parent(Driven, ABC):
             if SEPARATOR in effect.key:
                 raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
             yield effect
-        for name in self.record.children:
-            yield from self._effects_of(name)
+        for name, record in self.record.children.items():
+            seen = self._seen.get(name)
+            yield from seen.effects if seen is not None and seen.record is record else self._look_at(name).effects
 
-    def _effects_of(self, name: str) -> tuple[AnyEffect, ...]:
-        """Return the effects of a child under the keys that they have here."""
-        record = self.record.children[name]
-        known, effects = self._prefixed.get(name, (None, ()))
-        if known is not record:
-            child: Any = self._cell(self.record, name)
-            effects = tuple([e.changed(key=f"{name}{SEPARATOR}{e.key}") for e in child.effects])
-            self._prefixed[name] = record, effects
-        return effects
+    def _look_at(self, name: str) -> _Seen:
+        """Return what a child waits for, and keep it until the child takes its next step."""
+        child: Any = self._cell(self.record, name)
+        prefix = f"{name}{SEPARATOR}"
+        effects = tuple([effect.changed(key=f"{prefix}{effect.key}") for effect in child.effects])
+        inner = child.deadline
+        deadline = None if inner is None else Deadline(inner.at_s, f"{prefix}{inner.key}")
+        seen = self._seen[name] = _Seen(child.record, effects, deadline)
+        return seen
 
     def _left(self, key: str, record: ParentRecord) -> tuple[AnyEffect, ...] | None:
         """Return the effects without ``key``, if a child's step has changed no other; None: it has."""
@@ -285,7 +296,7 @@ class Parent(Driven, ABC):
 
     def _without(self, record: Any, name: str) -> Any:
         self._cells.pop(name, None)
-        self._prefixed.pop(name, None)
+        self._seen.pop(name, None)
         return record.changed(children={other: r for other, r in record.children.items() if other != name})
 
     def _check(self, key: str, outcome: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -23,15 +25,16 @@ from support.driving import (
     by_run_unheard,
     everywhere,
 )
-from support.teams import PATIENCE, Considered, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
+from support.teams import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
 
 from fsm_agent._internal.values import Value
+from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, CallModel, RunFunction
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Expired, Returned
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import (
@@ -45,8 +48,10 @@ from fsm_agent.messages.event import (
     Suspended,
     TextDelta,
 )
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import adrive, drive
+from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script, call
 
@@ -123,15 +128,9 @@ def expected(make: Callable[[], Team]) -> tuple[Team, list[Any]]:
 
 
 def test_an_agent_call_is_a_process():
-    one: Process = AgentCall.seed(*[pair_dialog(), Prompt("x")])
+    one: Process = AgentCall.seed(Dialog().put("Write."), Prompt("x"))
     assert one.owner("begin").process is one
     assert (one.owner("begin").path, one.owner("begin").world, one.deadline) == ("", None, None)
-
-
-def pair_dialog() -> Any:
-    from fsm_agent.prompts.dialog import Dialog
-
-    return Dialog().put("Write.")
 
 
 @MADE
@@ -193,16 +192,11 @@ def test_the_end_of_a_child_and_the_row_for_it_are_one_advance():
 
 
 def started(one: Team) -> Team:
-    from fsm_agent.lifecycle.outcomes import Begun
-
     one.advance("begin", Begun(id="t", at_s=1.0))
     return one
 
 
 def answer(one: Team, key: str, text: str) -> None:
-    from fsm_agent.lifecycle.outcomes import Replied
-    from fsm_agent.messages.reply import Reply
-
     one.advance(key, Replied(reply=Reply.of(text), at_s=2.0))
 
 
@@ -275,8 +269,6 @@ def test_the_record_is_the_whole_state():
 
 
 def test_a_childs_name_settles_it_by_somebody_elses_word():
-    from support.teams import Gave
-
     one = started(pair())
     one.advance("warm", Gave(member="warm", text="by hand", record=None))
     assert one.record.drafts == {"warm": "by hand"}
@@ -622,12 +614,8 @@ def stopped_at(one: Team, way: str, place: int) -> None:
             finally:
                 events.close()
         elif way == "run":
-            from fsm_agent.runtime.drive import run
-
             run(one, World.of(Script()), sink)
         elif way == "arun":
-            from fsm_agent.runtime.drive import arun
-
             asyncio.run(arun(one, World.of(Script()), sink))
         else:
             asyncio.run(listen())
@@ -673,11 +661,55 @@ class Wishing(Team):
 
 
 @anyhow
-@pytest.mark.parametrize("members", [{}, {"a": solo("x")}])
-def test_an_effect_that_nobody_performs_is_named_by_every_driver(driven: Driver, members: Any):
-    one = Wishing(TeamRecord(), members)
+@pytest.mark.parametrize("members", [0, 1])
+def test_an_effect_that_nobody_performs_is_named_by_every_driver(driven: Driver, members: int):
+    one = Wishing(TeamRecord(), {str(n): solo("x") for n in range(members)})
     name = "aperform" if driven in (by_arun, by_adrive, by_arun_unheard) else "perform"
     with pytest.raises(UsageError, match=rf"nothing performs Wish \(key 'wish:1'\).*{name}\.register"):
         driven(one, Script(clock=FakeClock()))
-    assert one.record.state is Stage.DRAFTING
+    assert one.record.ending is None
     assert one.driver is None
+
+
+def test_hooks_and_sinks_see_the_events_of_children():
+    class Hook:
+        def __init__(self) -> None:
+            self.inside: list[Inside] = []
+            self.steps: list[Stepped] = []
+
+        def on_inside(self, event: Inside) -> None:
+            self.inside.append(event)
+
+        def on_stepped(self, event: Stepped) -> None:
+            self.steps.append(event)
+
+    hook = Hook()
+    check_hooks([hook])
+    for event in by_run(pair(), Script()):
+        notify([hook], event)
+    assert {event.path for event in hook.inside} == {"warm", "terse"}
+    assert [step.trigger for step in hook.steps] == ["begun", "gave", "gave", "picked"]
+
+
+def test_the_work_for_a_wide_team_grows_little_faster_than_its_width():
+    """In calls of functions, which know no noise."""
+
+    def work(width: int) -> int:
+        one = Team(TeamRecord(), {f"m{n}": solo("x") for n in range(width)})
+        counted = 0
+
+        def count(frame: Any, event: str, argument: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            asyncio.run(arun(one, World.of(Script())))
+        finally:
+            sys.setprofile(None)
+        assert one.record.state is Stage.DONE
+        return counted
+
+    work(2)
+    few, many = work(20), work(80)
+    assert math.log(many / few, 4) < 1.2  # each step still looks at the list of effects
