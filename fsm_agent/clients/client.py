@@ -11,6 +11,7 @@ from contextlib import closing, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.endpoint import Access, Endpoint
 from fsm_agent.clients.exchange import Exchange
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 _UNBOUNDED = nullcontext()
 
-requests_allowed = True  # tests turn it off: `fsm_agent.testing.no_model_requests`
+REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 
 
 class Client(Protocol):
@@ -269,7 +270,7 @@ class HttpClient:
     def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError(f"the client of {self.name!r} is closed: make a new one")
-        if not requests_allowed:
+        if not REQUESTS_ALLOWED.get():
             raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,7 +40,9 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.table import MACHINE
+from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.rows import guard_names
+from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
@@ -62,10 +63,9 @@ NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
 # Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
 
 
-class AgentCall:
+class AgentCall(Driven):
     """One run of the machine over a dialog: the one mutable cell around a record.
 
     `effects` is what it waits for, `advance` takes the outcome of one of them; a driver needs no more.
@@ -92,9 +92,7 @@ class AgentCall:
         "_output",
         "_seen",
         "after",
-        "cancellation",
         "deps",
-        "driver",
         "guard",
         "has_approver",
         "is_narrowed",
@@ -131,8 +129,8 @@ class AgentCall:
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
-        self.cancellation: Cancelled | None = None  # for the driver to take
-        self.driver: weakref.ref[Any] | None = None  # the call's driver; has a method `wake`
+        self.cancellation = None
+        self.driver = None
         self.is_narrowed = False  # the last step removed the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
@@ -161,6 +159,22 @@ class AgentCall:
             self._effects = self._wanted()
         return self._effects
 
+    @property
+    def steps(self) -> tuple[Stepped]:
+        """The step of the last `advance`."""
+        return (self.step,)
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The moment when the call expires."""
+        if self.record.limits.deadline_s is None or (at_s := self.record.deadline_s) is None:
+            return None
+        return Deadline(at_s, "")
+
+    def owner(self, key: str) -> Owner:
+        """Return the call itself: it has no children."""
+        return Owner(self, "", None)
+
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
 
@@ -168,9 +182,7 @@ class AgentCall:
         in the driver's own thread is waited for (see `fsm_agent.runtime.drive`).  A call that nobody drives is ended by
         its next driver, or by ``advance("", Cancelled())``.
         """
-        self.cancellation = Cancelled(reason=reason)
-        if self.driver is not None and (driver := self.driver()) is not None:
-            driver.wake()
+        super().cancel(Cancelled(reason=reason).reason)  # a reason that is no text is refused here
 
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the outcome of one effect.  All or nothing, synchronous, pure.
@@ -231,7 +243,7 @@ class AgentCall:
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
-        for watch in WATCHERS:
+        for watch in STEP_WATCHES.get():
             watch(step)
         changes["trace"] = before.trace.push(step)
         self._output, self.problem = output, problem
@@ -245,6 +257,9 @@ class AgentCall:
     def outcome(self) -> CallResult:
         """The result so far, whether or not the call has ended well."""
         return CallResult(self)
+
+    def __str__(self) -> str:
+        return f"the agent call {self.record.id!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self.record, self._code())

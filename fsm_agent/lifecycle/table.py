@@ -225,8 +225,9 @@ def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord
 
 
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
-    detail = f"limits.deadline_s={r.limits.deadline_s} has passed in {r.state}"
-    return _ended(r, prompt, Ending(reason=Reason.EXPIRED, detail=detail))
+    limit = r.limits.deadline_s
+    which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
+    return _ended(r, prompt, Ending(reason=Reason.EXPIRED, detail=f"{which} has passed in {r.state}"))
 
 
 def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:

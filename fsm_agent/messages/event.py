@@ -188,6 +188,13 @@ class Done(Value, frozen=True):
     result: CallResult
 
 
+class Inside(Value, frozen=True):
+    """An event of a process inside of the one that is driven."""
+
+    path: str  # the names of the processes that lead to it, from the outside, joined by slashes
+    event: Event
+
+
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
 Event: TypeAlias = (
     RequestStarted
@@ -202,4 +209,5 @@ Event: TypeAlias = (
     | ObservationsMasked
     | Suspended
     | Done
+    | Inside
 )

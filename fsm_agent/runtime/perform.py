@@ -1,7 +1,8 @@
 """Perform each kind of effect, in a thread and in a task.
 
 `perform` and `aperform` are `functools.singledispatch` functions: each kind of effect is registered with both, here or
-beside its performer, and an unregistered kind is an error that names it.  They take the effect and its `Activity`.
+beside its performer, and an unregistered kind is an error that names it.  What else a driver has to know of a kind is
+its `Activity`.  They take the effect and its `Activity`.
 `perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  An effect that has events
 to report before (a stream) is a generator of them instead: that of `perform` returns the outcome, that of `aperform`
 yields it last.  None is no outcome: nobody here can decide.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial, singledispatch
@@ -22,14 +22,15 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, CallModel, Effect, RunFunction, Sleep
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
 from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Outcome, Replied, Slept
 from fsm_agent.messages.event import Delta, Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
-from fsm_agent.runtime.deadlines import time_left
-from fsm_agent.runtime.run_function import Run, arun_function, run_function
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.call_activities import FunctionRun, time_left
+from fsm_agent.runtime.run_function import arun_function, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -41,45 +42,6 @@ else:
     asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
 
 MAX_SHOWN_CHARS = 200  # of text from outside
-
-
-class Activity:
-    """An effect that is being performed, and what its performer may use.
-
-    Attributes:
-        effect: The effect.
-        call: The call that waits for it.
-        world: The world of that call.
-        is_streamed: A listener receives the events before the outcome.
-        run: The run, of a function.
-        handle: Its thread or task; None in the driver's own.
-        stream: The generator of events, of an effect that streams in the driver's own task.
-        is_dropped: Its outcome is no longer wanted.
-        since_s: When a function began, monotonic.
-    """
-
-    __slots__ = ("call", "effect", "handle", "is_dropped", "is_streamed", "run", "since_s", "stream", "world")
-
-    def __init__(
-        self, effect: Effect, call: AgentCall, world: World, *, is_streamed: bool = False, run: Run | None = None
-    ) -> None:
-        self.effect = effect
-        self.call = call
-        self.world = world
-        self.is_streamed = is_streamed
-        self.run = run
-        self.handle: Any = None
-        self.stream: AsyncGenerator[Any] | None = None
-        self.is_dropped = False
-        self.since_s = time.monotonic() if run is not None else 0.0
-
-    def let_go(self) -> None:
-        """Cancel it; its outcome is no longer wanted."""
-        self.is_dropped = True
-        if self.run is not None:
-            self.run.cancel()
-        if self.handle is not None:
-            self.handle.cancel()
 
 
 @singledispatch
@@ -98,21 +60,36 @@ def aperform(effect: Any, activity: Activity) -> Awaitable[Outcome | None] | Asy
     raise _unknown(effect, "aperform")
 
 
+def performer(effect: Any) -> Callable[[Any, Activity], Any]:
+    """Return the function that `perform` would call for an effect: asking it each time costs twice as much."""
+    return perform.registry.get(type(effect)) or perform
+
+
+def aperformer(effect: Any) -> Callable[[Any, Activity], Any]:
+    """Return the function that `aperform` would call for an effect."""
+    return aperform.registry.get(type(effect)) or aperform
+
+
 def _unknown(effect: Any, name: str) -> UsageError:
     kind = type(effect).__name__
     return UsageError(f"nothing performs {kind} (key {effect.key!r}): a function registered with {name}.register would")
 
 
+@perform.register(Begin)  # instant: every driver performs it itself
+def _(effect: Begin, activity: Activity) -> Begun:
+    return begin(activity.world)
+
+
 @perform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
-    ask = stream_model if activity.is_streamed else ask_model
-    return ask(effect, activity.world, time_left(activity.call, activity.world))
+    ask = stream_model if activity.driver.is_streamed else ask_model
+    return ask(effect, activity.world, time_left(activity.process, activity.world))
 
 
 @aperform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
-    ask = stream_model_async if activity.is_streamed else ask_model_async
-    return ask(effect, activity.world, time_left(activity.call, activity.world))
+    ask = stream_model_async if activity.driver.is_streamed else ask_model_async
+    return ask(effect, activity.world, time_left(activity.process, activity.world))
 
 
 @perform.register(Sleep)
@@ -129,13 +106,13 @@ async def _(effect: Sleep, activity: Activity) -> Slept:
 
 def _nap_s(effect: Sleep, activity: Activity) -> float:
     delay_s = max(0.0, effect.until_s - activity.world.clock.now())
-    left_s = time_left(activity.call, activity.world)
+    left_s = time_left(activity.process, activity.world)
     return delay_s if left_s is None else min(delay_s, left_s)
 
 
 @perform.register(AskApproval)
 def _(effect: AskApproval, activity: Activity) -> Outcome | None:
-    verdict = consulted(activity.call, effect, activity.world)
+    verdict = consulted(activity.process, effect, activity.world)
     if inspect.isawaitable(verdict):
         verdict = activity.handle.run_coroutine(_awaiting(verdict))
     return decided(verdict, effect.call, activity.world)
@@ -143,7 +120,7 @@ def _(effect: AskApproval, activity: Activity) -> Outcome | None:
 
 @aperform.register(AskApproval)
 async def _(effect: AskApproval, activity: Activity) -> Outcome | None:
-    consult = partial(consulted, activity.call, effect, activity.world)
+    consult = partial(consulted, activity.process, effect, activity.world)
     if inspect.iscoroutinefunction(activity.world.approve):
         verdict = await consult()
     else:
@@ -162,13 +139,13 @@ async def _awaiting(awaitable: Awaitable[Any]) -> Any:
 
 
 @perform.register(RunFunction)
-def _(effect: RunFunction, activity: Activity) -> Outcome:
-    return run_function(cast("Run", activity.run), activity.handle)
+def _(effect: RunFunction, activity: FunctionRun) -> Outcome:
+    return run_function(activity.run, activity.handle)
 
 
 @aperform.register(RunFunction)
-async def _(effect: RunFunction, activity: Activity) -> Outcome:
-    return await arun_function(cast("Run", activity.run))
+async def _(effect: RunFunction, activity: FunctionRun) -> Outcome:
+    return await arun_function(activity.run)
 
 
 def begin(world: World) -> Begun:

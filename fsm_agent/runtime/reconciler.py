@@ -1,91 +1,86 @@
-"""The loop that moves an agent call, without the waiting: threads and asyncio share all of it.
+"""The loop that moves a process, without the waiting: threads and asyncio share all of it.
 
 Theory of operation
 ===================
 
-`Reconciler.events` reads what the call wants, starts what is newly wanted, lets go of what is no longer wanted, takes
-one outcome, and reads again.  It is a generator: it yields the events to be reported, in order, and None when there is
-nothing to do before something happens; the driver then waits (`wait`), in its own way, and resumes it.
+`Reconciler.events` reads what the process wants, starts what is newly wanted, lets go of what is no longer wanted,
+takes one outcome, and reads again.  It is a generator: it yields the events to be reported, in order, and None when
+there is nothing to do before something happens; the driver then waits (`wait`), in its own way, and resumes it.
 
 - *Who waits for what.*  An effect that is being performed is an `Activity`: a thread, a task, or, when it is the only
   one, the driver itself under asyncio.  Its events and its outcome go into the inbox, from any thread, and are taken
-  from there one at a time, so that only the driver ever advances the call.
-- *Who may cancel what.*  `AgentCall.cancel` and the deadline are checked before each effect that is started and each
-  outcome that is taken: once a call has been cancelled, no later outcome counts.  What the call no longer wants is let
-  go of at once: a task is cancelled, a thread is left behind and notified (`fsm_agent.runtime.abort`).  Stopping the
-  *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the call at rest; the
-  results that functions had returned by then are kept, since the functions would run twice otherwise.
+  from there one at a time, so that only the driver ever advances the process, and in one place (`step`).  What is
+  particular to a kind of effect is asked of its activity.
+- *Who may cancel what.*  A cancellation and the deadline are checked before each effect that is started and each
+  outcome that is taken: once a process has been cancelled, no later outcome counts.  What it no longer wants is let go
+  of at once: a task is cancelled, a thread is left behind and notified (`fsm_agent.runtime.abort`).  Stopping the
+  *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the process at rest;
+  the results that functions had returned by then are kept, since the functions would run twice otherwise.
 - *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
-  listener may advance or cancel the call at any event; nothing is started behind its back.
-- *One driver.*  A call that is being driven refuses a second driver: both would perform the same effects.
+  listener may advance or cancel the process at any event; nothing is started behind its back.
+- *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
+- *Processes inside.*  Their effects come under prefixed keys.  An activity has the process, the key and the world that
+  its effect belongs to, and its events are wrapped as `Inside`; the loop makes no other difference.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from functools import partial
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, Effect, RunFunction
-from fsm_agent.lifecycle.outcomes import Cancelled, ModelFailed, Outcome, Replied, Returned
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.event import (
-    Event,
-    FunctionEnded,
-    FunctionProgress,
-    FunctionStarted,
-    LoopDetected,
-    ReplyCompleted,
-    RequestStarted,
-)
-from fsm_agent.runtime.deadlines import advance, expire, is_late, time_left
-from fsm_agent.runtime.perform import Activity, begin
-from fsm_agent.runtime.run_function import Run, timed_out
+from fsm_agent.lifecycle.outcomes import Cancelled, Expired
+from fsm_agent.machine.process import SEPARATOR, Deadline, Process
+from fsm_agent.messages.event import Event
+from fsm_agent.runtime.activity import ACTIVITIES, Activity
+from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.world import World
 
+GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
 MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
 
 _claiming = threading.Lock()
 
 
-# What comes of an activity: an event while it goes on; without one, its outcome, or a future of it.
+# What comes of an activity: an event while it goes on; without one, its outcome, or a future of it if it has a handle.
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
 class Reconciler(ABC):
-    """One drive of one call.
+    """One drive of one process.
 
     Args:
-        call: The call.
-        world: Performs its effects.
+        process: The process.
+        world: Performs its effects, but those of processes inside that have worlds of their own.
         is_heard: There is a listener; otherwise no events are made.
-        is_streamed: The model's reply is requested in pieces.
+        is_streamed: Events before an outcome, such as the deltas of a reply, are requested.
 
     Raises:
-        UsageError: On entering: the call has a driver already.
+        UsageError: On entering: the process has a driver already.
     """
 
-    def __init__(self, call: AgentCall, world: World, *, is_heard: bool = True, is_streamed: bool = True) -> None:
-        self.call = call
+    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
+        self.process = process
         self.world = world
         self.is_heard = is_heard
         self.is_streamed = is_streamed and is_heard
         self.active: dict[str, Activity] = {}
-        self.waiting: deque[Effect] = deque()  # wanted and not started yet
+        self.waiting: deque[Activity] = deque()  # wanted and not started yet
         self.inbox: deque[Item] = deque()
         self.is_overdue = False  # the last wait ended at its time limit
-        self._record: CallRecord | None = None  # the one from which `waiting` was read
-        self._undecided: set[str] = set()  # keys of approvals that nobody here could decide
-        self._has_deadline = False
-        self._is_timed = False  # some function of the round has a timeout
-        self._is_brief = True  # every waiting function could run in the driver's own thread or task
+        self._record: Any = None  # the one from which `waiting` was read
+        self._undecided: set[str] = set()  # keys of effects that nobody here could answer
+        self._worlds: dict[int, tuple[World, World]] = {}  # those of processes inside, as given and as used
+        self._deadline: Deadline | None = None
+        self._is_mixed = False  # activities of several kinds are waiting
+        self.is_timed = False  # there is a deadline, or an activity with a timeout
+        self._is_brief = True  # every activity could run in the driver's own thread or task
 
     # Implemented by each driver
 
@@ -94,48 +89,52 @@ class Reconciler(ABC):
         """End the driver's wait, from any thread."""
 
     @abstractmethod
-    def start(self, effect: Effect) -> None:
-        """Begin to perform ``effect``."""
+    def start(self, activity: Activity) -> None:
+        """Perform an activity that has begun."""
 
     @abstractmethod
-    def has_room(self, effect: RunFunction) -> bool:
-        """Return whether one more function may run now."""
+    def is_bounded(self, activity: Activity) -> bool:
+        """Return whether an activity counts against `World.threads`."""
 
     @abstractmethod
     def reported(self, activity: Activity) -> None:
         """Let an activity go on after one of its events was taken."""
 
-    # Claiming the call
+    @abstractmethod
+    def report(self, key: str, event: Event) -> None:
+        """Put an event of an activity into the inbox, from any thread."""
+
+    # Claiming the process
 
     def claim(self) -> None:
-        """Become the call's driver."""
+        """Become the driver of the process."""
         with _claiming:
-            if (other := self.call.driver) is not None and other() is not None:
+            if (other := self.process.driver) is not None and other() is not None:
                 raise UsageError(
-                    f"the agent call {self.call.record.id!r} is being driven already, and a second driver would perform"
-                    " its effects twice: wait for the first, or make a call of your own with seed() or restore()"
+                    f"{self.process} is being driven already, and a second driver would perform its effects twice:"
+                    " wait for the first, or make a process of your own with seed() or restore()"
                 )
-            self.call.driver = weakref.ref(self)
+            self.process.driver = weakref.ref(self)
 
     def release(self) -> None:
-        """Let others drive the call."""
-        self.call.driver = None
+        """Let others drive the process."""
+        self.process.driver = None
 
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
-        """Move the call; yield its events, and None when there is something to wait for."""
-        call = self.call
-        while call.record is self._record or self._reconcile():
-            late = self._has_deadline and is_late(call, self.world)
-            if call.cancellation is not None:
-                yield from self._step("", Cancelled(reason=call.cancellation.reason, at_s=self.world.clock.now()))
-            elif self.waiting and not late and (not self.active or self._may_join(self.waiting[0])):
+        """Move the process; yield its events, and None when there is something to wait for."""
+        process = self.process
+        while process.record is self._record or self._reconcile():
+            is_late = self._deadline is not None and self._time_left() == 0.0
+            if process.cancellation is not None:
+                yield from self._cancel(process.cancellation)
+            elif self.waiting and not is_late and (not self.active or self._can_join()):
                 yield from self._begin(self.waiting.popleft())
             elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
                 yield from self._take(*self.inbox.popleft())
-            elif late:
-                yield from expire(call, self.world)
+            elif is_late:
+                yield from self._expire()
             elif self.is_overdue:
                 yield from self._overdue()
             elif self.active:
@@ -143,131 +142,125 @@ class Reconciler(ABC):
             else:
                 return
 
-    def activity(self, effect: Effect, report: Callable[[str, FunctionProgress], object]) -> Activity:
-        """Return the activity that performs ``effect``; ``report`` takes the key and an event of a running function."""
-        run = None
-        if type(effect) is RunFunction:
-            run = Run(effect, self.call, self.world, partial(report, effect.key))
-        return Activity(effect, self.call, self.world, is_streamed=self.is_streamed, run=run)
+    def _assign(self, activity: Activity) -> None:
+        """Give an activity to the process inside that waits for it."""
+        owner = self.process.owner(activity.key)
+        activity.assign(owner, self._world_of(owner.world))
+
+    def _world_of(self, own: World | None) -> World:
+        """Return the world of a process inside, on the clock of the driver's: deadlines are compared with its time."""
+        if own is None:
+            return self.world
+        if id(own) not in self._worlds:
+            self._worlds[id(own)] = own, own.changed(clock=self.world.clock)
+        return self._worlds[id(own)][1]
 
     def _reconcile(self) -> bool:
-        """Take up effects newly wanted, let go of those no longer wanted; return False when the call has ended."""
-        call = self.call
-        effects = call.effects
-        if self.active:
+        """Take up effects newly wanted, let go of those no longer wanted; return False when the process has ended."""
+        process, active, waiting = self.process, self.active, self.waiting
+        effects = process.effects
+        if active:
             wanted = {effect.key for effect in effects}
-            for key in [key for key in self.active if key not in wanted]:
+            for key in [key for key in active if key not in wanted]:
                 self.drop(key)
-        self.waiting.clear()
-        self._record = call.record
-        self._has_deadline = call.record.limits.deadline_s is not None
-        self._is_timed, self._is_brief = False, not self._has_deadline
+        if not effects:
+            return False
+        waiting.clear()
+        self._record = process.record
+        self._deadline = process.deadline
+        self.is_timed = self._deadline is not None
+        self._is_brief = not self.is_timed
         for effect in effects:
-            if type(effect) is RunFunction:
-                self._note(effect)
-            if effect.key not in self.active and self._can_perform(effect):
-                self.waiting.append(effect)
-        return bool(effects)
-
-    def _note(self, effect: RunFunction) -> None:
-        function = effect.function
-        if function.timeout_s is not None:
-            self._is_timed = True
-            self._is_brief = False
-        elif function.takes_context:
-            self._is_brief = False
-
-    def _can_perform(self, effect: Effect) -> bool:
-        """Return False for an effect that only somebody else can answer."""
-        if type(effect) is RunFunction:
-            return effect.function.call is not None
-        if type(effect) is AskApproval:
-            return self.world.approve is not None and effect.key not in self._undecided
+            activity = active.get(effect.key)
+            if activity is None:
+                activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
+                if SEPARATOR in effect.key:
+                    self._assign(activity)
+                if not activity.prepare() or effect.key in self._undecided:
+                    continue
+                waiting.append(activity)
+            if not activity.is_brief:
+                self._is_brief = False
+                if activity.timeout_s is not None:
+                    self.is_timed = True
+        self._is_mixed = len(waiting) > 1 and len(set(map(type, waiting))) > 1
         return True
 
-    def _may_join(self, effect: Effect) -> bool:
-        """Return whether ``effect`` may be performed beside those in progress."""
-        if type(effect) is RunFunction:
-            return self.has_room(effect)
-        return type(effect) is not AskApproval  # one question at a time: a denial may settle the next
+    def _can_join(self) -> bool:
+        """Bring one that may be performed beside those in progress to the front; return False if there is none."""
+        waiting = self.waiting
+        for index, activity in enumerate(waiting):
+            if self._may_join(activity):
+                if index:
+                    del waiting[index]
+                    waiting.appendleft(activity)
+                return True
+            if not self._is_mixed:  # what holds for one holds for all
+                break
+        return False
 
-    def _begin(self, effect: Effect) -> Iterable[Event]:
-        if type(effect) is Begin:
-            return self._step(effect.key, begin(self.world))
+    def _may_join(self, activity: Activity) -> bool:
+        """Return whether an activity may be performed beside those in progress."""
+        if activity.is_alone:
+            return not any(other.is_alone for other in self.active.values())
+        if not self.is_bounded(activity):
+            return True
+        return sum([self.is_bounded(other) for other in self.active.values()]) < max(1, self.world.threads)
+
+    def _begin(self, activity: Activity) -> Iterable[Event]:
+        if activity.is_instant:
+            return activity.finish(performer(activity.effect)(activity.effect, activity))
         if self.is_heard:
-            return self._announce(effect)
-        self.start(effect)
+            return self._announce(activity)
+        activity.begin()
+        self.start(activity)
         return ()
 
-    def _announce(self, effect: Effect) -> Generator[Event, None, None]:
-        yield from self._announced(effect)
-        if self.call.record is self._record and self.call.cancellation is None:  # else a listener changed the call
-            self.start(effect)
-
-    def _announced(self, effect: Effect) -> Iterable[Event]:
-        if type(effect) is RunFunction:
-            return (FunctionStarted(effect.call.id, effect.call.name, effect.call.arguments_json),)
-        if type(effect) is not CallModel:
-            return ()
-        started = RequestStarted(self.call.record.turn + 1, len(effect.request.messages))
-        masked = self.call.view.news() if self.call.view else None
-        return (masked, started) if masked else (started,)
+    def _announce(self, activity: Activity) -> Generator[Event, None, None]:
+        yield from activity.inside(activity.announcement())
+        if self.process.record is self._record and self.process.cancellation is None:  # else a listener changed it
+            activity.begin()
+            self.start(activity)
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Return the events of an activity; none of one that was let go of."""
         if activity.is_dropped:
             return ()
+        if activity.path:
+            self._assign(activity)  # again: the process around the record of a child may be another one by now
         if event is not None:
-            if activity.handle is not None:
+            if activity.stream is not None:
                 self.reported(activity)
-            return (event,)
-        del self.active[activity.effect.key]
-        activity.handle = None  # its callback refers to this activity
-        return self._finish(activity, ended.result() if hasattr(ended, "result") else ended)
+            return activity.inside((event,))
+        del self.active[activity.key]
+        outcome = ended
+        if activity.handle is not None:
+            activity.handle = None  # its callback refers to this activity
+            outcome = ended.result()
+        if outcome is not None:
+            return activity.finish(outcome)
+        self._undecided.add(activity.key)  # nobody here can decide
+        self._record = None
+        return ()
 
-    def _finish(self, activity: Activity, outcome: Outcome | None) -> Iterable[Event]:
-        """Take the step of an outcome; return it with the events that belong to it."""
-        effect = activity.effect
-        if type(effect) is CallModel:
-            if type(outcome) is ModelFailed and is_late(self.call, self.world):  # its timeout was the time left
-                return expire(self.call, self.world)
-            so_far = self.call.record.identical_rounds
-            stepped = self._step(effect.key, outcome)
-            if type(outcome) is not Replied or not self.is_heard:
-                return stepped
-            return (ReplyCompleted(outcome.reply), *stepped, *self._loops(so_far))
-        if type(effect) is RunFunction:
-            stepped = self._step(effect.key, outcome)
-            return self._ended(activity, outcome, stepped) if self.is_heard else stepped
-        if outcome is None:  # nobody here can decide whether it may be called
-            self._undecided.add(effect.key)
-            self._record = None
-            return ()
-        return self._step(effect.key, outcome)
+    def step(self, key: str, outcome: Any) -> Sequence[Event]:
+        """Take the step of an outcome, before it is reported; return it if somebody listens."""
+        process = self.process
+        process.advance(key, outcome)
+        if process.is_narrowed:
+            self._record = process.record
+        return process.steps if self.is_heard else ()
 
-    def _step(self, key: str, outcome: Any) -> tuple[Event, ...]:
-        call = self.call
-        events = advance(call, key, outcome)
-        if call.is_narrowed:
-            self._record = call.record
-        return events
+    # Ending early
 
-    def _ended(self, activity: Activity, outcome: Any, stepped: tuple[Event, ...]) -> Iterable[Event]:
-        run = activity.run
-        assert run is not None
-        function_call, text = run.effect.call, outcome.text if run.returned is None else run.returned
-        is_error = not isinstance(outcome, Returned) or outcome.is_error
-        ended = FunctionEnded(function_call.id, function_call.name, text, is_error, outcome.at_s - run.started_at_s)
-        return (ended, *run.changes, *stepped)
+    def _cancel(self, reason: str) -> Iterable[Event]:
+        steps = self.step("", Cancelled(reason=reason, at_s=self.world.clock.now()))
+        self.process.cancellation = None
+        return steps
 
-    def _loops(self, so_far: int) -> tuple[Event, ...]:
-        r = self.call.record
-        if r.limits.identical_rounds is None or r.identical_rounds == so_far or not r.is_looping:
-            return ()
-        repeated = r.reply.message.function_calls if r.reply else ()
-        return (LoopDetected(", ".join(f.name for f in repeated), r.identical_rounds, r.limits.on_loop),)
-
-    # Letting go
+    def _expire(self) -> Iterable[Event]:
+        assert self._deadline is not None
+        return self.step(self._deadline.key, Expired(at_s=self.world.clock.now()))
 
     def drop(self, key: str) -> None:
         """Let go of the activity under ``key``."""
@@ -275,40 +268,46 @@ class Reconciler(ABC):
 
     def patience_s(self) -> float | None:
         """Return how many seconds to wait for something to happen; None: for ever."""
-        left_s = time_left(self.call, self.world) if self._has_deadline else None
-        if not self._is_timed:
-            return left_s
-        waits = [left_s] if left_s is not None else []
-        waits += [left for _, left in self._time_limits()]
+        if not self.is_timed:
+            return None
+        waits = [left_s for _, left_s in self._time_limits()]
+        if self._deadline is not None:
+            waits.append(self._time_left())
         return max(0.0, min(waits)) if waits else None
 
+    def _time_left(self) -> float:
+        """Return how many seconds are left until the deadline, which there is."""
+        assert self._deadline is not None
+        return max(0.0, self._deadline.at_s - self.world.clock.now())
+
     def _time_limits(self) -> list[tuple[Activity, float]]:
-        """Return the functions with a timeout, and how many seconds each has left."""
+        """Return the activities with a timeout, and how many seconds each has left."""
         now = time.monotonic()
-        runs = [(a, a.run.function.timeout_s) for a in self.active.values() if a.run is not None]
-        return [(a, a.since_s + timeout_s - now) for a, timeout_s in runs if timeout_s is not None]
+        limits = [(activity, activity.timeout_s) for activity in self.active.values()]
+        return [(a, a.since_s + timeout_s - now) for a, timeout_s in limits if timeout_s is not None]
 
     def _overdue(self) -> Iterable[Event]:
-        """Let go of functions whose time is up; if there are none, and no timeout ends sooner, the call is overdue."""
+        """Let go of activities whose time is up; if there are none, and no timeout ends sooner, the process expires."""
         self.is_overdue = False
         limits = self._time_limits()
-        overdue = [activity for activity, left in limits if left <= 0]
+        overdue = [activity for activity, left_s in limits if left_s <= 0]
         if overdue:
             return [event for activity in overdue for event in self._timed_out(activity)]
-        left_s = time_left(self.call, self.world)
-        if left_s is None or left_s > min([left for _, left in limits], default=left_s):
+        if self._deadline is None or self._time_left() > min([left_s for _, left_s in limits], default=math.inf):
             return ()
-        return expire(self.call, self.world)
+        return self._expire()
 
     def _timed_out(self, activity: Activity) -> Iterable[Event]:
-        assert activity.run is not None
-        self.drop(activity.effect.key)
-        return self._finish(activity, timed_out(activity.run))
+        self.drop(activity.key)
+        return activity.finish(activity.timed_out()) if self._is_wanted(activity) else ()
+
+    def _is_wanted(self, activity: Activity) -> bool:
+        return any(effect.key == activity.key for effect in self.process.effects)
 
     def keep(self) -> None:
-        """Keep the results that functions had returned when the driver was stopped: otherwise they would run twice."""
-        for key, activity in self.active.items():
-            if activity.run is not None and activity.run.ended is not None:
-                advance(self.call, key, activity.run.ended)
+        """Keep what had been returned when the driver was stopped: otherwise it would be performed twice."""
+        for activity in self.active.values():
+            if (outcome := activity.returned()) is not None and self._is_wanted(activity):
+                self.step(activity.key, outcome)
         self.active.clear()
         self.inbox.clear()

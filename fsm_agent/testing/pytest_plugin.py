@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,16 +74,15 @@ class _RowCoverage:
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
+        self._watching = ExitStack()
 
     def pytest_sessionstart(self) -> None:
-        from fsm_agent.lifecycle.call import WATCHERS
+        from fsm_agent.machine.watching import watched_steps
 
-        WATCHERS.append(self._watch)
+        self._watching.enter_context(watched_steps(self._watch))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        from fsm_agent.lifecycle.call import WATCHERS
-
-        WATCHERS.remove(self._watch)
+        self._watching.close()
         if (sent := getattr(session.config, "workeroutput", None)) is not None:
             sent["fsm_rows"] = dict(self.taken)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Self, TypeAlias
 
@@ -217,16 +217,11 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
         yield UsageReported(reply.usage)
 
 
-@contextmanager
-def model_requests(*, allowed: bool) -> Iterator[None]:
+def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
     """Allow requests to real models over HTTP inside the context, or refuse them with a `UsageError`."""
-    from fsm_agent.clients import client
+    from fsm_agent.clients.client import REQUESTS_ALLOWED
 
-    before, client.requests_allowed = client.requests_allowed, allowed
-    try:
-        yield
-    finally:
-        client.requests_allowed = before
+    return REQUESTS_ALLOWED.set(allowed)
 
 
 def no_model_requests() -> AbstractContextManager[None]:

@@ -21,7 +21,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import WATCHERS, AgentCall
+from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.effects import Settings, Sleep
 from fsm_agent.lifecycle.limits import Limits
@@ -41,6 +41,7 @@ from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.lifecycle.table import start
 from fsm_agent.machine.rows import machine_of
+from fsm_agent.machine.watching import watched_steps
 from fsm_agent.messages.hosted_tool import WebSearch
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
@@ -847,12 +848,8 @@ def test_an_observer_that_fails_changes_nothing():
 
     call = begun()
     before = call.record
-    WATCHERS.append(broken)
-    try:
-        with pytest.raises(ZeroDivisionError):
-            say(call, "no number")
-    finally:
-        WATCHERS.remove(broken)
+    with watched_steps(broken), pytest.raises(ZeroDivisionError):
+        say(call, "no number")
     assert (call.record, call.state, call.problem) == (before, State.CALLING, None)
     assert say(call, "42").result().output == 42
 

@@ -38,8 +38,9 @@ from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import Threads, arun, run
+from fsm_agent.runtime.drive import arun, run
 from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script, call
 
@@ -657,9 +658,11 @@ class TestDeadline:
         """Timers may fire a little early: then it is the call's time only if that would have been up first."""
         work = Function(name="work", call=lambda: 1, timeout_s=timeout_s)
         one = say(begun(Limits(deadline_s=deadline_s), prompt(work)), call("work"))
-        driver = Threads(one, World.of(Script(clock=FakeClock(100.0))))
-        (effect,) = one.effects
-        driver.active[effect.key] = driver.activity(effect, print)
+        driver = SyncDriver(one, World.of(Script(clock=FakeClock(100.0))))
+        driver._reconcile()
+        (activity,) = driver.waiting
+        activity.begin()
+        driver.active[activity.key] = activity
         list(driver._overdue())
         assert (one.state is State.FAILED) is is_over
 

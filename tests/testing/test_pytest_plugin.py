@@ -12,6 +12,7 @@ import pytest
 from fsm_agent.lifecycle.table import ROWS
 
 TESTS = """
+import threading
 import pytest
 from fsm_agent import Agent
 from fsm_agent.testing import call
@@ -22,6 +23,12 @@ def add(a: int) -> int:
 
 def test_good(script):
     assert Agent(script(call("add", a=1), "ok"), functions=[add]).call("hi").output == "ok"
+
+def test_in_a_thread(script):
+    agent = Agent(script("no number", "42"), output=int)
+    thread = threading.Thread(target=agent.call, args=("hi",))
+    thread.start()
+    thread.join()
 
 @pytest.fixture(scope="session")
 def asked():
@@ -73,6 +80,7 @@ def test_real_models_are_refused_unless_a_test_says_otherwise(output):
 def test_the_rows_are_listed_with_their_counts(output):
     assert "       1  Calling --functions_asked--> ToolInterrupt" in output
     assert "  MISSED  Backoff --slept [in_branch]--> ParseException" in output
+    assert "       1  Calling --parse_failed [may_retry]--> ParseException" in output, "a step in a thread"
     count = sum(len(sources) if isinstance(sources, tuple) else 1 for _, sources, *_ in ROWS)
     assert f" of {count} rows were taken" in output
 
@@ -81,5 +89,5 @@ def test_the_rows_of_several_workers_are_added_up(tmp_path):
     for name in ("one", "other"):
         (tmp_path / f"test_{name}.py").write_text(TESTS.partition("@pytest.fixture")[0])
     output = run(tmp_path, "-n2", "--dist", "loadfile")
-    assert "2 passed" in output
+    assert "4 passed" in output
     assert "       2  Calling --functions_asked--> ToolInterrupt" in output

@@ -1,0 +1,66 @@
+"""Values that tests and tools set for a while in code that is otherwise left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Block(Generic[T]):
+    """A ``with`` block that sets a value."""
+
+    __slots__ = ("is_open", "outer", "value")
+
+    def __init__(self, value: T, outer: _Block[T] | None) -> None:
+        self.value = value
+        self.outer = outer
+        self.is_open = True
+
+
+class Instrument(Generic[T]):
+    """A value for the code inside a ``with`` block, and for the tasks and threads that are started there.
+
+    It is a context variable: tasks and threads that set different values do not see each other's.  A thread that was
+    started without a context, as `threading.Thread` does, sees what was set last anywhere in the OS process: otherwise
+    nothing that it does would be counted or refused.
+
+    Args:
+        name: The name of the context variable.
+        default: The value outside of every block.
+    """
+
+    __slots__ = ("_default", "_here", "_open")
+
+    def __init__(self, name: str, default: T) -> None:
+        self._default = default
+        self._here: ContextVar[_Block[T] | None] = ContextVar(name, default=None)
+        self._open: list[_Block[T]] = []  # from all threads; appending and removing are atomic
+
+    def get(self) -> T:
+        """Return the value that is in force here."""
+        if not self._open:
+            return self._default
+        block = self._here.get()
+        while block is not None and not block.is_open:
+            block = block.outer
+        if block is None:
+            block = next(reversed(self._open), None)  # another thread may just have closed the last one
+        return self._default if block is None else block.value
+
+    @contextmanager
+    def set(self, value: T) -> Iterator[None]:
+        """Put ``value`` in force inside the block."""
+        block = _Block(value, self._here.get())
+        self._here.set(block)
+        self._open.append(block)
+        try:
+            yield
+        finally:
+            block.is_open = False
+            self._open.remove(block)
+            if self._here.get() is block:  # a fixture may be torn down in another context
+                self._here.set(block.outer)

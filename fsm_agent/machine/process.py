@@ -1,0 +1,128 @@
+"""The protocol of a process: anything that a driver can move, such as an agent call or a flow.
+
+What a process waits for is a function of its state alone.  A driver reads its `effects`, performs them, and feeds each
+outcome back by `advance`; all other members tell the driver what happened and what to heed.
+
+Processes nest: the effects of a child are among those of its parent, each under a *path* and its own key, such as
+``drafting/warm/model:3``.  A path is the names of the children that lead to an effect, from the outside, each followed
+by a `SEPARATOR`.  That is a slash because neither the keys of effects (``prefix:subject``) nor the names of Python have
+one, so the text before the first is a child's name, and it reads as a path.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fsm_agent.messages.event import Event
+
+SEPARATOR = "/"
+
+
+class AnyEffect(Protocol):
+    """Something that a process waits for: a value that knows how it is answered."""
+
+    @property
+    def key(self) -> str:
+        """The name of the request, used once in the life of its process."""
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the key, before a colon; the same for all effects of a kind."""
+
+    @property
+    def outcomes(self) -> tuple[type, ...]:
+        """The kinds of outcomes that answer it."""
+
+    def changed(self, *, key: str) -> AnyEffect:
+        """Return the effect under another key."""
+
+
+class Driver(Protocol):
+    """The loop that performs the effects of a process."""
+
+    def wake(self) -> None:
+        """Look at the process again, at once; may be called from any thread."""
+
+
+class Owner(NamedTuple):
+    """The process that waits for an effect, and where it is."""
+
+    process: Process
+    path: str  # without the last separator; "" for the process that was asked
+    world: Any  # where its effects are performed; None: where those of the process around it are
+
+
+class Deadline(NamedTuple):
+    """The moment when a process, or a child of it, expires."""
+
+    at_s: float  # Unix time
+    key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
+
+
+class Process(Protocol):
+    """Anything with effects that is advanced by their outcomes.
+
+    Attributes:
+        driver: The driver that has claimed the process, if there is one.
+        cancellation: The reason of a cancellation that the driver has not taken yet; None: there is none.
+    """
+
+    driver: weakref.ref[Any] | None
+    cancellation: str | None
+
+    @property
+    def record(self) -> Any:
+        """The whole state: a frozen value, another one after each step."""
+
+    @property
+    def effects(self) -> Sequence[AnyEffect]:
+        """The effects that the process waits for now; empty once it has ended."""
+
+    @property
+    def steps(self) -> Sequence[Event]:
+        """The steps of the last `advance`, in order: `Stepped`, and `Inside` with the path for those of children."""
+
+    @property
+    def is_narrowed(self) -> bool:
+        """True if the last `advance` removed the effect that was answered, and changed no other."""
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The earliest deadline of the process and its children."""
+
+    @property
+    def outcome(self) -> Any:
+        """The result so far, which `Done` carries to listeners at the end."""
+
+    def advance(self, key: str, outcome: Any) -> None:
+        """Take the outcome of one effect.  All or nothing, synchronous, pure.
+
+        Args:
+            key: The effect's key; ``""`` for an outcome that answers nothing, such as a cancellation.  A path,
+                ``"warm/"``, stands for the ``""`` of that child.
+            outcome: The outcome.
+        """
+
+    def cancel(self, reason: str = "") -> None:
+        """Have the process ended by its driver, from any thread."""
+
+    def owner(self, key: str) -> Owner:
+        """Return the process, this one or one inside of it, that waits for the effect with this key."""
+
+
+class Driven:
+    """The part of a process that its driver and its listeners share; a base for processes."""
+
+    __slots__ = ("cancellation", "driver")
+
+    def __init__(self) -> None:
+        self.driver: weakref.ref[Any] | None = None
+        self.cancellation: str | None = None
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the process, from any thread; its driver, the present or the next, ends it at once."""
+        self.cancellation = reason
+        if self.driver is not None and (driver := self.driver()) is not None:
+            driver.wake()

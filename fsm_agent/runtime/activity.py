@@ -1,0 +1,136 @@
+"""An effect that is being performed, and what is particular to its kind for a driver.
+
+Most kinds of effects are plain activities.  Those with events of their own, with a time limit, or that not every world
+can perform, have a subclass of `Activity`, registered by `activity_of` beside their performers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner, Process
+from fsm_agent.messages.event import Event, Inside
+from fsm_agent.runtime.world import World
+
+A = TypeVar("A", bound="type[Activity]")
+
+
+class Loop(Protocol):
+    """A driver as its activities see it.
+
+    Attributes:
+        process: The process that is driven.
+        world: Its world.
+        is_heard: Somebody listens to events.
+        is_streamed: Somebody wants the events before an outcome.
+    """
+
+    process: Process
+    world: World
+    is_heard: bool
+    is_streamed: bool
+
+    def step(self, key: str, outcome: Any) -> Sequence[Event]:
+        """Take the step of an outcome; return it if somebody listens."""
+
+    def report(self, key: str, event: Event) -> None:
+        """Report an event of the activity with this key before its outcome; may be called from any thread."""
+
+
+class Activity:
+    """An effect that is being performed, and what its performer may use.
+
+    Args:
+        effect: The effect, as the driven process wants it.
+        driver: The driver.
+
+    Attributes:
+        key: The key of the effect for the driven process.
+        effect: The effect under the key that it has for its own process.
+        process: Its own process: the driven one, or one inside of it.
+        path: The path of its own process; "": it is the driven one.
+        world: The world of its own process.
+        handle: Its thread or task; None in the driver's own.
+        stream: The generator of its events, once it has begun to stream; it waits for them to be taken.
+        is_dropped: Its outcome is no longer wanted.
+    """
+
+    __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "process", "stream", "world")
+
+    is_instant = False  # it takes no time, so the driver performs it itself
+    is_alone = False  # at most one such activity at a time
+    is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
+    is_brief = True  # it may occupy the driver's own thread or task
+    takes_thread = False  # under asyncio; it then counts against `World.threads`
+    timeout_s: float | None = None  # how long it may take
+    since_s = 0.0  # when it began, monotonic; of those with a timeout
+
+    def __init__(self, effect: AnyEffect, driver: Loop) -> None:
+        self.effect: Any = effect
+        self.key = effect.key
+        self.driver = driver
+        self.process: Any = driver.process
+        self.path = ""
+        self.world = driver.world
+        self.handle: Any = None
+        self.stream: Any = None
+        self.is_dropped = False
+
+    def assign(self, owner: Owner, world: World) -> None:
+        """Make this an activity of a process inside of the driven one."""
+        if owner.path and not self.path:
+            self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
+        self.process, self.path, _ = owner
+        self.world = world
+
+    def prepare(self) -> bool:
+        """Read what there is to know of the effect; return False if nobody here can answer it."""
+        return True
+
+    def announcement(self) -> Sequence[Event]:
+        """Return the events to be reported before it begins."""
+        return ()
+
+    def begin(self) -> None:
+        """Prepare for being performed, which follows at once."""
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        """Have the step of the outcome taken; return it, and the events that belong to it if somebody listens."""
+        return self.driver.step(self.key, outcome)
+
+    def timed_out(self) -> Any:
+        """Return the outcome of an activity that exceeded its timeout."""
+        raise NotImplementedError(f"{type(self).__name__} has no timeout")
+
+    def returned(self) -> Any:
+        """Return the outcome to be kept when the driver is stopped, if there is one already; None: there is not."""
+        return None
+
+    def inside(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Return events of its own process as the driven process reports them."""
+        return [Inside(self.path, event) for event in events] if self.path else events
+
+    def let_go(self) -> None:
+        """Cancel it; its outcome is no longer wanted."""
+        self.is_dropped = True
+        if self.handle is not None:
+            self.handle.cancel()
+
+    @property
+    def own_key(self) -> str:
+        """The key under which its process takes what answers nothing, such as its expiry."""
+        return f"{self.path}{SEPARATOR}" if self.path else ""
+
+
+ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; of others it is `Activity` itself
+
+
+def activity_of(effect: type) -> Callable[[A], A]:
+    """Register a subclass of `Activity` for a kind of effect."""
+
+    def register(activity: A) -> A:
+        ACTIVITIES[effect] = activity
+        return activity
+
+    return register

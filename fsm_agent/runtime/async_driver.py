@@ -1,0 +1,200 @@
+"""The asyncio driver of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import nullcontext, suppress
+from types import AsyncGeneratorType
+from typing import TYPE_CHECKING, Any, Self
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.machine.process import Process
+from fsm_agent.messages.event import Event, Inside
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.perform import aperformer
+from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
+_left: set[asyncio.Task[Any]] = set()  # cancelled and not ended yet: the loop refers to its tasks weakly
+
+
+class AsyncDriver(Reconciler):
+    """The asyncio driver: waits run in tasks, an activity that is alone in the driver's own."""
+
+    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
+        super().__init__(process, world, is_heard, is_streamed)
+        self._loop = asyncio.get_running_loop()
+        self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
+        self._room: asyncio.Future[None] | None = None  # ends the wait of a stream that is too far ahead
+        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs a lone activity
+        self._is_interrupted = False
+        self._alone: Activity | None = None  # performed in the driver's own task
+        self._left_behind: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        self.claim()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            if self._alone is not None:
+                await self._close_alone()
+            if self.active:
+                for activity in self.active.values():
+                    self._leave(activity)
+            if self._left_behind:
+                await asyncio.wait(self._left_behind, timeout=GRACE_S)
+            if self.active:
+                self.keep()
+        finally:
+            while self._left_behind:
+                _forget(self._left_behind.pop())
+            self.release()
+
+    def wait(self) -> Awaitable[Event | None]:
+        """Wait until something happens, for at most `patience_s` seconds; return an event that needs no step."""
+        alone = self._alone
+        if alone is not None and not alone.is_dropped:
+            return self._wait_alone(alone)
+        return self._wait_for_others()
+
+    async def _wait_for_others(self) -> None:
+        await self._close_alone()
+        if self.inbox:
+            return
+        patience_s = self.patience_s()
+        self._bell = self._loop.create_future()
+        try:
+            async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
+                await self._bell
+        except TimeoutError:
+            self.is_overdue = True
+        finally:
+            self._bell = None
+
+    async def _wait_alone(self, alone: Activity) -> Event | None:
+        task = self._waiting_task = asyncio.current_task()
+        limit: asyncio.Timeout | None = None
+        try:
+            if self.is_timed:
+                async with asyncio.timeout(self.patience_s()) as limit:
+                    came = await _next_of(alone)
+            else:
+                came = await _next_of(alone)
+            if alone.stream is not None and type(came) not in alone.effect.outcomes:
+                return self._event_of(alone, came)
+            self.inbox.append((alone, None, came))
+        except asyncio.CancelledError:
+            if not self._is_interrupted or (task is not None and task.uncancel()):
+                raise
+        except TimeoutError:
+            if limit is None or not limit.expired():
+                raise
+            self.is_overdue = True
+        finally:
+            self._waiting_task, self._is_interrupted = None, False
+        self._alone = None
+        if alone.stream is not None:
+            await alone.stream.aclose()
+        return None
+
+    def _event_of(self, alone: Activity, event: Event) -> Event | None:
+        if self.process.cancellation is not None:
+            return None
+        return Inside(alone.path, event) if alone.path else event
+
+    async def _close_alone(self) -> None:
+        alone, self._alone = self._alone, None
+        if alone is not None and alone.stream is not None:
+            await alone.stream.aclose()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended: there is no waiter
+            self._loop.call_soon_threadsafe(self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._waiting_task is not None:
+            self._is_interrupted = True
+            self._waiting_task.cancel()
+        _ring(self._bell)
+
+    def is_bounded(self, activity: Activity) -> bool:
+        return activity.takes_thread
+
+    def reported(self, activity: Activity) -> None:
+        _ring(self._room)
+
+    def start(self, activity: Activity) -> None:
+        is_alone = self._alone is None and not self.active and not self.waiting
+        self.active[activity.key] = activity
+        if is_alone and (self._is_brief or activity.is_abortable):
+            self._alone = activity
+            return
+        activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+        activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
+
+    async def _perform(self, activity: Activity) -> Any:
+        work: Any = aperformer(activity.effect)(activity.effect, activity)
+        if not isinstance(work, AsyncGeneratorType):
+            return await work
+        activity.stream = work
+        try:
+            async for item in work:
+                if type(item) in activity.effect.outcomes:
+                    return item
+                self._put(activity, item)
+                while len(self.inbox) >= MAX_BACKLOG:
+                    self._room = self._loop.create_future()
+                    await self._room
+        finally:
+            await work.aclose()
+        raise AssertionError(f"{activity.key}: it ended without an outcome")
+
+    def drop(self, key: str) -> None:
+        self._leave(self.active.pop(key))
+
+    def _leave(self, activity: Activity) -> None:
+        activity.let_go()
+        if activity.handle is not None:
+            self._left_behind.add(activity.handle)
+
+    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        self.inbox.append((activity, event, ended))
+        _ring(self._bell)
+
+    def report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            with suppress(RuntimeError):  # the loop has ended: there is no listener
+                self._loop.call_soon_threadsafe(self._put, activity, event)
+
+
+def _next_of(alone: Activity) -> Awaitable[Any]:
+    """Return an awaitable of an activity's outcome; for a stream, of its next event or its outcome."""
+    if alone.stream is None:
+        work: Any = aperformer(alone.effect)(alone.effect, alone)
+        if not isinstance(work, AsyncGeneratorType):
+            return work  # type: ignore[no-any-return]
+        alone.stream = work
+    return anext(alone.stream)
+
+
+def _ring(bell: asyncio.Future[None] | None) -> None:
+    if bell is not None and not bell.done():
+        bell.set_result(None)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Leave a cancelled task behind, and discard whatever comes of it."""
+    _left.add(task)
+
+    def forget(task: asyncio.Task[Any]) -> None:
+        _left.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    task.add_done_callback(forget)

@@ -1,0 +1,163 @@
+"""What is particular to the effects of an agent call: their events, time limits, and when nobody here can answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction
+from fsm_agent.lifecycle.outcomes import Expired, ModelFailed, Replied, Returned
+from fsm_agent.messages.event import (
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    LoopDetected,
+    ReplyCompleted,
+    RequestStarted,
+)
+from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.run_function import Run, timed_out
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    import logging
+else:
+    logging = deferred("logging")
+
+
+@activity_of(Begin)
+class Beginning(Activity):
+    """The start of a call."""
+
+    __slots__ = ()
+
+    is_instant = True
+
+
+@activity_of(CallModel)
+class ModelRequest(Activity):
+    """A request to the model."""
+
+    __slots__ = ()
+
+    process: AgentCall
+
+    def announcement(self) -> Sequence[Event]:
+        started = RequestStarted(self.process.record.turn + 1, len(self.effect.request.messages))
+        masked = self.process.view.news() if self.process.view else None
+        return (masked, started) if masked else (started,)
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        call, driver = self.process, self.driver
+        if type(outcome) is ModelFailed and time_left(call, self.world) == 0.0:  # its timeout was the time left
+            return driver.step(self.own_key, Expired(at_s=self.world.clock.now()))
+        so_far = call.record.identical_rounds
+        steps = driver.step(self.key, outcome)
+        if call.step.trigger == "parse_failed":
+            log_problem(call)
+        if type(outcome) is not Replied or not driver.is_heard:
+            return steps
+        return (*self.inside((ReplyCompleted(outcome.reply),)), *steps, *self.inside(self._loops(so_far)))
+
+    def _loops(self, so_far: int) -> Sequence[Event]:
+        r = self.process.record
+        if r.limits.identical_rounds is None or r.identical_rounds == so_far or not r.is_looping:
+            return ()
+        repeated = r.reply.message.function_calls if r.reply else ()
+        return (LoopDetected(", ".join(f.name for f in repeated), r.identical_rounds, r.limits.on_loop),)
+
+
+@activity_of(AskApproval)
+class Question(Activity):
+    """A question whether a function may be called; one at a time, since a denial may settle the next."""
+
+    __slots__ = ()
+
+    is_alone = True
+
+    def prepare(self) -> bool:
+        return self.world.approve is not None
+
+
+@activity_of(RunFunction)
+class FunctionRun(Activity):
+    """A function that runs; a plain one cannot be ended.
+
+    Attributes:
+        run: The run, once it has begun.
+    """
+
+    __slots__ = ("is_brief", "run", "since_s", "takes_thread", "timeout_s")
+
+    process: AgentCall
+    run: Run
+
+    is_abortable = False
+
+    def prepare(self) -> bool:
+        function: Function = self.effect.function
+        self.timeout_s = function.timeout_s
+        self.is_brief = function.timeout_s is None and not function.takes_context
+        self.takes_thread = function.takes_thread
+        return function.call is not None
+
+    def announcement(self) -> Sequence[Event]:
+        call = self.effect.call
+        return (FunctionStarted(call.id, call.name, call.arguments_json),)
+
+    def begin(self) -> None:
+        self.run = Run(self.effect, self.process, self.world, partial(self.driver.report, self.key))
+        self.since_s = time.monotonic()
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        steps, run = self.driver.step(self.key, outcome), self.run
+        if not self.driver.is_heard:
+            return steps
+        call, text = run.effect.call, outcome.text if run.returned is None else run.returned
+        is_error = not isinstance(outcome, Returned) or outcome.is_error
+        ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s)
+        return (*self.inside((ended, *run.changes)), *steps)
+
+    def timed_out(self) -> Returned:
+        return timed_out(self.run)
+
+    def returned(self) -> Any:
+        return self.run.ended
+
+    def let_go(self) -> None:
+        self.run.cancel()
+        super().let_go()
+
+
+def time_left(call: AgentCall, world: World) -> float | None:
+    """Return how many seconds are left until the deadline of a call; None: it has none."""
+    r = call.record
+    if r.limits.deadline_s is None or r.deadline_s is None:
+        return None
+    return max(0.0, r.deadline_s - world.clock.now())
+
+
+def log_problem(call: AgentCall) -> None:
+    """Log what the parser raised at the latest reply, and drop its traceback.
+
+    A `ValueError` is how a parser refuses an answer (DEBUG); any other exception is a failure of its own (WARNING).
+    """
+    problem = call.problem
+    if problem is None:
+        return
+    level = logging.DEBUG if isinstance(problem, ValueError) else logging.WARNING
+    words = "call %s: the parser of prompt %r raised %s"
+    logging.getLogger("fsm_agent").log(
+        level, words, call.record.id, call.prompt.path, type(problem).__name__, exc_info=problem
+    )
+    left, seen = list[BaseException | None]([problem]), set[int]()
+    while left:
+        if (error := left.pop()) is not None and id(error) not in seen:
+            seen.add(id(error))
+            error.__traceback__ = None
+            left += [error.__cause__, error.__context__]

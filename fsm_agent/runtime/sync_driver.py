@@ -1,0 +1,112 @@
+"""The sync driver of processes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from functools import partial
+from types import GeneratorType
+from typing import Any, Self
+
+from fsm_agent.machine.process import Process
+from fsm_agent.messages.event import Event
+from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.perform import performer
+from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.runtime.world import World
+
+
+class SyncDriver(Reconciler):
+    """The sync driver: waits run in threads, a function that is alone in the driver's own."""
+
+    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
+        super().__init__(process, world, is_heard, is_streamed)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(MAX_BACKLOG)
+        self._left_behind: list[ThreadTask[Any]] = []
+        self._around = abort_in_force()  # that of the function that drives the process
+
+    def __enter__(self) -> Self:
+        self.claim()
+        if self._around is not None:
+            self._around.add(self._abandon)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self._around is not None:
+                self._around.discard(self._abandon)
+            for activity in self.active.values():
+                self._leave(activity)
+            until_s = time.monotonic() + GRACE_S
+            for child in self._left_behind:
+                child.join(max(0.0, until_s - time.monotonic()))
+            self.keep()
+        finally:
+            self._left_behind.clear()
+            self.release()
+
+    def _abandon(self) -> None:
+        self.process.cancel("the function that made this agent call was left behind")
+
+    def wait(self) -> None:
+        """Wait until something happens, for at most `patience_s` seconds."""
+        try:
+            self._bell.get(timeout=self.patience_s())
+        except queue.Empty:
+            self.is_overdue = True
+
+    def wake(self) -> None:
+        self._bell.put(None)
+
+    def is_bounded(self, activity: Activity) -> bool:
+        return not activity.is_abortable
+
+    def reported(self, activity: Activity) -> None:
+        self._room.release()
+
+    def start(self, activity: Activity) -> None:
+        is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
+        self.active[activity.key] = activity
+        if is_alone and self._is_brief and not activity.is_abortable:
+            self._put(activity, None, performer(activity.effect)(activity.effect, activity))
+            return
+        activity.handle = ThreadTask[Any](partial(self._perform, activity))
+        activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
+        activity.handle.start()
+
+    def drop(self, key: str) -> None:
+        self._leave(self.active.pop(key))
+
+    def _leave(self, activity: Activity) -> None:
+        activity.let_go()
+        if activity.is_abortable and activity.handle is not None:
+            self._left_behind.append(activity.handle)
+            self._room.release()  # it may wait for room
+
+    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        self.inbox.append((activity, event, ended))
+        self._bell.put(None)
+
+    def report(self, key: str, event: Event) -> None:
+        if (activity := self.active.get(key)) is not None:
+            self._put(activity, event)
+
+    def _perform(self, activity: Activity, child: ThreadTask[Any]) -> Any:
+        work: Any = performer(activity.effect)(activity.effect, activity)
+        if not isinstance(work, GeneratorType):
+            return work
+        activity.stream = work
+        outcome = None
+        try:
+            while not child.future.cancelled():
+                self._put(activity, next(work))
+                self._room.acquire()
+        except StopIteration as end:
+            outcome = end.value
+        finally:
+            work.close()
+        return outcome

@@ -1,0 +1,246 @@
+"""A toy process with children: members give drafts at once, then one draft is picked.
+
+A member is an agent call or a team of its own.  What is picked, and how, is an effect of the toy's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from msgspec import field
+from msgspec.structs import astuple
+
+from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import Begin
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Begun
+from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.process import AnyEffect
+from fsm_agent.machine.rows import machine_of
+from fsm_agent.messages.event import Stepped
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.perform import aperform, perform
+from fsm_agent.runtime.world import World
+
+
+class Stage(StrEnum):
+    SEEDED = "Seeded"
+    DRAFTING = "Drafting"
+    DECIDING = "Deciding"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+LIVE = (Stage.SEEDED, Stage.DRAFTING, Stage.DECIDING)
+
+
+class Gave(Value, frozen=True, kw_only=True):
+    """A member has ended well."""
+
+    member: str
+    text: str
+    record: Any
+    at_s: float = 0.0
+    kind: str = "gave"
+
+
+class Broke(Value, frozen=True, kw_only=True):
+    """A member has failed."""
+
+    member: str
+    reason: str
+    record: Any
+    at_s: float = 0.0
+    kind: str = "broke"
+
+
+class Picked(Value, frozen=True, kw_only=True):
+    """One of the drafts was picked."""
+
+    index: int
+    at_s: float = 0.0
+    kind: str = "picked"
+
+
+class Pick(Value, frozen=True):
+    """A decision between drafts."""
+
+    prefix, outcomes = "pick", (Picked,)
+
+    key: str
+    drafts: tuple[str, ...]
+
+
+class Considered(Value, frozen=True):
+    """An event of the toy's own: somebody looks at a draft."""
+
+    draft: str
+
+
+class Patience:
+    """What a pick waits for in a test."""
+
+    def __init__(self) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+
+
+PATIENCE: dict[str, Patience] = {}  # by a draft: who picks among it waits
+
+
+@perform.register(Pick)
+def _(effect: Pick, activity: Activity) -> Any:
+    for draft in effect.drafts:
+        if draft in PATIENCE:
+            PATIENCE[draft].begun.set()
+            PATIENCE[draft].free.wait(30)
+        if activity.driver.is_heard:
+            yield Considered(draft)
+    return Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
+
+
+@aperform.register(Pick)
+async def _(effect: Pick, activity: Activity) -> Any:
+    for draft in effect.drafts:
+        if draft in PATIENCE:
+            PATIENCE[draft].begun.set()
+            await asyncio.sleep(30)
+        if activity.driver.is_heard:
+            yield Considered(draft)
+    yield Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
+
+
+def _longest(drafts: tuple[str, ...]) -> int:
+    return max(range(len(drafts)), key=lambda index: len(drafts[index]))
+
+
+class TeamRecord(Value, frozen=True, kw_only=True):
+    """The state of a team; those of its members are inside."""
+
+    id: str = ""
+    state: Stage = Stage.SEEDED
+    children: Mapping[str, Any] = field(default_factory=dict)
+    drafts: Mapping[str, str] = field(default_factory=dict)  # by member
+    ended: Mapping[str, Any] = field(default_factory=dict)  # the records of members that have ended
+    text: str = ""
+    reason: str = ""
+    started_at_s: float = 0.0
+    trace: Vector[Stepped] = field(default_factory=Vector)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TeamRecord) and astuple(self)[:-1] == astuple(other)[:-1]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def ending(self) -> str | None:
+        return self.state if self.state in (Stage.DONE, Stage.FAILED) else None
+
+
+class Solo(Value, frozen=True, kw_only=True):
+    """A member that is an agent call."""
+
+    prompt: Prompt = Prompt("x", path="p")
+    limits: Limits = Limits()
+    world: World | None = None
+
+
+Plan: TypeAlias = Mapping[str, Any]  # a Solo or a Plan, by the member's name
+
+
+def has_all(r: TeamRecord, answer: Gave, team: Team) -> bool:
+    return not r.children
+
+
+def ask_all(r: TeamRecord, answer: Begun, team: Team) -> TeamRecord:
+    return r.changed(id=answer.id, started_at_s=answer.at_s, children=team.seeds())
+
+
+def keep_draft(r: TeamRecord, answer: Gave, team: Team) -> TeamRecord:
+    drafts, ended = {**r.drafts, answer.member: answer.text}, {**r.ended, answer.member: answer.record}
+    return r.changed(drafts=drafts, ended=ended)
+
+
+def keep_pick(r: TeamRecord, answer: Picked, team: Team) -> TeamRecord:
+    return r.changed(text=team.drafts(r)[answer.index])
+
+
+def keep_reason(r: TeamRecord, answer: Any, team: Team) -> TeamRecord:
+    ended = {**r.ended, **r.children}
+    if isinstance(answer, Broke):
+        ended[answer.member] = answer.record
+    return r.changed(reason=f"{answer.kind}: {getattr(answer, 'reason', '')}", children={}, ended=ended)
+
+
+ROWS = (
+    ("begun", Stage.SEEDED, Stage.DRAFTING, None, ask_all),
+    ("gave", Stage.DRAFTING, Stage.DECIDING, has_all, keep_draft),
+    ("gave", Stage.DRAFTING, None, None, keep_draft),
+    ("picked", Stage.DECIDING, Stage.DONE, None, keep_pick),
+    ("broke", Stage.DRAFTING, Stage.FAILED, None, keep_reason),
+    ("expired", LIVE, Stage.FAILED, None, keep_reason),
+    ("cancelled", LIVE, Stage.FAILED, None, keep_reason),
+)
+
+
+class Team(Parent):
+    """A process whose members are agent calls and teams."""
+
+    machine = machine_of(ROWS, Stage)
+
+    def __init__(self, record: TeamRecord, plan: Plan, deadline_s: float | None = None) -> None:
+        super().__init__(record)
+        self.plan = plan
+        self.deadline_s = deadline_s
+
+    def seeds(self) -> dict[str, Any]:
+        dialog = Dialog().put("Write.").messages
+        return {
+            name: CallRecord.of(dialog, limits=member.limits) if isinstance(member, Solo) else TeamRecord()
+            for name, member in self.plan.items()
+        }
+
+    def drafts(self, r: TeamRecord) -> tuple[str, ...]:
+        return tuple([r.drafts[name] for name in self.plan])
+
+    def own_effects(self) -> Iterable[AnyEffect]:
+        if self.record.state is Stage.SEEDED:
+            return (Begin("begin"),)
+        return (Pick("pick:1", self.drafts(self.record)),) if self.record.state is Stage.DECIDING else ()
+
+    def child(self, name: str, record: Any) -> Any:
+        member = self.plan[name]
+        return AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
+
+    def world_of(self, name: str) -> World | None:
+        return self.plan[name].world if isinstance(self.plan[name], Solo) else None
+
+    def begin(self, record: TeamRecord, name: str, child: Any) -> None:
+        child.advance("begin", Begun(id=f"{record.id}/{name}", at_s=record.started_at_s))
+
+    def end_of(self, name: str, child: Any) -> Gave | Broke:
+        r = child.record
+        at_s = r.trace[-1].at_s
+        if r.state in (State.COMPLETED, Stage.DONE):
+            text = r.text if isinstance(child, Team) else str(child.output)
+            return Gave(member=name, text=text, record=r, at_s=at_s)
+        reason = r.reason if isinstance(child, Team) else str(r.ending.reason)
+        return Broke(member=name, reason=reason, record=r, at_s=at_s)
+
+    @property
+    def outcome(self) -> str:
+        return self.record.text
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        if self.deadline_s is None or self.record.state is Stage.SEEDED:
+            return None
+        return self.record.started_at_s + self.deadline_s
