@@ -16,7 +16,8 @@ class Vector(Sequence[T]):
 
     Versions share one list of items and differ in the length of their part of it.  The first to append to the end of
     the list extends it in place; an append to an older version makes a copy.  Both are thread-safe: a loser of a race
-    sees the other's item in the slot meant for its own, and copies as well.
+    sees the other's item in the slot meant for its own, and copies as well.  An empty vector never shares its list, so
+    that one can be the default of many.
     """
 
     __slots__ = ("_items", "_length")
@@ -37,7 +38,7 @@ class Vector(Sequence[T]):
         if len(items) == 1:
             return self.push(items[0])
         shared, start = self._items, self._length
-        if len(shared) != start:
+        if not start or len(shared) != start:
             shared = shared[:start]
         shared.extend(items)
         if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
@@ -47,7 +48,7 @@ class Vector(Sequence[T]):
     def push(self, item: T) -> Vector[T]:
         """Return this vector with one more item; `append` for frequent use."""
         shared, start = self._items, self._length
-        if len(shared) != start:
+        if not start or len(shared) != start:
             shared = shared[:start]
         shared.append(item)
         if shared[start] is not item:

@@ -23,13 +23,13 @@ def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _NEEDED = object()  # the default of a field that has none
-# By annotation: a check, and what would pass it.
-_RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "str": (lambda value: isinstance(value, str), "a string"),
-    "bool": (lambda value: isinstance(value, bool), "True or False"),
+# By annotation: a class whose instances are right, or a check; and what would pass it.
+_RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
+    "str": (str, "a string"),
+    "bool": (bool, "True or False"),
     "float": (is_finite, "a finite number"),
-    "Reply": (lambda value: isinstance(value, Reply), "a Reply"),
-    "ErrorReport": (lambda value: isinstance(value, ErrorReport), "an ErrorReport"),
+    "Reply": (Reply, "a Reply"),
+    "ErrorReport": (ErrorReport, "an ErrorReport"),
     "tuple[Attachment, ...]": (
         _each(lambda item: isinstance(item, Image | Document)),
         "a tuple of Images and Documents",
@@ -40,8 +40,8 @@ _RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 @cache
-def _rules(cls: type[_Checked]) -> tuple[tuple[str, Any, Callable[[Any], bool], str], ...]:
-    """Return for each field of an outcome its name, its default, a check, and what would pass it."""
+def _rules(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
+    """Return for each field of an outcome its name, its default, its class or a check, and what would pass it."""
     annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
     defaults = defaults_of(cls)
     return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
@@ -55,7 +55,9 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, default, is_right, right in _rules(type(self)):
             value = getattr(self, name)
-            if value is not default and not is_right(value):
+            if value is default or type(value) is is_right:
+                continue
+            if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
                 raise OutcomeError(f"{type(self).__name__}.{name} is {shown(value)}: {right} would be right")
 
 

@@ -88,7 +88,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
-    function_calls: Vector[FunctionCall] = field(default_factory=Vector)  # settled, in all rounds so far
+    function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     turn: int = 0  # replies and failures of the model, and injections, so far
     replies: int = 0  # of the model, whether or not they could be used
     runs: int = 0  # settled function calls that were run
@@ -105,7 +105,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     usage: Usage = UNUSED  # of all replies, pruned ones too
     reply: Reply | None = None  # the last one
     ending: Ending | None = None
-    trace: Vector[Stepped] = field(default_factory=Vector)
+    trace: Vector[Stepped] = Vector()
 
     @classmethod
     def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
