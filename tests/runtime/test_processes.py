@@ -605,7 +605,11 @@ def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on
     other = solo(call("wait"), "fine", functions=[until_begun])
     one = Team(TeamRecord(), {"slow": slow, "other": other})
 
+    performed: list[str] = []
+
     def sink(event: Any) -> None:
+        if isinstance(event, Considered):
+            performed.extend(one.driver().active)
         if isinstance(event, Inside) and event.path == "other" and isinstance(event.event, FunctionEnded):
             one.advance("slow", Gave(member="slow", text="by hand", record=None, at_s=1.0))
 
@@ -618,6 +622,7 @@ def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on
     finally:
         free.set()
     assert (one.record.state, one.record.drafts["slow"]) == (Stage.DONE, "by hand")
+    assert set(performed) == {"pick:1"}
     assert time.monotonic() - began < LONG_S / 2
 
 
