@@ -44,8 +44,8 @@ class Activity:
     is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
     is_brief = True  # it may occupy the driver's own thread or task
     takes_thread = False  # under asyncio; it then counts against `World.threads`
-    timeout_s: float | None = None  # how long it may take
-    since_s = 0.0  # when it began, monotonic; of those with a timeout
+    timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
+    since_s = 0.0  # when it began, monotonic
 
     def __init__(self, effect: AnyEffect, driver: Reconciler) -> None:
         self.effect: Any = effect
