@@ -7,14 +7,18 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from fsm_agent.messages.event import Event
 
 PACKAGE = Path(__file__).parent.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 CALLS_PARSERS = {"lifecycle.interpret"}  # which are the user's code
 PURE = ("_internal", "errors", "mistakes", "messages", "functions", "prompts", "machine", "lifecycle", "providers")
+EVENTS = {event.__name__ for event in get_args(Event)} | {"Event"}
 WIDEST = 16  # modules of a folder, its `__init__` among them
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -51,6 +55,18 @@ def test_imports_go_down():
     linted = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     assert linted.returncode == 0, linted.stdout + linted.stderr
     assert "1 kept, 0 broken" in linted.stdout
+
+
+@pytest.mark.parametrize("name", ["reconciler", "drive", "sync_driver", "async_driver", "activity"])
+def test_the_loop_knows_processes_and_no_agent_call(name: str):
+    """Of the agent call it imports the two outcomes that end any process."""
+    path = MODULES[f"runtime.{name}"]
+    known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
+    assert {imported for imported in known if ".lifecycle" in imported} <= {"fsm_agent.lifecycle.outcomes"}
+    tree = ast.parse(path.read_text())
+    named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not named & {"AgentCall", "CallRecord", "Replied", "ModelFailed", "Returned"}
+    assert named & EVENTS <= {"Event", "Inside", "Done", "Suspended"}
 
 
 def test_a_folder_is_one_that_somebody_finds_something_in():

@@ -2,8 +2,8 @@
 
 A child stands in for an effect of its parent.  It has the effect's key as its name, its own effects are wanted under
 ``name/key`` instead of that effect, and its end becomes the effect's outcome.  Its record is a value inside the record
-of the parent, which therefore is the whole state; the processes around these records (the *cells*) are made of them
-when they are needed, and thrown away when an advance fails.
+of the parent, which therefore is the whole state.  The processes around these records, the *cells*, are made of them
+when they are needed; one whose record is not the parent's, because an advance failed after its step, is made anew.
 
 A child's last step and the row that its parent takes then are one `advance`: nobody sees a child that has ended without
 what follows.
@@ -169,11 +169,7 @@ class Parent(Driven, ABC):
             IllegalTrigger: The table has no row for it, or the process has ended.
         """
         steps: list[Event] = []
-        try:
-            record = self._settled(*self._advanced(key, outcome, steps), steps)
-        except BaseException:
-            self._cells.clear()  # some may have been advanced
-            raise
+        record = self._settled(*self._advanced(key, outcome, steps), steps)
         left = self._left(key, record)
         self._effects = None  # before the record: after an interruption in between they are computed anew
         self.record = record

@@ -39,13 +39,6 @@ class AnyEffect(Protocol):
         """Return the effect under another key."""
 
 
-class Driver(Protocol):
-    """The loop that performs the effects of a process."""
-
-    def wake(self) -> None:
-        """Look at the process again, at once; may be called from any thread."""
-
-
 class Owner(NamedTuple):
     """The process that waits for an effect, and where it is."""
 
@@ -65,7 +58,7 @@ class Process(Protocol):
     """Anything with effects that is advanced by their outcomes.
 
     Attributes:
-        driver: The driver that has claimed the process, if there is one.
+        driver: The driver that has claimed the process, if there is one; its method `wake` has it look again.
         cancellation: The reason of a cancellation that the driver has not taken yet; None: there is none.
     """
 

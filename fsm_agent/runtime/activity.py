@@ -7,35 +7,16 @@ can perform, have a subclass of `Activity`, registered by `activity_of` beside t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner, Process
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.world import World
 
+if TYPE_CHECKING:
+    from fsm_agent.runtime.reconciler import Reconciler
+
 A = TypeVar("A", bound="type[Activity]")
-
-
-class Loop(Protocol):
-    """A driver as its activities see it.
-
-    Attributes:
-        process: The process that is driven.
-        world: Its world.
-        is_heard: Somebody listens to events.
-        is_streamed: Somebody wants the events before an outcome.
-    """
-
-    process: Process
-    world: World
-    is_heard: bool
-    is_streamed: bool
-
-    def step(self, key: str, outcome: Any) -> Sequence[Event]:
-        """Take the step of an outcome; return it if somebody listens."""
-
-    def report(self, key: str, event: Event) -> None:
-        """Report an event of the activity with this key before its outcome; may be called from any thread."""
 
 
 class Activity:
@@ -63,10 +44,10 @@ class Activity:
     is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
     is_brief = True  # it may occupy the driver's own thread or task
     takes_thread = False  # under asyncio; it then counts against `World.threads`
-    timeout_s: float | None = None  # how long it may take
-    since_s = 0.0  # when it began, monotonic; of those with a timeout
+    timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
+    since_s = 0.0  # when it began, monotonic
 
-    def __init__(self, effect: AnyEffect, driver: Loop) -> None:
+    def __init__(self, effect: AnyEffect, driver: Reconciler) -> None:
         self.effect: Any = effect
         self.key = effect.key
         self.driver = driver

@@ -102,7 +102,7 @@ class FunctionRun(Activity):
     def prepare(self) -> bool:
         function: Function = self.effect.function
         self.timeout_s = function.timeout_s
-        self.is_brief = function.timeout_s is None and not function.takes_context
+        self.is_brief = not function.takes_context
         self.takes_thread = function.takes_thread
         return function.call is not None
 

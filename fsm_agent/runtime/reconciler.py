@@ -179,10 +179,10 @@ class Reconciler(ABC):
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
                 waiting.append(activity)
-            if not activity.is_brief:
+            if activity.timeout_s is not None:
+                self.is_timed, self._is_brief = True, False
+            elif not activity.is_brief:
                 self._is_brief = False
-                if activity.timeout_s is not None:
-                    self.is_timed = True
         self._is_mixed = len(waiting) > 1 and len(set(map(type, waiting))) > 1
         return True
 

@@ -144,6 +144,13 @@ def test_records_are_equal_whoever_drives_and_listens(make: Callable[[], Team], 
     assert traced(one.record) == traced(reference.record)
 
 
+@anyhow
+def test_children_wait_on_the_clock_of_their_driver(driven: Driver):
+    clock = FakeClock()
+    driven(delayed(), Script(clock=clock))
+    assert clock.sleeps == [7.0]
+
+
 @MADE
 @everywhere
 def test_events_are_equal_up_to_their_interleaving(make: Callable[[], Team], driven: Driver):
@@ -167,7 +174,9 @@ def test_events_carry_the_path_of_the_process_that_they_are_of():
     assert TextDelta in kinds
     looked_at = [e.event.draft for e in events if isinstance(e, Inside) and type(e.event) is Considered]
     assert looked_at == ["1", "twenty-two", "twenty-two", "a word"]
-    assert [e.draft for e in events if type(e) is Considered] == ["twenty-two", "x"]
+    considered = [e for e in events if type(e) is Considered]
+    assert [e.draft for e in considered] == ["twenty-two", "x"]
+    assert {getattr(e, "event", e).key for e in events if type(getattr(e, "event", e)) is Considered} == {"pick:1"}
 
 
 def test_a_child_is_begun_in_the_step_that_makes_it_with_an_id_of_its_parents():
@@ -196,8 +205,8 @@ def started(one: Team) -> Team:
     return one
 
 
-def answer(one: Team, key: str, text: str) -> None:
-    one.advance(key, Replied(reply=Reply.of(text), at_s=2.0))
+def answer(one: Team, key: str, *parts: Any) -> None:
+    one.advance(key, Replied(reply=Reply.of(*parts), at_s=2.0))
 
 
 def keys(one: Team) -> list[str]:
@@ -212,6 +221,19 @@ def test_effects_of_children_keep_their_kind_and_have_a_prefixed_key():
         "deep/beside/model:0": CallModel,
         "alone/model:0": CallModel,
     }
+
+
+def test_a_step_that_changes_no_other_effect_narrows_them():
+    one = started(pair())
+    answer(one, "warm/model:0", call("double", n=1), call("triple", n=2))
+    assert not one.is_narrowed
+    assert keys(one) == ["warm/run:1.0", "warm/run:1.1", "terse/model:0"]
+    one.advance("warm/run:1.0", Returned(text="2", at_s=3.0))
+    assert one.is_narrowed
+    assert keys(one) == ["warm/run:1.1", "terse/model:0"]
+    one.advance("warm/run:1.1", Returned(text="6", at_s=3.0))
+    assert not one.is_narrowed
+    assert keys(one) == ["warm/model:1", "terse/model:0"]
 
 
 def test_a_child_whose_outcome_is_refused_leaves_everything_as_it_was():
@@ -338,6 +360,24 @@ def test_an_approver_of_the_childs_world_is_asked_one_question_at_a_time(driven:
     one = careful(approve=approve)
     driven(one, Script())
     assert (one.record.state, asked) == (Stage.DONE, ["x", "y"])
+
+
+@anyhow
+def test_a_question_that_waits_for_another_holds_up_nobody_else(driven: Driver):
+    replied = threading.Event()
+
+    def approve(f: Any) -> bool:
+        return replied.wait(10)
+
+    functions = [Function.of(erase, needs_approval=True)]
+    askers = {
+        name: solo(call("erase", path=name), "done", functions=functions, approve=approve) for name in ("a", "b", "c")
+    }
+    last = solo(call("double", n=1), lambda request: replied.set() or "done", functions=[double])
+    one = Team(TeamRecord(), {**askers, "last": last})
+    driven(one, Script())
+    results = [f.result for name in askers for f in one.record.ended[name].function_calls]
+    assert results == ["erased a", "erased b", "erased c"]
 
 
 # Deadlines
@@ -554,6 +594,36 @@ def test_a_process_that_was_cancelled_before_it_began_is_ended_by_its_driver(dri
     one.cancel("too late")
     driven(one, Script())
     assert (one.record.state, one.record.children, one.cancellation) == (Stage.FAILED, {}, None)
+
+
+@pytest.mark.parametrize("colour", ["sync", "asyncio"])
+@pytest.mark.parametrize("pending", PENDING)
+def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on(pending: str, colour: str):
+    free, begun = threading.Event(), threading.Event()
+    slow = PENDING[pending](free, begun)
+    until_begun = Function.of(lambda: begun.wait(10), name="wait", timeout_s=LONG_S)
+    other = solo(call("wait"), "fine", functions=[until_begun])
+    one = Team(TeamRecord(), {"slow": slow, "other": other})
+
+    performed: list[str] = []
+
+    def sink(event: Any) -> None:
+        if isinstance(event, Considered):
+            performed.extend(one.driver().active)
+        if isinstance(event, Inside) and event.path == "other" and isinstance(event.event, FunctionEnded):
+            one.advance("slow", Gave(member="slow", text="by hand", record=None, at_s=1.0))
+
+    began = time.monotonic()
+    try:
+        if colour == "sync":
+            run(one, World.of(Script(), clock=SystemClock()), sink)
+        else:
+            asyncio.run(arun(one, World.of(Script(), clock=SystemClock()), sink))
+    finally:
+        free.set()
+    assert (one.record.state, one.record.drafts["slow"]) == (Stage.DONE, "by hand")
+    assert set(performed) == {"pick:1"}
+    assert time.monotonic() - began < LONG_S / 2
 
 
 # Stopping

@@ -84,6 +84,7 @@ class Considered(Value, frozen=True):
     """An event of the toy's own: somebody looks at a draft."""
 
     draft: str
+    key: str  # that the performer was given
 
 
 class Patience:
@@ -103,7 +104,7 @@ def _(effect: Pick, activity: Activity) -> Any:
             PATIENCE[draft].begun.set()
             PATIENCE[draft].free.wait(30)
         if activity.driver.is_heard:
-            yield Considered(draft)
+            yield Considered(draft, effect.key)
     return Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
 
 
@@ -114,7 +115,7 @@ async def _(effect: Pick, activity: Activity) -> Any:
             PATIENCE[draft].begun.set()
             await asyncio.sleep(30)
         if activity.driver.is_heard:
-            yield Considered(draft)
+            yield Considered(draft, effect.key)
     yield Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
 
 
