@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 CODE = ["fsm_agent", "tests", "examples"]
+MODULES = sorted((ROOT / "fsm_agent").rglob("*.py"))
+LONG_AND_SILENT = {  # longer than a module should be, and not yet with a reason: none is to be added
+    *("agents/agent.py", "lifecycle/call.py", "lifecycle/interpret.py", "lifecycle/table.py"),
+    *("runtime/drive.py", "runtime/reconciler.py"),
+}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,29 @@ def test_the_checkers_are_content(command):
     pytest.importorskip(command[0], reason=f"{command[0]} comes with the [dev] extra")
     done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def docstrings(module: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(module.read_text()))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
+
+
+class TestStyle:
+    def test_no_docstring_opens_with_a_question_word(self):
+        """They say what a thing is or does."""
+        opening = re.compile(r"(what|whether|how|which|who|when|where|why)\b", re.IGNORECASE)
+        found = {str(module): [text for text in docstrings(module) if opening.match(text)] for module in MODULES}
+        assert {name: texts for name, texts in found.items() if texts} == {}
+
+    def test_a_folder_has_at_most_fifteen_modules(self):
+        modules = Counter(module.parent for module in MODULES if module.name != "__init__.py")
+        assert {folder: count for folder, count in modules.items() if count > 15} == {}
+
+    def test_a_long_module_says_why(self):
+        long = [module for module in MODULES if len(module.read_text().splitlines()) > 300]
+        silent = [module for module in long if "300 lines, because" not in " ".join(docstrings(module)[0].split())]
+        assert {str(module.relative_to(ROOT / "fsm_agent")) for module in silent} <= LONG_AND_SILENT
 
 
 AGENT = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"

@@ -1,4 +1,7 @@
-"""The commands of ``fsm-agent``."""
+"""The commands of ``fsm-agent``.
+
+More than 300 lines, because the options of a command are the parameters of its function.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions: what a model may request, how it is described and how it is run."""
+"""Functions: what a model may request, how it is described and how it is run.
+
+More than 300 lines, because a function carries its description, its policy and its run in one class.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +224,7 @@ class Function(Policy, Generic[P, R]):
             raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Why these arguments cannot be taken, in words for the model; None when they can."""
+        """Return the reason to refuse these arguments, in words for the model; None if they are right."""
         try:
             self._validate(arguments_json or "{}")
         except (pydantic.ValidationError, *_ODD):

@@ -1,4 +1,7 @@
-"""Toolsets: functions selected by name, by version, and by the caller's dependencies."""
+"""Toolsets: functions selected by name, by version, and by the caller's dependencies.
+
+More than 300 lines, because every way to select or change functions is a method that returns a new toolset.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class CallResult(Generic[Out]):
 
     @property
     def ending(self) -> Ending | None:
-        """Why it ended; None for a call that has not."""
+        """The reason of its end; None for a call that goes on."""
         return self.record.ending
 
     def transcript(self) -> str:

@@ -1,4 +1,7 @@
-"""Messages of users, models and functions, and their parts."""
+"""Messages of users, models and functions, and their parts.
+
+More than 300 lines, because the parts of a message refer to each other.
+"""
 
 from __future__ import annotations
 

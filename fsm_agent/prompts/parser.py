@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import ParseError, PromptError, UsageError
@@ -50,7 +51,9 @@ class Output:
     @property
     def name(self) -> str:
         """The name of the type on the wire; letters, digits and underscores."""
-        return re.sub(r"\W+", "_", getattr(self.type, "__name__", "answer"), flags=re.ASCII)[:64]
+        is_union = get_origin(self.type) in (Union, UnionType)
+        name = "answer" if is_union else getattr(self.type, "__name__", "answer")
+        return re.sub(r"\W+", "_", name, flags=re.ASCII)[:64]
 
     @property
     def is_wrapped(self) -> bool:

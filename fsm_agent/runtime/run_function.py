@@ -2,6 +2,8 @@
 
 An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
 its like go on to the driver.
+
+More than 300 lines, because each step is there twice, plain and for asyncio, to be read side by side.
 """
 
 from __future__ import annotations

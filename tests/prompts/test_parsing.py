@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Literal, Union
+from typing import Any, Literal, Optional, Union
 
 import pytest
 from hypothesis import given, settings
@@ -122,6 +122,7 @@ class TestSchema:
             (Review, "Review"),
             (list[int], "list"),
             (int | str, "answer"),
+            (Optional[int], "answer"),  # noqa: UP045 - as others write it
             (type("R\u00e9sum\u00e9 2", (BaseModel,), {}), "R_sum_2"),
             (type("A" * 80, (BaseModel,), {}), "A" * 64),
         ],

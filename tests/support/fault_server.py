@@ -166,7 +166,7 @@ class FaultServer:
                 self._end(connection)
                 return
             self.protocols.append(connection.selected_alpn_protocol())
-        with connection.makefile("rb") as reader:
+        with connection.makefile("rb", buffering=8192) as reader:  # a body that is left unread is not here
             try:
                 while (seen := _read_request(reader, number, is_early=self._is_early)) is not None:
                     with self._changed:

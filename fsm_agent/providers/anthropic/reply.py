@@ -1,4 +1,7 @@
-"""Decoding of replies of Anthropic's Messages API, whole or event by event."""
+"""Decoding of replies of Anthropic's Messages API, whole or event by event.
+
+More than 300 lines, because all events of a reply change the state of one class.
+"""
 
 from __future__ import annotations
 

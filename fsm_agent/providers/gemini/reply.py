@@ -1,4 +1,7 @@
-"""Decoding of Gemini's replies, whole or chunk by chunk."""
+"""Decoding of Gemini's replies, whole or chunk by chunk.
+
+More than 300 lines, because all chunks of a reply change the state of one class.
+"""
 
 from __future__ import annotations
 

@@ -307,6 +307,10 @@ class TestInterrupts:
                 break
         assert number > 15
 
+    @pytest.mark.skipif(
+        sys.version_info[:2] == (3, 14),
+        reason="an interrupt between the __enter__ of a lock and its block keeps the lock: cpython issue 148874",
+    )
     def test_a_storm_of_them_costs_none(self) -> None:
         """Wherever Python looks for them, in threads that share two places."""
 
