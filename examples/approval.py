@@ -23,7 +23,7 @@ def refund(order: str, amount_eur: float) -> str:
     return f"{amount_eur:.2f} EUR for {order} are on their way"
 
 
-def agent(*replies: Entry) -> Agent[str]:
+def agent(*replies: Entry) -> Agent:
     return Agent(Script(*replies), functions=[refund], limits=Limits(rounds=3, recalls=1))
 
 

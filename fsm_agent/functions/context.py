@@ -13,9 +13,9 @@ from fsm_agent.messages.message import FunctionCall
 if TYPE_CHECKING:
     import typing_extensions
 
-    Deps = typing_extensions.TypeVar("Deps", default=Any)
+    Deps = typing_extensions.TypeVar("Deps", default=object, covariant=True)
 else:
-    Deps = TypeVar("Deps")
+    Deps = TypeVar("Deps", covariant=True)
 _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
+from fsm_agent._internal.generics import Defaulted
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
@@ -25,11 +26,15 @@ from fsm_agent.messages.message import FunctionCall
 if TYPE_CHECKING:
     import typing_extensions
 
+    from fsm_agent.functions.decorator import Anything, Decorator, Given
+
     P = typing_extensions.ParamSpec("P", default=...)
     R = typing_extensions.TypeVar("R", default=Any, covariant=True)
+    Deps = typing_extensions.TypeVar("Deps", default=Any, contravariant=True)
 else:
     P = ParamSpec("P")
     R = TypeVar("R", covariant=True)
+    Deps = TypeVar("Deps", contravariant=True)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
@@ -43,8 +48,11 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Function(Policy, Generic[P, R]):
+class Function(Policy, Defaulted, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
+
+    For type checkers it has the signature of its callable, and the type of the deps that it needs, which fits only
+    agents whose calls are given such: ``Function[[Context[Shop], str], float, Shop]``.
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
     call is suspended until somebody gives the outcome, unless `link` gives it one.
@@ -137,7 +145,7 @@ class Function(Policy, Generic[P, R]):
         )
         return made
 
-    def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R]:
+    def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R, Deps]:
         changed = {"name": name, "description": description}
         changes: dict[str, Any] = {key: value for key, value in changed.items() if value is not None}
         changes.update(policy)
@@ -172,10 +180,10 @@ class Function(Policy, Generic[P, R]):
         )
         return linked
 
-    def __copy__(self) -> Function[P, R]:
+    def __copy__(self) -> Function[P, R, Deps]:
         return replace(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R, Deps]:
         memo[id(self.validator)] = self.validator  # never changes, and is large
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
 
@@ -355,11 +363,17 @@ def _as_plain(value: Any) -> Any:
 
 
 @overload
-def function(call: Callable[Args, Result], /) -> Function[Args, Result]: ...
+def function(call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
+@overload
+def function(
+    call: Callable[Concatenate[Context[Given], Args], Result], /
+) -> Function[Concatenate[Context[Given], Args], Result, Given]: ...
+@overload
+def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]: ...
 @overload
 def function(
     *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
-) -> Callable[[Callable[Args, Result]], Function[Args, Result]]: ...
+) -> Decorator: ...
 def function(call: Callable[..., Any] | None = None, /, **options: Any) -> Function | Callable[..., Function]:
     """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
     frame = sys._getframe(1)  # annotations may name what stands beside the function

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from transitions import MachineError
 
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.functions.function import Function
@@ -65,7 +66,7 @@ UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, Runt
 WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
 
 
-class AgentCall:
+class AgentCall(Generic[Out]):
     """One run of the machine over a dialog: the one mutable cell around a record.
 
     `effects` is what it waits for, `advance` takes the outcome of one of them; a driver needs no more.
@@ -111,7 +112,7 @@ class AgentCall:
     def __init__(
         self,
         record: CallRecord,
-        prompt: Prompt,
+        prompt: Prompt[Out],
         *,
         settings: Settings = Settings(),
         stop_when: StopWhen | None = None,
@@ -242,7 +243,7 @@ class AgentCall:
         self.is_narrowed = left is not None
 
     @property
-    def outcome(self) -> CallResult:
+    def outcome(self) -> CallResult[Out]:
         """The result so far, whether or not the call has ended well."""
         return CallResult(self)
 
@@ -266,7 +267,7 @@ class AgentCall:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
-    def result(self) -> CallResult:
+    def result(self) -> CallResult[Out]:
         """Return the result of the call.
 
         Raises:

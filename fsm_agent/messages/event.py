@@ -6,8 +6,9 @@ that matches on types should ignore those that it does not know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
@@ -182,14 +183,14 @@ class Suspended(Value, frozen=True):
     keys: tuple[str, ...]
 
 
-class Done(Value, frozen=True):
+class Done(Value, Generic[Out], frozen=True):
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
 
-    result: CallResult
+    result: CallResult[Out]
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
-Event: TypeAlias = (
+InterimEvent: TypeAlias = (  # any but the last
     RequestStarted
     | Delta
     | ReplyCompleted
@@ -201,5 +202,5 @@ Event: TypeAlias = (
     | ResultChanged
     | ObservationsMasked
     | Suspended
-    | Done
 )
+Event: TypeAlias = InterimEvent | Done

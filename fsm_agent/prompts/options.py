@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from typing import _SpecialForm
-
     from fsm_agent.functions.toolset import Functions
     from fsm_agent.prompts.prompt import Handler
-
-# What is no `type`, as `int | str` or `Literal[…]`: mypy cannot tell what an answer of that is.
-Form: TypeAlias = "UnionType | _SpecialForm"
 
 
 class PromptOptions(TypedDict, total=False):

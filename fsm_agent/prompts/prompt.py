@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import typing_extensions
 
-    from fsm_agent.prompts.options import Form, PromptOptions
+    from fsm_agent.prompts.options import PromptOptions
 
     Out = typing_extensions.TypeVar("Out", default=Any)
 else:
@@ -105,11 +105,12 @@ class Prompt(Generic[Out]):
         ) -> None: ...
         @overload
         def __init__(
-            self, template: str, *, output: type[Out], parser: None = None, **options: Unpack[PromptOptions]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: Prompt[Any], template: str, *, output: Form, parser: None = None, **options: Unpack[PromptOptions]
+            self,
+            template: str,
+            *,
+            output: typing_extensions.TypeForm[Out],
+            parser: None = None,
+            **options: Unpack[PromptOptions],
         ) -> None: ...
         def __init__(self, template: str, **options: Any) -> None: ...
 
@@ -177,11 +178,16 @@ class Prompt(Generic[Out]):
         **changes: Unpack[PromptOptions],
     ) -> Prompt[New]: ...
     @overload
-    def extend(self, *, output: type[New], template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[New]: ...
-    @overload
     def extend(
-        self, *, output: Form = ..., parser: None = ..., template: str = ..., **changes: Unpack[PromptOptions]
-    ) -> Prompt[Any]: ...
+        self,
+        *,
+        output: typing_extensions.TypeForm[New],
+        parser: None = ...,
+        template: str = ...,
+        **changes: Unpack[PromptOptions],
+    ) -> Prompt[New]: ...
+    @overload
+    def extend(self, *, parser: None, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Any]: ...
     def extend(self, **changes: Any) -> Prompt[Any]:
         """A prompt like this one with ``changes``."""
         this: Any = self

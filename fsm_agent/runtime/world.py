@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import field
 
@@ -23,16 +23,20 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     import random
 
     import tenacity
+    import typing_extensions
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
+
+    Deps = typing_extensions.TypeVar("Deps", default=Any)
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+    Deps = TypeVar("Deps")
 
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
 Approve: TypeAlias = (
     Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
-    | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
+    | Callable[[FunctionCall, Context[Deps]], Verdict | Awaitable[Verdict]]
 )
 
 

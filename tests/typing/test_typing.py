@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, CallResult, Function, Prompt
+from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS
-from fsm_agent.agents.options import AgentOptions, CallOptions
+from fsm_agent.agents.options import CallOptions, RestoreOptions
 from fsm_agent.functions.policy import Policy, PolicyOptions
+from fsm_agent.messages.event import Done
 from fsm_agent.prompts.options import PromptOptions
 from fsm_agent.testing import Script
 
@@ -85,13 +86,19 @@ class TestCheckers:
 def test_the_classes_take_types_at_run_time() -> None:
     """As in annotations that are evaluated, and in bases."""
 
-    class Counting(Agent[int]):
+    class Counting(Agent[object, int]):
+        pass
+
+    class OfShops(Agent[str]):
         pass
 
     prompt = Prompt[int]("How many?", output=int)
-    assert [made(Script("1"), output=int).call(prompt).output for made in (Agent[int], Counting)] == [1, 1]
-    assert Function[[int], str](name="x").name == "x"
-    assert CallResult[int].__origin__ is CallResult
+    agents = (Agent[object, int], Agent[str], Counting, OfShops)
+    assert [made(Script("1"), output=int).call(prompt).output for made in agents] == [1] * 4
+    assert Function[[int], str](name="x").name == Function[[int], str, str](name="x").name == "x"
+    assert [made.__origin__ for made in (CallResult[int], AgentCall[int], Done[int])] == [CallResult, AgentCall, Done]
+    with pytest.raises(TypeError, match="Too many"):
+        Agent[str, str, str]
 
 
 def by_name(cls: Any, *without: str) -> dict[str, str]:
@@ -99,7 +106,6 @@ def by_name(cls: Any, *without: str) -> dict[str, str]:
 
 
 OPTIONS = {
-    AgentOptions: by_name(Agent, "model", "output"),
     PromptOptions: by_name(Prompt, "template", "output", "parser"),
     PolicyOptions: by_name(Policy),
 }
@@ -113,3 +119,4 @@ def test_the_options_are_those_that_there_are(options: Any) -> None:
 
 def test_the_options_of_a_call_are_those_that_there_are() -> None:
     assert tuple(CallOptions.__annotations__) == CALL_OPTIONS
+    assert tuple(RestoreOptions.__annotations__) == (*CALL_OPTIONS, "signing_key")
