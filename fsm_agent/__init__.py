@@ -61,7 +61,9 @@ _MODULES = {
     "clients.rate_limit": ("RateLimit",),
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
-    "agents.agent_base": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
+    "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
+    "agents.config": ("AgentConfig",),
+    "agents.registry": ("build_agent",),
     "messages.reply": ("Reply", "Usage"),
     "runtime.result_cache": ("ResultCache",),
     "runtime.result_pipeline": ("ResultPipeline", "truncate"),
@@ -79,10 +81,10 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
-    from fsm_agent.agents.agent_base import AgentConfig as AgentConfig
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
-    from fsm_agent.agents.agent_base import build_agent as build_agent
+    from fsm_agent.agents.config import AgentConfig as AgentConfig
     from fsm_agent.agents.metrics import Metrics as Metrics
+    from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.clients.cassette import Cassette as Cassette
     from fsm_agent.clients.client import client_for as client_for
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient

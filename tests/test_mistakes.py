@@ -34,7 +34,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.agents.registry import scoped_registry
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown

@@ -19,7 +19,7 @@ from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.agents.registry import scoped_registry
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.lifecycle.outcomes import Begun, Replied

@@ -10,7 +10,9 @@ from pydantic import BaseModel
 
 from fsm_agent import (
     Agent,
+    AgentBase,
     AgentCall,
+    AgentConfig,
     CallFailed,
     CallResult,
     CallSuspended,
@@ -21,10 +23,12 @@ from fsm_agent import (
     Message,
     Prompt,
     Toolset,
+    build_agent,
     function,
 )
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
+from fsm_agent.testing import Script
 
 
 class Person(BaseModel):
@@ -109,6 +113,25 @@ def dependencies(shops: Toolset[Shop]) -> None:
     Agent("openai:gpt-5").call("Who?", deps="nothing reads it")
     assert_type(shops.only("price").functions, tuple[Function[..., Any, Shop], ...])
     shops.filtered(lambda function, shop: shop.price(function.name) > 0)
+
+
+class Extractor(AgentBase):
+    agent_type = "extractor"
+
+    def __init__(self, config: AgentConfig, *, client: Script | None = None, depth: int = 1) -> None:
+        super().__init__(config, client=client)
+        self.depth = depth
+
+    def call(self, task: str, **kwargs: Any) -> CallResult[Person]:
+        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person), task=task, deps=Shop())
+
+
+def built(config: dict[str, Any]) -> None:
+    agent = build_agent(Extractor, config, client=Script(), depth=2)
+    assert_type(agent, Extractor)
+    assert_type(agent.call("Who?").output, Person)
+    assert_type(build_agent(config), AgentBase)
+    assert_type(build_agent("a.toml", "extractor", client=Script(), depth=2), AgentBase)
 
 
 async def in_asyncio() -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from fsm_agent import Agent, CallFailed, Context, Function, FunctionCall, Prompt, Toolset, function
+from fsm_agent import (
+    Agent,
+    AgentBase,
+    CallFailed,
+    Context,
+    Function,
+    FunctionCall,
+    Prompt,
+    Toolset,
+    build_agent,
+    function,
+)
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
@@ -28,6 +39,11 @@ def tries(x: int) -> None: ...
 @function
 def price(ctx: Context[Person], article: str) -> float:
     return len(article + ctx.deps.name)
+
+
+class Extractor(AgentBase):
+    def call(self, task: str, **kwargs: object) -> Person:
+        return Person(name=task)
 
 
 def approve(call: FunctionCall, context: Context[int]) -> bool:
@@ -74,6 +90,10 @@ Agent[int, str]("openai:gpt-5", functions=[keeper])  # mypy: list-item; pyright:
 Agent[int, str]("openai:gpt-5", functions=[Toolset[Person]([price])])  # mypy: list-item; pyright: reportArgumentType
 Toolset[int]([price])  # mypy: list-item; pyright: reportArgumentType
 Agent("openai:gpt-5", output=5)  # mypy: arg-type; pyright: reportArgumentType
+build_agent(Extractor, {}, clint=None)  # mypy: call-overload; pyright: reportCallIssue
+build_agent(Extractor, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent({}).clos()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Person, {})  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 message, dialog, calls = plain.call("Who?")
 message.txt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 dialog.putt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
