@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)  # the output of an agent call
 else:  # typing_extensions is loaded by what needs it first
     Out = TypeVar("Out", covariant=True)
+New = TypeVar("New")  # that of the prompt that a function is given
 
 
 class Defaulted:

@@ -7,16 +7,18 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsm_agent._internal.generics import Defaulted
+from fsm_agent._internal.generics import Defaulted, New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
-from fsm_agent.agents.driving import Deps, Driving, Given, New, Out, Task
+from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
 from fsm_agent.agents.governing import Governance, parsed
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import SharedPolicy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
-    from fsm_agent.functions.policy import SharedPolicy
 
 
 @explains_mistakes(agent_words)
@@ -260,6 +261,7 @@ class Agent(Defaulted, Driving[Deps, Out]):
         governed = parsed(governance.governed(prompt or self.prompt, governance.offered(deps)), parser_args)
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
+    @spelled_out(SharedPolicy)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
+from fsm_agent._internal.generics import New
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import notify
 from fsm_agent.errors import UsageError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     Out = typing_extensions.TypeVar("Out", default=str, covariant=True)
 else:
     Deps, Out = TypeVar("Deps", contravariant=True), TypeVar("Out", covariant=True)
-New = TypeVar("New")  # the output of a prompt of its own
 Given: TypeAlias = Mapping[str, Any] | None
 Task: TypeAlias = str | Prompt | Message | Dialog
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]

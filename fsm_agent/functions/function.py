@@ -16,6 +16,7 @@ import msgspec
 
 from fsm_agent._internal.generics import Defaulted
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
@@ -100,6 +101,7 @@ class Function(Policy, Defaulted, Generic[P, R, Deps]):
         object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
 
     @classmethod
+    @spelled_out(Policy)
     def of(
         cls,
         call: Callable[Args, Result],
@@ -374,10 +376,19 @@ def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]:
 def function(
     *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
 ) -> Decorator: ...
-def function(call: Callable[..., Any] | None = None, /, **options: Any) -> Function | Callable[..., Function]:
+@spelled_out(Policy)
+def function(
+    call: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **policy: Any,
+) -> Function | Callable[..., Function]:
     """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
     frame = sys._getframe(1)  # annotations may name what stands beside the function
-    check_names(options.keys() - {"name", "description"})
+    check_names(policy)
+    options = {"name": name, "description": description, **policy}
     if call is None:
         return cast("Callable[..., Function]", partial(Function.of, namespace=frame.f_locals, **options))
     is_beside = getattr(inspect.unwrap(call), "__globals__", None) is frame.f_globals

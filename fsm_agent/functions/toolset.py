@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import PolicyOptions
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.mistakes import wrong
 
@@ -252,7 +254,8 @@ class Toolset(Generic[Deps]):
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
-    def changed(self, **policy: Any) -> Toolset[Deps]:
+    @spelled_out(PolicyOptions)
+    def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
 
 from transitions import MachineError
 
-from fsm_agent._internal.generics import Out
+from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate
@@ -64,6 +65,16 @@ _UNPARSED = object()
 # Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
+
+
+class CallParts(TypedDict, total=False):
+    """The parts of an `AgentCall` that are in no record."""
+
+    settings: Settings
+    stop_when: StopWhen | None
+    view: View | None
+    deps: Any
+    has_approver: bool
 
 
 class AgentCall(Generic[Out]):
@@ -141,9 +152,16 @@ class AgentCall(Generic[Out]):
         self._output: Any = _UNPARSED
 
     @classmethod
+    @spelled_out(CallParts)
     def seed(
-        cls, dialog: Dialog, prompt: Prompt, *, limits: Limits = Limits(), depth: int = 0, **options: Any
-    ) -> AgentCall:
+        cls,
+        dialog: Dialog,
+        prompt: Prompt[New],
+        *,
+        limits: Limits = Limits(),
+        depth: int = 0,
+        **options: Unpack[CallParts],
+    ) -> AgentCall[New]:
         """Return a call that has not begun.
 
         Args:
@@ -153,7 +171,8 @@ class AgentCall(Generic[Out]):
             depth: How many agent calls this one is inside of.
             options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
-        return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
+        make: type[AgentCall[Any]] = cls
+        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import SnapshotError
 from fsm_agent.lifecycle.approval import Gate, closed_again
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call import AgentCall, CallParts
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.signing import signed, verified
@@ -46,9 +48,14 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     return text if signing_key is None else signed(text, signing_key)
 
 
+@spelled_out(CallParts)
 def restore(
-    document: str | bytes, prompt: Prompt, *, signing_key: str | bytes | None = None, **options: Any
-) -> AgentCall:
+    document: str | bytes,
+    prompt: Prompt[New],
+    *,
+    signing_key: str | bytes | None = None,
+    **options: Unpack[CallParts],
+) -> AgentCall[New]:
     """Return the call that `snapshot` wrote, ready to be driven on.
 
     Trust a document as far as code: its author decides what the model is shown and which functions are run, with

@@ -7,12 +7,15 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
+from fsm_agent.prompts.options import PromptChanges, PromptOptions
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
 
@@ -21,12 +24,10 @@ if TYPE_CHECKING:
 
     import typing_extensions
 
-    from fsm_agent.prompts.options import PromptOptions
-
     Out = typing_extensions.TypeVar("Out", default=Any)
 else:
     Out = TypeVar("Out")
-New = TypeVar("New")
+
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -188,6 +189,7 @@ class Prompt(Generic[Out]):
     ) -> Prompt[New]: ...
     @overload
     def extend(self, *, parser: None, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Any]: ...
+    @spelled_out(PromptChanges)
     def extend(self, **changes: Any) -> Prompt[Any]:
         """A prompt like this one with ``changes``."""
         this: Any = self
