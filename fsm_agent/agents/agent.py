@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsm_agent._internal.generics import Defaulted, New
+from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
@@ -41,7 +41,7 @@ from fsm_agent.runtime.world import Approve, World
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import typing_extensions
+    from typing_extensions import TypeForm
 
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @explains_mistakes(agent_words)
 @dataclass(frozen=True, eq=False)
-class Agent(Defaulted, Driving[Deps, Out]):
+class Agent(Driving[Deps, Out]):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
@@ -85,7 +85,7 @@ class Agent(Defaulted, Driving[Deps, Out]):
     _: KW_ONLY
     system: str | Prompt = ""
     functions: Functions[Deps] = NO_FUNCTIONS
-    output: typing_extensions.TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
+    output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
     name: str = "agent"
     limits: Limits = Limits()
     settings: Settings = Settings()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent.agents.arguments import check_call
@@ -23,14 +25,10 @@ from fsm_agent.runtime.world import Approve, World
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import typing_extensions
-
     from fsm_agent.agents.options import CallOptions
 
-    Deps = typing_extensions.TypeVar("Deps", default=object, contravariant=True)
-    Out = typing_extensions.TypeVar("Out", default=str, covariant=True)
-else:
-    Deps, Out = TypeVar("Deps", contravariant=True), TypeVar("Out", covariant=True)
+Deps = TypeVar("Deps", default=object, contravariant=True)
+Out = TypeVar("Out", default=str, covariant=True)
 Given: TypeAlias = Mapping[str, Any] | None
 Task: TypeAlias = str | Prompt | Message | Dialog
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]

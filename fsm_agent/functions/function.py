@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, cast, overload
 
 import msgspec
+from typing_extensions import ParamSpec, TypeVar
 
-from fsm_agent._internal.generics import Defaulted
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ParseError, UsageError
@@ -25,17 +25,11 @@ from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
-    import typing_extensions
-
     from fsm_agent.functions.decorator import Anything, Decorator, Given
 
-    P = typing_extensions.ParamSpec("P", default=...)
-    R = typing_extensions.TypeVar("R", default=Any, covariant=True)
-    Deps = typing_extensions.TypeVar("Deps", default=Any, contravariant=True)
-else:
-    P = ParamSpec("P")
-    R = TypeVar("R", covariant=True)
-    Deps = TypeVar("Deps", contravariant=True)
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any, covariant=True)
+Deps = TypeVar("Deps", default=Any, contravariant=True)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
@@ -49,7 +43,7 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Function(Policy, Defaulted, Generic[P, R, Deps]):
+class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
 
     For type checkers it has the signature of its callable, and the type of the deps that it needs, which fits only

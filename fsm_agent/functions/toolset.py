@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, Unpack
+
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
@@ -21,14 +23,11 @@ from fsm_agent.mistakes import wrong
 
 if TYPE_CHECKING:
     import graphlib
-
-    import typing_extensions
-
-    Deps = typing_extensions.TypeVar("Deps", default=Any, contravariant=True)
-    Given = typing_extensions.TypeVar("Given", default=Any)
 else:
     graphlib = deferred("graphlib")
-    Deps, Given = TypeVar("Deps", contravariant=True), TypeVar("Given")
+
+Deps = TypeVar("Deps", default=Any, contravariant=True)
+Given = TypeVar("Given", default=Any)
 
 
 class FunctionSource(Protocol[Deps]):

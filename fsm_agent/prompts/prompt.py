@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
@@ -22,11 +24,9 @@ from fsm_agent.prompts.template import check_used, render, variables
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import typing_extensions
+    from typing_extensions import TypeForm
 
-    Out = typing_extensions.TypeVar("Out", default=Any)
-else:
-    Out = TypeVar("Out")
+Out = TypeVar("Out", default=Any)
 
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
@@ -109,7 +109,7 @@ class Prompt(Generic[Out]):
             self,
             template: str,
             *,
-            output: typing_extensions.TypeForm[Out],
+            output: TypeForm[Out],
             parser: None = None,
             **options: Unpack[PromptOptions],
         ) -> None: ...
@@ -182,7 +182,7 @@ class Prompt(Generic[Out]):
     def extend(
         self,
         *,
-        output: typing_extensions.TypeForm[New],
+        output: TypeForm[New],
         parser: None = ...,
         template: str = ...,
         **changes: Unpack[PromptOptions],

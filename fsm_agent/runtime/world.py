@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
@@ -23,16 +24,13 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     import random
 
     import tenacity
-    import typing_extensions
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
-
-    Deps = typing_extensions.TypeVar("Deps", default=Any)
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
-    Deps = TypeVar("Deps")
 
+Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
 Approve: TypeAlias = (
     Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
