@@ -18,7 +18,7 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import SharedPolicy
+from fsm_agent.functions.policy import Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.functions.options import SharedPolicy
 
 
 @explains_mistakes(agent_words)
@@ -261,7 +262,7 @@ class Agent(Driving[Deps, Out]):
         governed = parsed(governance.governed(prompt or self.prompt, governance.offered(deps)), parser_args)
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
-    @spelled_out(SharedPolicy)
+    @spelled_out(Policy, without=("acall",))
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:

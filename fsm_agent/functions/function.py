@@ -19,13 +19,14 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
+from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
     from fsm_agent.functions.decorator import Anything, Decorator, Given
+    from fsm_agent.functions.options import PolicyOptions
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import pattern
@@ -63,30 +63,6 @@ class Policy:
     on_error: OnError | Default = "tell"
     middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
     format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
-
-
-class SharedPolicy(TypedDict, total=False):
-    """The fields of a `Policy` that a call gives by name, for type checkers; those of an agent as a function."""
-
-    blocking: bool
-    needs_approval: bool | Callable[..., bool] | None
-    repeatable: bool
-    version: str
-    deprecated: str
-    max_calls: int | None
-    max_failures: int | None
-    depends_on: tuple[str, ...]
-    timeout_s: float | None
-    retries: Retries | None
-    on_error: OnError | Default
-    middleware: tuple[Middleware, ...]
-    format: Callable[[Any, FunctionCall], str] | None
-
-
-class PolicyOptions(SharedPolicy, total=False):
-    """All fields of a `Policy`."""
-
-    acall: Callable[..., Any] | None
 
 
 def check_policy(policy: Policy, owner: str) -> None:

@@ -17,12 +17,14 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PolicyOptions
+from fsm_agent.functions.policy import Policy
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.mistakes import wrong
 
 if TYPE_CHECKING:
     import graphlib
+
+    from fsm_agent.functions.options import PolicyOptions
 else:
     graphlib = deferred("graphlib")
 
@@ -38,29 +40,30 @@ class FunctionSource(Protocol[Deps]):
         """The functions that it offers."""
 
 
-class AsFunction(Protocol[Deps]):
-    """Anything that can be made a function: an agent."""
+if TYPE_CHECKING:
 
-    def as_function(self) -> Function[..., Any, Deps]:
-        """Return the function."""
+    class AsFunction(Protocol[Deps]):
+        """Anything that can be made a function: an agent."""
 
+        def as_function(self) -> Function[..., Any, Deps]:
+            """Return the function."""
 
-class PlainFunction(Protocol):
-    """A Python function.
+    class PlainFunction(Protocol):
+        """A Python function.
 
-    A `Function` is none, as it has no ``__name__``: one that needs other deps must not pass as such.
-    """
+        A `Function` is none, as it has no ``__name__``: one that needs other deps must not pass as such.
+        """
 
-    @property
-    def __name__(self) -> str: ...
+        @property
+        def __name__(self) -> str: ...
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 # What may be offered to a model in a call that is given such deps.
-Functions: TypeAlias = Iterable[
-    Function[..., Any, Given] | FunctionSource[Given] | AsFunction[Given] | PlainFunction | partial[Any]
-]
+Functions: TypeAlias = (
+    "Iterable[Function[..., Any, Given] | FunctionSource[Given] | AsFunction[Given] | PlainFunction | partial[Any]]"
+)
 NO_FUNCTIONS: tuple[Function[..., Any, object], ...] = ()  # a default from which type checkers conclude no deps
 
 
@@ -253,7 +256,7 @@ class Toolset(Generic[Deps]):
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
-    @spelled_out(PolicyOptions)
+    @spelled_out(Policy, is_change=True)
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from transitions import MachineError
 
@@ -52,6 +52,17 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 if TYPE_CHECKING:
     import pickle
+    from typing import TypedDict, Unpack
+
+    class CallParts(TypedDict, total=False):
+        """The parts of an `AgentCall` that are in no record."""
+
+        settings: Settings
+        stop_when: StopWhen | None
+        view: View | None
+        deps: Any
+        has_approver: bool
+
 else:
     pickle = deferred("pickle")
 
@@ -65,16 +76,6 @@ _UNPARSED = object()
 # Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 WATCHERS: list[Callable[[Stepped], object]] = []  # called with every step of every call in the process; for tests
-
-
-class CallParts(TypedDict, total=False):
-    """The parts of an `AgentCall` that are in no record."""
-
-    settings: Settings
-    stop_when: StopWhen | None
-    view: View | None
-    deps: Any
-    has_approver: bool
 
 
 class AgentCall(Generic[Out]):
@@ -152,7 +153,7 @@ class AgentCall(Generic[Out]):
         self._output: Any = _UNPARSED
 
     @classmethod
-    @spelled_out(CallParts)
+    @spelled_out(__init__, without=("self", "record", "prompt"))
     def seed(
         cls,
         dialog: Dialog,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import SnapshotError
 from fsm_agent.lifecycle.approval import Gate, closed_again
-from fsm_agent.lifecycle.call import AgentCall, CallParts
+from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.signing import signed, verified
 from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.lifecycle.call import CallParts
 
 VERSION: Literal[1] = 1
 
@@ -48,7 +53,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     return text if signing_key is None else signed(text, signing_key)
 
 
-@spelled_out(CallParts)
+@spelled_out(AgentCall, without=("record", "prompt"))
 def restore(
     document: str | bytes,
     prompt: Prompt[New],

@@ -13,13 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError
-from fsm_agent.prompts.options import PromptOverrides
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import variables
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.prompts.options import PromptOverrides
 
 T = TypeVar("T")
 
@@ -100,7 +104,7 @@ class Prompts:
         local = Path("prompts")
         return local if (local / self.root).is_dir() else packaged_prompts()
 
-    @spelled_out(PromptOverrides)
+    @spelled_out(Prompt, without=("template", "path"), is_change=True)
     def __call__(self, name: str, **overrides: Unpack[PromptOverrides]) -> Prompt:
         """Return the prompt ``<root>/<name>``.
 
@@ -127,7 +131,7 @@ class Prompts:
             raise PromptError(f"no prompt {self._path(name)!r} is {origin}{hint} (there are: {listed or 'none'})")
         return prompt
 
-    @spelled_out(PromptOverrides)
+    @spelled_out(Prompt, without=("template", "path"), is_change=True)
     def get(self, name: str, default: T | None = None, **overrides: Unpack[PromptOverrides]) -> Prompt | T | None:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 

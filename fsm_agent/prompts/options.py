@@ -1,4 +1,4 @@
-"""The arguments of a prompt, for type checkers and `help`."""
+"""The arguments of a prompt, for type checkers."""
 
 from __future__ import annotations
 
@@ -34,9 +34,3 @@ class PromptOverrides(PromptValues, total=False):
 
     output: Any
     parser: Callable[[str], Any] | None
-
-
-class PromptChanges(PromptOverrides, PromptOptions, total=False):
-    """All fields of a `Prompt`."""
-
-    template: str

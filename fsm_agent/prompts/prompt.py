@@ -17,7 +17,6 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
-from fsm_agent.prompts.options import PromptChanges, PromptOptions
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from typing_extensions import TypeForm
+
+    from fsm_agent.prompts.options import PromptOptions
 
 Out = TypeVar("Out", default=Any)
 
@@ -189,7 +190,6 @@ class Prompt(Generic[Out]):
     ) -> Prompt[New]: ...
     @overload
     def extend(self, *, parser: None, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Any]: ...
-    @spelled_out(PromptChanges)
     def extend(self, **changes: Any) -> Prompt[Any]:
         """A prompt like this one with ``changes``."""
         this: Any = self
@@ -284,6 +284,9 @@ class Prompt(Generic[Out]):
         if not isinstance(text, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {text!r}: a text is right")
         return text
+
+
+spelled_out(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
 class MissingPrompt:

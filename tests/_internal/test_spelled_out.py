@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+import pytest
+
 import fsm_agent
 from fsm_agent import Agent, Function, Toolset
 from fsm_agent._internal.spelled_out import spelled_out
@@ -19,14 +21,34 @@ class Size(TypedDict, total=False):
 
 @dataclass
 class Box:
-    width: int
-    height: float | None = None
-    items: list[int] = field(default_factory=list)
+    name: str
+    width: int = 1
+    deep: bool = False
     volume: int = field(default=0, init=False)
 
 
 @spelled_out(Size)
 def resize(name: str, /, *, by: int = 1, **size: Unpack[Size]) -> None: ...
+
+
+@spelled_out(Box, without=("name",))
+def box(**fields: Any) -> None: ...
+
+
+@spelled_out(Box, is_change=True)
+def repack(box: Box, /, **changes: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (resize, "(name: 'str', /, *, by: 'int' = 1, width: 'int' = Ellipsis, height: 'float | None' = Ellipsis)"),
+        (box, "(*, width: 'int' = 1, deep: 'bool' = False)"),
+        (repack, "(box: 'Box', /, *, name: 'str' = Ellipsis, width: 'int' = Ellipsis, deep: 'bool' = Ellipsis)"),
+    ],
+)
+def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
+    assert str(inspect.signature(function)) == f"{shown} -> 'None'"
 
 
 # Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class or function, and
@@ -35,20 +57,6 @@ PASSED_ON = {
     *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
     *("Function.__call__", "Prompt.lent", "World.of"),
 }
-
-
-@spelled_out(Box)
-def box(**fields: Any) -> None: ...
-
-
-def test_the_keys_of_a_typed_dictionary_are_shown() -> None:
-    shown = "(name: 'str', /, *, by: 'int' = 1, width: 'int' = Ellipsis, height: 'float | None' = Ellipsis) -> 'None'"
-    assert str(inspect.signature(resize)) == shown
-
-
-def test_the_fields_of_a_dataclass_are_shown_with_their_defaults() -> None:
-    shown = "(*, width: 'int' = Ellipsis, height: 'float | None' = None, items: 'list[int]' = Ellipsis) -> 'None'"
-    assert str(inspect.signature(box)) == shown
 
 
 def public_functions() -> Iterator[tuple[str, Any]]:

@@ -22,9 +22,11 @@ from fsm_agent import (
     FunctionCall,
     Message,
     Prompt,
+    Settings,
     Toolset,
     build_agent,
     function,
+    restore,
 )
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -191,6 +193,11 @@ def calls(document: str) -> None:
     for event in agent.stream(seeded):
         if isinstance(event, Done):
             assert_type(event.result.output, Person)
+    by_hand = AgentCall.seed(
+        Dialog(), Prompt("x", output=int), settings=Settings(), stop_when=None, view=None, deps=1, has_approver=True
+    )
+    assert_type(by_hand, AgentCall[int])
+    assert_type(restore(document, Prompt("x", output=int), has_approver=True), AgentCall[int])
     message, dialog, function_calls = agent.run(seeded)
     assert_type(message, Message)
     assert_type(dialog, Dialog)

@@ -19,10 +19,10 @@ import pytest
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.options import CallOptions, RestoreOptions
-from fsm_agent.functions.policy import Policy, PolicyOptions
-from fsm_agent.lifecycle.call import CallParts
+from fsm_agent.functions.options import PolicyOptions
+from fsm_agent.functions.policy import Policy
 from fsm_agent.messages.event import Done
-from fsm_agent.prompts.options import PromptChanges, PromptOptions, PromptOverrides
+from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
@@ -109,7 +109,6 @@ def by_name(cls: Any, *without: str) -> dict[str, str]:
 OPTIONS = {
     PromptOptions: by_name(Prompt, "template", "output", "parser"),
     PromptOverrides: by_name(Prompt, "template", "path"),
-    PromptChanges: by_name(Prompt),
     PolicyOptions: by_name(Policy),
 }
 
@@ -121,6 +120,5 @@ def test_the_options_are_those_that_there_are(options: Any) -> None:
 
 
 def test_the_options_of_a_call_are_those_that_there_are() -> None:
-    assert tuple(CallParts.__annotations__) == tuple(AgentCall.__init__.__kwdefaults__ or ())
     assert tuple(CallOptions.__annotations__) == CALL_OPTIONS
     assert tuple(RestoreOptions.__annotations__) == (*CALL_OPTIONS, "signing_key")
