@@ -8,11 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, Request, function, snapshot
-from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.messages.message import FunctionResult
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.script import Entry
+from fsm_agent import (
+    Agent,
+    Approved,
+    AskApproval,
+    CallSuspended,
+    Denied,
+    FunctionResult,
+    Limits,
+    Request,
+    function,
+    snapshot,
+)
+from fsm_agent.testing import Entry, Script, call
 
 FILE = Path("call.json")
 

@@ -186,9 +186,13 @@ class Driving(ABC, Generic[Deps, Out]):
     def _call_of(
         self, task: Task | AgentCall, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
     ) -> AgentCall[Any]:
-        if isinstance(task, AgentCall):
-            return self._for_driving(task)
-        return self._seeded(task, values, args, parser_args, deps)
+        if not isinstance(task, AgentCall):
+            return self._seeded(task, values, args, parser_args, deps)
+        options = {**values, "args": args, "parser_args": parser_args, "deps": deps}
+        if given := [name for name, value in options.items() if value is not None]:
+            name = given[0]
+            raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
+        return self._for_driving(task)
 
     def _for_driving(self, call: AgentCall[New]) -> AgentCall[New]:
         """Return ``call``, unless functions would be run of which this agent's approver never hears."""

