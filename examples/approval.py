@@ -8,11 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, Request, function, snapshot
-from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.messages.message import FunctionResult
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.script import Entry
+from fsm_agent import (
+    Agent,
+    Approved,
+    AskApproval,
+    CallSuspended,
+    Denied,
+    FunctionResult,
+    Limits,
+    Request,
+    function,
+    snapshot,
+)
+from fsm_agent.testing import Entry, Script, call
 
 FILE = Path("call.json")
 
@@ -23,7 +31,7 @@ def refund(order: str, amount_eur: float) -> str:
     return f"{amount_eur:.2f} EUR for {order} are on their way"
 
 
-def agent(*replies: Entry) -> Agent[str]:
+def agent(*replies: Entry) -> Agent:
     return Agent(Script(*replies), functions=[refund], limits=Limits(rounds=3, recalls=1))
 
 

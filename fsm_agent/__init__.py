@@ -20,7 +20,7 @@ _MODULES = {
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
     "runtime.drive": ("adrive", "arun", "drive", "run"),
-    "lifecycle.effects": ("Request", "Settings"),
+    "lifecycle.effects": ("AskApproval", "Request", "Settings"),
     "errors": (
         "AuthFailed",
         "BadReply",
@@ -43,16 +43,26 @@ _MODULES = {
     ),
     "clients.fallback": ("FallbackClient",),
     "functions.function": ("Function", "function"),
+    "messages.event": ("Done", "FunctionProgress", "Stepped", "Suspended", "TextDelta"),
     "messages.hosted_tool": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
     "clients.rate_limited": ("RateLimitedClient",),
     "lifecycle.limits": ("Limits",),
     "lifecycle.context.masking": ("Masking", "context_release"),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
-    "messages.message": ("Citation", "Document", "FunctionCall", "Image", "Message"),
+    "messages.message": ("Citation", "Document", "FunctionCall", "FunctionResult", "Image", "Message"),
     "agents.metrics": ("Metrics",),
     "runtime.middleware": ("Cache", "Throttle"),
-    "lifecycle.outcomes": ("Approved", "Cancelled", "Denied", "Injected", "Modified"),
+    "lifecycle.outcomes": (
+        "Approved",
+        "Begun",
+        "Cancelled",
+        "Denied",
+        "Injected",
+        "Modified",
+        "Replied",
+        "Returned",
+    ),
     "prompts.parser": ("extract_json",),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
@@ -61,7 +71,9 @@ _MODULES = {
     "clients.rate_limit": ("RateLimit",),
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
-    "agents.agent_base": ("AgentBase", "AgentConfig", "AsyncAgentBase", "build_agent"),
+    "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
+    "agents.config": ("AgentConfig",),
+    "agents.registry": ("build_agent",),
     "messages.reply": ("Reply", "Usage"),
     "runtime.result_cache": ("ResultCache",),
     "runtime.result_pipeline": ("ResultPipeline", "truncate"),
@@ -79,10 +91,10 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
-    from fsm_agent.agents.agent_base import AgentConfig as AgentConfig
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
-    from fsm_agent.agents.agent_base import build_agent as build_agent
+    from fsm_agent.agents.config import AgentConfig as AgentConfig
     from fsm_agent.agents.metrics import Metrics as Metrics
+    from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.clients.cassette import Cassette as Cassette
     from fsm_agent.clients.client import client_for as client_for
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
@@ -120,16 +132,20 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.context.masking import context_release as context_release
     from fsm_agent.lifecycle.context.window import KeepLastN as KeepLastN
     from fsm_agent.lifecycle.context.window import TokenWindow as TokenWindow
+    from fsm_agent.lifecycle.effects import AskApproval as AskApproval
     from fsm_agent.lifecycle.effects import Request as Request
     from fsm_agent.lifecycle.effects import Settings as Settings
     from fsm_agent.lifecycle.interpret import Stop as Stop
     from fsm_agent.lifecycle.interpret import StopContext as StopContext
     from fsm_agent.lifecycle.limits import Limits as Limits
     from fsm_agent.lifecycle.outcomes import Approved as Approved
+    from fsm_agent.lifecycle.outcomes import Begun as Begun
     from fsm_agent.lifecycle.outcomes import Cancelled as Cancelled
     from fsm_agent.lifecycle.outcomes import Denied as Denied
     from fsm_agent.lifecycle.outcomes import Injected as Injected
     from fsm_agent.lifecycle.outcomes import Modified as Modified
+    from fsm_agent.lifecycle.outcomes import Replied as Replied
+    from fsm_agent.lifecycle.outcomes import Returned as Returned
     from fsm_agent.lifecycle.prices import Price as Price
     from fsm_agent.lifecycle.record import Reason as Reason
     from fsm_agent.lifecycle.record import State as State
@@ -144,6 +160,11 @@ if TYPE_CHECKING:
     from fsm_agent.mcp.client import MCPServerError as MCPServerError
     from fsm_agent.mcp.client import MCPToolError as MCPToolError
     from fsm_agent.mcp.config import mcp_servers as mcp_servers
+    from fsm_agent.messages.event import Done as Done
+    from fsm_agent.messages.event import FunctionProgress as FunctionProgress
+    from fsm_agent.messages.event import Stepped as Stepped
+    from fsm_agent.messages.event import Suspended as Suspended
+    from fsm_agent.messages.event import TextDelta as TextDelta
     from fsm_agent.messages.hosted_tool import CodeExecution as CodeExecution
     from fsm_agent.messages.hosted_tool import ComputerUse as ComputerUse
     from fsm_agent.messages.hosted_tool import HostedMCP as HostedMCP
@@ -152,6 +173,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.message import Citation as Citation
     from fsm_agent.messages.message import Document as Document
     from fsm_agent.messages.message import FunctionCall as FunctionCall
+    from fsm_agent.messages.message import FunctionResult as FunctionResult
     from fsm_agent.messages.message import Image as Image
     from fsm_agent.messages.message import Message as Message
     from fsm_agent.messages.reply import Reply as Reply

@@ -34,7 +34,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.agents.registry import scoped_registry
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
@@ -121,6 +121,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "output_type": (lambda: agent(output_type=int), TypeError, ("'output_type'", "output=…")),
     "instructions": (lambda: agent(instructions="x"), TypeError, ("'instructions'", "system=…")),
     "system_prompt": (lambda: agent(system_prompt="x"), TypeError, ("'system_prompt'", "system=…")),
+    "deps_type": (lambda: agent(deps_type=int), TypeError, ("'deps_type'", "Agent[Shop, str](…)", "deps=… of call")),
     "max_turns": (lambda: agent(max_turns=3), TypeError, ("'max_turns'", "limits=Limits(rounds=…)")),
     "temperature": (lambda: agent(temperature=0), TypeError, ("'temperature'", "settings=Settings(")),
     "rounds": (lambda: agent(rounds=3), TypeError, ("'rounds'", "limits=Limits(")),
@@ -156,6 +157,11 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "dpes of a text": (lambda: agent().call("x", dpes=5), UsageError, ("dpes", "did you mean 'deps'?")),
     "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), UsageError, ("'dpes'", "did you mean 'deps'?")),
     "depz of a stream": (lambda: [*agent().stream("x", depz=5)], UsageError, ("depz", "did you mean 'deps'?")),
+    "deps of a call that is streamed": (
+        lambda: [*agent().stream(agent().seed("x"), deps=5)],
+        UsageError,
+        ("deps is given with an AgentCall, which has its own", "seed(…, deps=…) is right"),
+    ),
     # variables
     "{task}": (lambda: agent().call(Prompt("do {task}"), task="a"), PromptError, ("'task'", "{{ task }}", "'{task}'")),
     "unused": (lambda: Prompt("{{ city }}").render(city="Rome", sity="x"), PromptError, ("'sity'", "'city'")),

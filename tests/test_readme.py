@@ -14,12 +14,13 @@ import cost_table
 import pytest
 from provider_table import table
 from pydantic import BaseModel, BeforeValidator, Field
+from support.doc_examples import EXAMPLE, PAGES
 from support.paths import ROOT
 from support.stub_server import StubServer
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.agent_base import scoped_registry
+from fsm_agent.agents.registry import scoped_registry
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.lifecycle.outcomes import Begun, Replied
@@ -27,13 +28,12 @@ from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, call
 
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 ALL = "".join(TEXTS.values())
-EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)  # and its output
 EXAMPLES = [(name, *found) for name, text in TEXTS.items() for found in EXAMPLE.findall(text)]
 LINK = re.compile(r"(?:\]\(|^\[[^]]+\]: )(?!https?:)([^\s)#]*)(?:#([^\s)]+))?(?: \"([^\"]+)\")?", re.MULTILINE)
-LINKS = [(name, *found) for name, text in TEXTS.items() for found in LINK.findall(text)]
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+LINKS = [(name, *found) for name, text in TEXTS.items() for found in LINK.findall(CODE.sub("", text))]
 TABLE_ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, overload
-from weakref import WeakKeyDictionary
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, overload
 
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import agent_words, check_agent, check_call, check_deps, check_values
-from fsm_agent.agents.hooks import check_hooks, notify
+from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
+from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
+from fsm_agent.agents.governing import Governance, parsed
+from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.toolset import Functions, Toolset, functions_of, sources
+from fsm_agent.functions.policy import Policy
+from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.context.window import Processor
@@ -27,13 +29,11 @@ from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
-from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used, render
-from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
@@ -41,26 +41,21 @@ from fsm_agent.runtime.world import Approve, World
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import typing_extensions
+    from typing_extensions import TypeForm
 
-    from fsm_agent.agents.options import AgentOptions, CallOptions
+    from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
-    from fsm_agent.functions.policy import SharedPolicy
-
-    Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)
-else:
-    Out = TypeVar("Out", covariant=True)
-New = TypeVar("New")  # the output of a prompt of its own
-Given: TypeAlias = Mapping[str, Any] | None
-
-Task: TypeAlias = str | Prompt | Message | Dialog
-Plain: TypeAlias = str | Message | Dialog | AgentCall  # what has no variables
+    from fsm_agent.functions.options import SharedPolicy
 
 
 @explains_mistakes(agent_words)
 @dataclass(frozen=True, eq=False)
-class Agent(Generic[Out]):
+class Agent(Driving[Deps, Out]):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
+
+    For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
+    ``Agent(…)`` needs no deps and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
+    ``Agent[object, Person]``; ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]``.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
     conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.  It never
@@ -90,32 +85,19 @@ class Agent(Generic[Out]):
     model: str | Client
     _: KW_ONLY
     system: str | Prompt = ""
-    functions: Functions = ()
-    output: Any = str
+    functions: Functions[Deps] = NO_FUNCTIONS
+    output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
     name: str = "agent"
     limits: Limits = Limits()
     settings: Settings = Settings()
     stop_when: StopWhen | None = field(default=None, repr=False)
-    approve: Approve | None = field(default=None, repr=False)
+    approve: Approve[Deps] | None = field(default=None, repr=False)
     masking: Masking | None = None
     processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
     hooks: Sequence[Any] = field(default=(), repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
-    _is_fixed: bool = field(init=False, repr=False)  # the functions are the same in every call
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(self: Agent[str], model: str | Client, **options: Unpack[AgentOptions]) -> None: ...
-        @overload
-        def __init__(self, model: str | Client, *, output: type[Out], **options: Unpack[AgentOptions]) -> None: ...
-        @overload
-        def __init__(
-            self: Agent[Any], model: str | Client, *, output: Any, **options: Unpack[AgentOptions]
-        ) -> None: ...
-        def __init__(self, model: str | Client, **options: Any) -> None: ...
 
     if not TYPE_CHECKING:
 
@@ -132,7 +114,7 @@ class Agent(Generic[Out]):
         is_fixed = not any(hasattr(type(item), "functions") for item in listed)
         functions = functions_of(listed) if is_fixed else listed
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
-        for name, value in {"functions": functions, "prompt": prompt, "_is_fixed": is_fixed}.items():
+        for name, value in {"functions": functions, "prompt": prompt}.items():
             object.__setattr__(self, name, value)
         check_hooks(self.hooks)
         if self.approve is not None:
@@ -141,7 +123,7 @@ class Agent(Generic[Out]):
     def __repr__(self) -> str:
         """Return its fields; of those that are callable or hold keys, only that they are there."""
         model = self.model if isinstance(self.model, str) else self.model.name
-        functions = ", ".join([getattr(item, "name", "") or type(item).__name__ for item in self.functions])
+        functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
         others = ("stop_when", "approve", "processors", "results", "hooks")
         has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
@@ -157,8 +139,8 @@ class Agent(Generic[Out]):
         return client_for(self.model)
 
     @cached_property
-    def _governing(self) -> WeakKeyDictionary[Prompt, Prompt]:
-        return WeakKeyDictionary()
+    def _governance(self) -> Governance:
+        return Governance(self.functions, self.prompt, self.output)
 
     @cached_property
     def _world(self) -> World:
@@ -169,27 +151,29 @@ class Agent(Generic[Out]):
         if isinstance(self.system, Prompt):
             check_used(self.system.template, values)
             text = render(self.system.template, values)
-            return Dialog([Message.of("system", text)], top_prompt=self._governed(self.system, self.prompt.offers))
+            return Dialog(
+                [Message.of("system", text)], top_prompt=self._governance.governed(self.system, self.prompt.offers)
+            )
         if values:
             raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
         return Dialog(self._opening)
 
+    # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
-    def seed(self, task: str | Message | Dialog, /, **options: Unpack[CallOptions]) -> AgentCall: ...
+    def seed(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(
-        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> AgentCall: ...
+        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> AgentCall[Out]: ...
+    @overload
     def seed(
-        self,
-        task: Task,
-        /,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: Any = None,
-        **values: Any,
-    ) -> AgentCall:
+        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> AgentCall[New]: ...
+    @overload
+    def seed(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall: ...
+    def seed(
+        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+    ) -> AgentCall[Any]:
         """An agent call that has not begun.
 
         Args:
@@ -202,13 +186,19 @@ class Agent(Generic[Out]):
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
+        return self._seeded(task, values, args, parser_args, deps)
+
+    def _seeded(
+        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+    ) -> AgentCall[Any]:
         if values:
             check_values(task, values)
         messages, prompt = self._asked(task, values)
-        if not (self._is_fixed and prompt is self.prompt):
-            prompt = self._governed(prompt, self._offered(deps))
+        governance = self._governance
+        if not (governance.is_fixed and prompt is self.prompt):
+            prompt = governance.governed(prompt, governance.offered(deps))
         if parser_args:
-            prompt = self._parsed(prompt, parser_args)
+            prompt = parsed(prompt, parser_args)
         record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
         return AgentCall(record, prompt, **self._kept(prompt, args, deps))
 
@@ -234,7 +224,7 @@ class Agent(Generic[Out]):
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         return dialog.messages, prompt
 
-    def _kept(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+    def _kept(self, prompt: Prompt, args: Given, deps: Any) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
@@ -243,16 +233,24 @@ class Agent(Generic[Out]):
         asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
         return {"settings": settings, "view": view, "deps": deps, **asks}
 
+    @overload
+    def restore(
+        self, document: str | bytes, prompt: Prompt[str] | None = ..., **options: Unpack[RestoreOptions[Deps]]
+    ) -> AgentCall[Out]: ...
+    @overload
+    def restore(
+        self, document: str | bytes, prompt: Prompt[New], **options: Unpack[RestoreOptions[Deps]]
+    ) -> AgentCall[New]: ...
     def restore(
         self,
         document: str | bytes,
         prompt: Prompt | None = None,
         *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
+        args: Given = None,
+        parser_args: Given = None,
         deps: Any = None,
         signing_key: str | bytes | None = None,
-    ) -> AgentCall:
+    ) -> AgentCall[Any]:
         """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
 
         Trust a document without a key as far as code: see `fsm_agent.restore`.
@@ -260,102 +258,14 @@ class Agent(Generic[Out]):
         Raises:
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
-        governed = self._parsed(self._governed(prompt or self.prompt, self._offered(deps)), parser_args)
+        governance = self._governance
+        governed = parsed(governance.governed(prompt or self.prompt, governance.offered(deps)), parser_args)
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
-    # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
-    @overload
-    def call(self, task: str | Message, /, **options: Unpack[CallOptions]) -> CallResult[Out]: ...
-    @overload
-    def call(
-        self, task: Prompt[str], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> CallResult[Out]: ...
-    @overload
-    def call(
-        self, task: Prompt[New], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> CallResult[New]: ...
-    @overload
-    def call(self, task: Dialog, /, **options: Unpack[CallOptions]) -> CallResult: ...
-    def call(self, task: Task, /, **options: Any) -> CallResult:
-        """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
-
-        Raises:
-            CallFailed: The call ended without an output.
-            CallSuspended: It waits for somebody who is not here; see its ``call``.
-        """
-        return self.run(self.seed(task, **options))
-
-    @overload
-    async def acall(self, task: str | Message, /, **options: Unpack[CallOptions]) -> CallResult[Out]: ...
-    @overload
-    async def acall(
-        self, task: Prompt[str], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> CallResult[Out]: ...
-    @overload
-    async def acall(
-        self, task: Prompt[New], /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> CallResult[New]: ...
-    @overload
-    async def acall(self, task: Dialog, /, **options: Unpack[CallOptions]) -> CallResult: ...
-    async def acall(self, task: Task, /, **options: Any) -> CallResult:
-        """`call` for asyncio."""
-        return await self.arun(self.seed(task, **options))
-
-    def run(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
-        """Drive a call from wherever it stands; with a sink, every event is given to it.
-
-        Raises:
-            UsageError: The agent has an approver, and the call was made without one; or something drives it already.
-        """
-        check_call(call, "run", "call")
-        return run(self._for_driving(call), self._world, self._with_hooks(sink)).result()
-
-    async def arun(self, call: AgentCall, sink: Callable[[Event], Any] | None = None) -> CallResult:
-        """`run` for asyncio."""
-        check_call(call, "arun", "acall")
-        return (await arun(self._for_driving(call), self._world, self._with_hooks(sink))).result()
-
-    @overload
-    def stream(self, task: Plain, /, **options: Unpack[CallOptions]) -> Generator[Event]: ...
-    @overload
-    def stream(
-        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> Generator[Event]: ...
-    def stream(self, task: Task | AgentCall, /, **options: Any) -> Generator[Event]:
-        """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
-
-        Raises:
-            CallFailed: After `Done`, when the call failed.
-        """
-        call = self._for_driving(task) if isinstance(task, AgentCall) else self.seed(task, **options)
-        with closing(drive(call, self._world)) as events:
-            for event in events:
-                if self.hooks:
-                    notify(self.hooks, event)
-                yield event
-        if not call.effects:
-            call.result()
-
-    @overload
-    def astream(self, task: Plain, /, **options: Unpack[CallOptions]) -> AsyncGenerator[Event]: ...
-    @overload
-    def astream(
-        self, task: Prompt, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: object
-    ) -> AsyncGenerator[Event]: ...
-    async def astream(self, task: Task | AgentCall, /, **options: Any) -> AsyncGenerator[Event]:
-        """`stream` for asyncio."""
-        call = self._for_driving(task) if isinstance(task, AgentCall) else self.seed(task, **options)
-        async with aclosing(adrive(call, self._world)) as events:
-            async for event in events:
-                if self.hooks:
-                    notify(self.hooks, event)
-                yield event
-        if not call.effects:
-            call.result()
-
+    @spelled_out(Policy, without=("acall",))
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
-    ) -> Function[[Context, str], Out]:
+    ) -> Function[[Context[Deps], str], Out, Deps]:
         """This agent as a function of another: it is given a task, and its output is the result.
 
         It is told as an error when it fails, also when agents are nested deeper than `Limits.depth`.
@@ -371,66 +281,15 @@ class Agent(Generic[Out]):
         needy = self.prompt.needs_deps
         return made if needy is None else replace(made, deps_type=needy.deps_type)
 
-    def _ask(self, context: Context, task: str) -> Out:
+    def _ask(self, context: Context[Any], task: str) -> Out:
         return self.call(task, deps=context.deps).output
 
-    async def _aask(self, context: Context, task: str) -> Out:
+    async def _aask(self, context: Context[Any], task: str) -> Out:
         return (await self.acall(task, deps=context.deps)).output
-
-    def _for_driving(self, call: AgentCall) -> AgentCall:
-        """Return ``call``, unless functions would be run of which this agent's approver never hears."""
-        if self.approve is not None and not call.has_approver and call.effects:
-            what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
-            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
-        return call
-
-    def _with_hooks(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
-        if not self.hooks:
-            return sink
-
-        def tell(event: Event) -> None:
-            notify(self.hooks, event)
-            if sink is not None:
-                sink(event)
-
-        return tell
 
     @cached_property
     def _opening(self) -> tuple[Message, ...]:
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
-
-    def _offered(self, deps: Any) -> tuple[Function, ...]:
-        """The functions of one call."""
-        if self._is_fixed:
-            return self.prompt.offers
-        found = list[Function]()
-        for item in self.functions:
-            found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
-        return tuple(found)
-
-    def _governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """``prompt`` with the agent's functions and output where it has none of its own."""
-        if prompt is self.prompt and self._is_fixed:
-            return prompt
-        has_own = prompt.offers and not prompt.is_lent
-        functions = prompt.offers if has_own else offered
-        output = self.output if prompt.output is str and prompt.parser is None else prompt.output
-        if functions == prompt.offers and output is prompt.output:
-            return prompt
-        governed = self._governing.get(prompt)
-        if governed is None or governed.offers != functions:
-            make = prompt.extend if has_own else prompt.lent
-            governed = self._governing[prompt] = make(functions=functions, output=output)
-        return governed
-
-    def _parsed(self, prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
-        if not parser_args:
-            return prompt
-        check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
-        if prompt.parser is None:
-            raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-        make = prompt.lent if prompt.is_lent else prompt.extend
-        return make(parser=partial(prompt.parser, **parser_args))
 
     def close(self) -> None:
         """Close the connections, if the agent made any; a client that it was given is its giver's to close."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 
-if TYPE_CHECKING:
-    import typing_extensions
-
-    Deps = typing_extensions.TypeVar("Deps", default=Any)
-else:
-    Deps = TypeVar("Deps")
+Deps = TypeVar("Deps", default=object, covariant=True)
 _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 

@@ -13,26 +13,27 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, cast, overload
 
 import msgspec
+from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
+from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
-    import typing_extensions
+    from fsm_agent.functions.decorator import Anything, Decorator, Given
+    from fsm_agent.functions.options import PolicyOptions
 
-    P = typing_extensions.ParamSpec("P", default=...)
-    R = typing_extensions.TypeVar("R", default=Any, covariant=True)
-else:
-    P = ParamSpec("P")
-    R = TypeVar("R", covariant=True)
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any, covariant=True)
+Deps = TypeVar("Deps", default=Any, contravariant=True)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
@@ -46,8 +47,11 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Function(Policy, Generic[P, R]):
+class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, usually a callable, and a policy.
+
+    For type checkers it has the signature of its callable, and the type of the deps that it needs, which fits only
+    agents whose calls are given such: ``Function[[Context[Shop], str], float, Shop]``.
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
     call is suspended until somebody gives the outcome, unless `link` gives it one.
@@ -95,6 +99,7 @@ class Function(Policy, Generic[P, R]):
         object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
 
     @classmethod
+    @spelled_out(Policy)
     def of(
         cls,
         call: Callable[Args, Result],
@@ -140,7 +145,7 @@ class Function(Policy, Generic[P, R]):
         )
         return made
 
-    def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R]:
+    def _changed(self, name: str | None, description: str | None, policy: PolicyOptions) -> Function[P, R, Deps]:
         changed = {"name": name, "description": description}
         changes: dict[str, Any] = {key: value for key, value in changed.items() if value is not None}
         changes.update(policy)
@@ -175,10 +180,10 @@ class Function(Policy, Generic[P, R]):
         )
         return linked
 
-    def __copy__(self) -> Function[P, R]:
+    def __copy__(self) -> Function[P, R, Deps]:
         return replace(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R, Deps]:
         memo[id(self.validator)] = self.validator  # never changes, and is large
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
 
@@ -358,15 +363,30 @@ def _as_plain(value: Any) -> Any:
 
 
 @overload
-def function(call: Callable[Args, Result], /) -> Function[Args, Result]: ...
+def function(call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
+@overload
+def function(
+    call: Callable[Concatenate[Context[Given], Args], Result], /
+) -> Function[Concatenate[Context[Given], Args], Result, Given]: ...
+@overload
+def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]: ...
 @overload
 def function(
     *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
-) -> Callable[[Callable[Args, Result]], Function[Args, Result]]: ...
-def function(call: Callable[..., Any] | None = None, /, **options: Any) -> Function | Callable[..., Function]:
+) -> Decorator: ...
+@spelled_out(Policy)
+def function(
+    call: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **policy: Any,
+) -> Function | Callable[..., Function]:
     """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
     frame = sys._getframe(1)  # annotations may name what stands beside the function
-    check_names(options.keys() - {"name", "description"})
+    check_names(policy)
+    options = {"name": name, "description": description, **policy}
     if call is None:
         return cast("Callable[..., Function]", partial(Function.of, namespace=frame.f_locals, **options))
     is_beside = getattr(inspect.unwrap(call), "__globals__", None) is frame.f_globals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import pattern
@@ -57,36 +57,12 @@ class Policy:
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
     max_calls: int | None = None  # in one agent call; then it is no longer offered
     max_failures: int | None = None  # in one agent call; then it is no longer offered
-    depends_on: tuple[str, ...] = ()  # functions that must have succeeded before, in this agent call
+    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before, in this agent call
     timeout_s: float | None = None  # for one run, its retries included; an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
-    middleware: tuple[Middleware, ...] = field(default=(), repr=False)  # the first is the outermost
+    middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
     format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
-
-
-class SharedPolicy(TypedDict, total=False):
-    """The fields of a `Policy` that a call gives by name, for type checkers; those of an agent as a function."""
-
-    blocking: bool
-    needs_approval: bool | Callable[..., bool] | None
-    repeatable: bool
-    version: str
-    deprecated: str
-    max_calls: int | None
-    max_failures: int | None
-    depends_on: tuple[str, ...]
-    timeout_s: float | None
-    retries: Retries | None
-    on_error: OnError | Default
-    middleware: tuple[Middleware, ...]
-    format: Callable[[Any, FunctionCall], str] | None
-
-
-class PolicyOptions(SharedPolicy, total=False):
-    """All fields of a `Policy`."""
-
-    acall: Callable[..., Any] | None
 
 
 def check_policy(policy: Policy, owner: str) -> None:

@@ -11,30 +11,62 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, Unpack
+
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import is_plain
+from fsm_agent.functions.policy import Policy, is_plain
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.mistakes import wrong
 
 if TYPE_CHECKING:
     import graphlib
+
+    from fsm_agent.functions.options import PolicyOptions
 else:
     graphlib = deferred("graphlib")
 
+Deps = TypeVar("Deps", default=Any, contravariant=True)
+Given = TypeVar("Given", default=Any)
 
-class FunctionSource(Protocol):
+
+class FunctionSource(Protocol[Deps]):
     """Any provider of functions: a `Toolset`, an MCP server."""
 
     @property
-    def functions(self) -> tuple[Function, ...]:
+    def functions(self) -> tuple[Function[..., Any, Deps], ...]:
         """The functions that it offers."""
 
 
-Functions: TypeAlias = Iterable[Function | Callable[..., Any] | FunctionSource]
+if TYPE_CHECKING:
+
+    class AsFunction(Protocol[Deps]):
+        """Anything that can be made a function: an agent."""
+
+        def as_function(self) -> Function[..., Any, Deps]:
+            """Return the function."""
+
+    class PlainFunction(Protocol):
+        """A Python function.
+
+        A `Function` is none, as it has no ``__name__``: one that needs other deps must not pass as such.
+        """
+
+        @property
+        def __name__(self) -> str: ...
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+# What may be offered to a model in a call that is given such deps.
+Functions: TypeAlias = (
+    "Iterable[Function[..., Any, Given] | FunctionSource[Given] | AsFunction[Given] | PlainFunction | partial[Any]]"
+)
+NO_FUNCTIONS: tuple[Function[..., Any, object], ...] = ()  # a default from which type checkers conclude no deps
 
 
 def functions_of(items: Functions) -> tuple[Function, ...]:
@@ -107,7 +139,7 @@ class _Entry(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False, slots=True)
-class Toolset:
+class Toolset(Generic[Deps]):
     """Functions under a name: an immutable value; its methods return changed copies.
 
     One name may have several versions.  The highest is offered; ``search@1`` stands for one of them wherever a method
@@ -121,11 +153,11 @@ class Toolset:
         PromptError: Two have the same name and version, or their dependencies can never be met.
     """
 
-    functions: tuple[Function, ...]  # what may be offered: the highest versions whose share is not 0
+    functions: tuple[Function[..., Any, Deps], ...]  # what may be offered: the highest versions whose share is not 0
     name: str
     _entries: tuple[_Entry, ...]
 
-    def __init__(self, functions: Functions = (), *, name: str = "") -> None:
+    def __init__(self, functions: Functions[Deps] = (), *, name: str = "") -> None:
         self._settle(_entries_of(functions), name or getattr(functions, "name", ""))
 
     def _settle(self, entries: Iterable[_Entry], name: str) -> None:
@@ -139,7 +171,7 @@ class Toolset:
         check_dependencies(offered, f"toolset {name!r}")
         object.__setattr__(self, "functions", tuple(offered))
 
-    def _with(self, entries: Iterable[_Entry], name: str | None = None) -> Toolset:
+    def _with(self, entries: Iterable[_Entry], name: str | None = None) -> Toolset[Deps]:
         made = Toolset.__new__(Toolset)
         made._settle(entries, self.name if name is None else name)
         return made
@@ -168,7 +200,7 @@ class Toolset:
             return any(item in (entry.function.name, entry.reference) for entry in self._entries)
         return any(item is entry.function for entry in self._entries)
 
-    def __add__(self, other: FunctionSource) -> Toolset:
+    def __add__(self, other: FunctionSource[Deps]) -> Toolset[Deps]:
         """Return the functions of both; each keeps its filters and shares."""
         names = [name for name in (self.name, getattr(other, "name", "")) if name]
         return self._with([*self._entries, *_entries_of(other)], "+".join(names))
@@ -186,7 +218,7 @@ class Toolset:
         _warn(picked)
         return picked
 
-    def only(self, *names: str) -> Toolset:
+    def only(self, *names: str) -> Toolset[Deps]:
         """Return only these functions; ``search`` keeps all versions, ``search@1`` one.
 
         If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
@@ -207,16 +239,16 @@ class Toolset:
                 entries.append(entry._replace(share=None, choose=None) if is_certain else entry)
         return self._with(_renamed(entries, new))
 
-    def without(self, *names: str) -> Toolset:
+    def without(self, *names: str) -> Toolset[Deps]:
         """Return all but these functions; ``search@1`` removes one version."""
         out = {entry.reference for name in names for entry in self._select(name)}
         return self._with([entry for entry in self._entries if entry.reference not in out])
 
-    def prefixed(self, prefix: str) -> Toolset:
+    def prefixed(self, prefix: str) -> Toolset[Deps]:
         """Return the functions with this before each name; dependencies follow."""
         return self._with(_renamed(self._entries, [f"{prefix}{entry.function.name}" for entry in self._entries]))
 
-    def renamed(self, names: Mapping[str, str]) -> Toolset:
+    def renamed(self, names: Mapping[str, str]) -> Toolset[Deps]:
         """Return the functions under new names; dependencies follow.
 
         One version (``search@1``) becomes a function of its own.
@@ -226,7 +258,8 @@ class Toolset:
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
-    def changed(self, **policy: Any) -> Toolset:
+    @spelled_out(Policy, is_change=True)
+    def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
@@ -234,7 +267,7 @@ class Toolset:
         """
         return self._with([entry._replace(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
-    def filtered(self, predicate: Callable[[Function, Any], bool]) -> Toolset:
+    def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
         """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
 
         The predicate is evaluated anew for each agent call, and sees the functions under their present names.  No
@@ -246,7 +279,7 @@ class Toolset:
             [e._replace(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]
         )
 
-    def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset:
+    def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
         """Return the functions, with versions of one by share: each agent call is offered one of them.
 
         Args:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from transitions import MachineError
 
+from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate
@@ -51,6 +53,17 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 if TYPE_CHECKING:
     import pickle
+    from typing import TypedDict, Unpack
+
+    class CallParts(TypedDict, total=False):
+        """The parts of an `AgentCall` that are in no record."""
+
+        settings: Settings
+        stop_when: StopWhen | None
+        view: View | None
+        deps: Any
+        has_approver: bool
+
 else:
     pickle = deferred("pickle")
 
@@ -65,7 +78,7 @@ _UNPARSED = object()
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class AgentCall(Driven):
+class AgentCall(Driven, Generic[Out]):
     """One run of the machine over a dialog: the one mutable cell around a record.
 
     `effects` is what it waits for, `advance` takes the outcome of one of them; a driver needs no more.
@@ -109,7 +122,7 @@ class AgentCall(Driven):
     def __init__(
         self,
         record: CallRecord,
-        prompt: Prompt,
+        prompt: Prompt[Out],
         *,
         settings: Settings = Settings(),
         stop_when: StopWhen | None = None,
@@ -138,9 +151,16 @@ class AgentCall(Driven):
         self._output: Any = _UNPARSED
 
     @classmethod
+    @spelled_out(__init__, without=("self", "record", "prompt"))
     def seed(
-        cls, dialog: Dialog, prompt: Prompt, *, limits: Limits = Limits(), depth: int = 0, **options: Any
-    ) -> AgentCall:
+        cls,
+        dialog: Dialog,
+        prompt: Prompt[New],
+        *,
+        limits: Limits = Limits(),
+        depth: int = 0,
+        **options: Unpack[CallParts],
+    ) -> AgentCall[New]:
         """Return a call that has not begun.
 
         Args:
@@ -150,7 +170,8 @@ class AgentCall(Driven):
             depth: How many agent calls this one is inside of.
             options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
-        return cls(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
+        make: type[AgentCall[Any]] = cls
+        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -254,7 +275,7 @@ class AgentCall(Driven):
         self.is_narrowed = left is not None
 
     @property
-    def outcome(self) -> CallResult:
+    def outcome(self) -> CallResult[Out]:
         """The result so far, whether or not the call has ended well."""
         return CallResult(self)
 
@@ -281,7 +302,7 @@ class AgentCall(Driven):
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
-    def result(self) -> CallResult:
+    def result(self) -> CallResult[Out]:
         """Return the result of the call.
 
         Raises:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.messages.event import Stepped
@@ -15,21 +16,26 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
-    import typing_extensions
-
     from fsm_agent.lifecycle.call import AgentCall
 
-    Out = typing_extensions.TypeVar("Out", default=Any, covariant=True)
+    # Only of a tuple does a type checker know the type of each item that it unpacks to.
+    Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
-    Out = TypeVar("Out", covariant=True)
+    Unpacked = object
 
 
-class CallResult(Generic[Out]):
+class CallResult(Generic[Out], Unpacked):
     """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
     __slots__ = ("call",)
 
-    def __init__(self, call: AgentCall) -> None:
+    call: AgentCall[Out]
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, call: AgentCall[Out]) -> CallResult[Out]: ...
+
+    def __init__(self, call: AgentCall[Out]) -> None:
         self.call = call
 
     @property
@@ -108,6 +114,14 @@ class CallResult(Generic[Out]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.message, self.dialog, self.function_calls))
+
+    if not TYPE_CHECKING:  # these a tuple has
+
+        def __getitem__(self, index: int) -> Any:
+            return (self.message, self.dialog, self.function_calls)[index]
+
+        def __len__(self) -> int:
+            return 3
 
     def __repr__(self) -> str:
         shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)

@@ -87,6 +87,6 @@ def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
     return pending if r.limits.parallel is None else pending[: r.limits.parallel]
 
 
-def _needs(f: FunctionCall, prompt: Prompt) -> tuple[str, ...]:
+def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:
     function = prompt.by_name.get(f.name)
     return function.depends_on if function else ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import SnapshotError
 from fsm_agent.lifecycle.approval import Gate, closed_again
@@ -12,6 +14,11 @@ from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.signing import signed, verified
 from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.lifecycle.call import CallParts
 
 VERSION: Literal[1] = 1
 
@@ -46,9 +53,14 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     return text if signing_key is None else signed(text, signing_key)
 
 
+@spelled_out(AgentCall, without=("record", "prompt"))
 def restore(
-    document: str | bytes, prompt: Prompt, *, signing_key: str | bytes | None = None, **options: Any
-) -> AgentCall:
+    document: str | bytes,
+    prompt: Prompt[New],
+    *,
+    signing_key: str | bytes | None = None,
+    **options: Unpack[CallParts],
+) -> AgentCall[New]:
     """Return the call that `snapshot` wrote, ready to be driven on.
 
     Trust a document as far as code: its author decides what the model is shown and which functions are run, with

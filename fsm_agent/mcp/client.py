@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.background import background
@@ -61,6 +62,7 @@ class MCPServer:
     The server's own requests, for sampling, elicitation and roots, are refused.
     """
 
+    @spelled_out(Options)
     def __init__(self, transport: Transport, **options: Unpack[Options]) -> None:
         if unknown := options.keys() - Options.__annotations__.keys():
             options_text = ", ".join(Options.__annotations__)
@@ -75,6 +77,7 @@ class MCPServer:
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
+    @spelled_out(Options)
     def stdio(
         cls,
         command: str | Path,
@@ -96,6 +99,7 @@ class MCPServer:
         return cls(transport, **options)
 
     @classmethod
+    @spelled_out(Options)
     def http(
         cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[Options]
     ) -> Self:

@@ -12,6 +12,7 @@ from typing import Any, Unpack, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ConfigError
 from fsm_agent.mcp.client import MCPServer, Options
 
@@ -35,6 +36,7 @@ _EXPANSION = re.compile(r"\$\{([^{}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
 
 
+@spelled_out(Options)
 def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Options]) -> dict[str, MCPServer]:
     """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
 

@@ -6,8 +6,9 @@ that matches on types should ignore those that it does not know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
@@ -182,10 +183,10 @@ class Suspended(Value, frozen=True):
     keys: tuple[str, ...]
 
 
-class Done(Value, frozen=True):
+class Done(Value, Generic[Out], frozen=True):
     """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
 
-    result: CallResult
+    result: CallResult[Out]
 
 
 class Inside(Value, frozen=True):
@@ -196,7 +197,7 @@ class Inside(Value, frozen=True):
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
-Event: TypeAlias = (
+InterimEvent: TypeAlias = (  # any but the last
     RequestStarted
     | Delta
     | ReplyCompleted
@@ -208,6 +209,6 @@ Event: TypeAlias = (
     | ResultChanged
     | ObservationsMasked
     | Suspended
-    | Done
     | Inside
 )
+Event: TypeAlias = InterimEvent | Done

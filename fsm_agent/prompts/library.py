@@ -13,11 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import variables
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.prompts.options import PromptOverrides
 
 T = TypeVar("T")
 
@@ -98,7 +104,8 @@ class Prompts:
         local = Path("prompts")
         return local if (local / self.root).is_dir() else packaged_prompts()
 
-    def __call__(self, name: str, **overrides: Any) -> Prompt:
+    @spelled_out(Prompt, without=("template", "path"), is_change=True)
+    def __call__(self, name: str, **overrides: Unpack[PromptOverrides]) -> Prompt:
         """Return the prompt ``<root>/<name>``.
 
         Args:
@@ -124,7 +131,8 @@ class Prompts:
             raise PromptError(f"no prompt {self._path(name)!r} is {origin}{hint} (there are: {listed or 'none'})")
         return prompt
 
-    def get(self, name: str, default: T | None = None, **overrides: Any) -> Prompt | T | None:
+    @spelled_out(Prompt, without=("template", "path"), is_change=True)
+    def get(self, name: str, default: T | None = None, **overrides: Unpack[PromptOverrides]) -> Prompt | T | None:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 
         Raises:
@@ -132,7 +140,8 @@ class Prompts:
         """
         path = self._path(name)
         if (registered := _prompts.get(path)) is not None:
-            return registered.extend(**overrides) if overrides else registered
+            changes: Any = overrides
+            return registered.extend(**changes) if changes else registered
         file = self.directory / f"{path}{SUFFIX}"
         if not file.exists():
             return default

@@ -1,24 +1,19 @@
-"""The arguments of a prompt that say nothing of the type of its answer, for type checkers."""
+"""The arguments of a prompt, for type checkers."""
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from typing import _SpecialForm
+    from collections.abc import Callable
 
     from fsm_agent.functions.toolset import Functions
     from fsm_agent.prompts.prompt import Handler
 
-# What is no `type`, as `int | str` or `Literal[…]`: mypy cannot tell what an answer of that is.
-Form: TypeAlias = "UnionType | _SpecialForm"
 
+class PromptValues(TypedDict, total=False):
+    """The fields of a `Prompt` that say nothing of the type of its answer, without ``template`` and ``path``."""
 
-class PromptOptions(TypedDict, total=False):
-    """The fields of a `Prompt` that are given by name, without ``output`` and ``parser``."""
-
-    path: str
     functions: Functions
     on_exception: Handler
     on_interrupt: Handler
@@ -26,3 +21,16 @@ class PromptOptions(TypedDict, total=False):
     on_loop: Handler
     on_form: Handler
     two_stage: bool
+
+
+class PromptOptions(PromptValues, total=False):
+    """The fields of a `Prompt` that are given by name, without ``output`` and ``parser``."""
+
+    path: str
+
+
+class PromptOverrides(PromptValues, total=False):
+    """What is given beside the files of a prompt."""
+
+    output: Any
+    parser: Callable[[str], Any] | None

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.function import Function
@@ -19,14 +23,12 @@ from fsm_agent.prompts.template import check_used, render, variables
 if TYPE_CHECKING:
     from typing import Unpack
 
-    import typing_extensions
+    from typing_extensions import TypeForm
 
-    from fsm_agent.prompts.options import Form, PromptOptions
+    from fsm_agent.prompts.options import PromptOptions
 
-    Out = typing_extensions.TypeVar("Out", default=Any)
-else:
-    Out = TypeVar("Out")
-New = TypeVar("New")
+Out = TypeVar("Out", default=Any)
+
 
 Handler: TypeAlias = "str | Prompt | Callable[..., str]"
 
@@ -105,11 +107,12 @@ class Prompt(Generic[Out]):
         ) -> None: ...
         @overload
         def __init__(
-            self, template: str, *, output: type[Out], parser: None = None, **options: Unpack[PromptOptions]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: Prompt[Any], template: str, *, output: Form, parser: None = None, **options: Unpack[PromptOptions]
+            self,
+            template: str,
+            *,
+            output: TypeForm[Out],
+            parser: None = None,
+            **options: Unpack[PromptOptions],
         ) -> None: ...
         def __init__(self, template: str, **options: Any) -> None: ...
 
@@ -177,11 +180,16 @@ class Prompt(Generic[Out]):
         **changes: Unpack[PromptOptions],
     ) -> Prompt[New]: ...
     @overload
-    def extend(self, *, output: type[New], template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[New]: ...
-    @overload
     def extend(
-        self, *, output: Form = ..., parser: None = ..., template: str = ..., **changes: Unpack[PromptOptions]
-    ) -> Prompt[Any]: ...
+        self,
+        *,
+        output: TypeForm[New],
+        parser: None = ...,
+        template: str = ...,
+        **changes: Unpack[PromptOptions],
+    ) -> Prompt[New]: ...
+    @overload
+    def extend(self, *, parser: None, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Any]: ...
     def extend(self, **changes: Any) -> Prompt[Any]:
         """A prompt like this one with ``changes``."""
         this: Any = self
@@ -276,6 +284,9 @@ class Prompt(Generic[Out]):
         if not isinstance(text, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {text!r}: a text is right")
         return text
+
+
+spelled_out(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
 class MissingPrompt:

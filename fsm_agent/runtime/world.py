@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
+from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
@@ -29,10 +30,11 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
 
+Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
 Approve: TypeAlias = (
     Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
-    | Callable[[FunctionCall, Context[Any]], Verdict | Awaitable[Verdict]]
+    | Callable[[FunctionCall, Context[Deps]], Verdict | Awaitable[Verdict]]
 )
 
 

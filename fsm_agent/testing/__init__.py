@@ -8,10 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Delayed", "FakeClock", "Pieces", "Script", "ScriptError", "call", "model_requests", "no_model_requests"]
+__all__ = [
+    "Delayed",
+    "Entry",
+    "FakeClock",
+    "Pieces",
+    "Script",
+    "ScriptError",
+    "call",
+    "model_requests",
+    "no_model_requests",
+]
 
 if TYPE_CHECKING:
     from fsm_agent.testing.script import Delayed as Delayed
+    from fsm_agent.testing.script import Entry as Entry
     from fsm_agent.testing.script import FakeClock as FakeClock
     from fsm_agent.testing.script import Pieces as Pieces
     from fsm_agent.testing.script import Script as Script
@@ -21,9 +32,11 @@ if TYPE_CHECKING:
     from fsm_agent.testing.script import no_model_requests as no_model_requests
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.script"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker that saw it would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.script"), name)
+        globals()[name] = value
+        return value

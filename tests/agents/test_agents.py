@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import enum
 import gc
+import weakref
 from contextlib import suppress
 from typing import Literal
 
@@ -437,10 +438,12 @@ def test_a_suspended_stream_ends_without_an_error(script):
 
 def test_prompts_of_the_past_are_forgotten(script):
     agent = Agent(script(*["ok"] * 5), functions=[add])
-    for n in range(5):
-        agent.call(Prompt(f"task {n}"))
+    prompts = [Prompt(f"task {n}") for n in range(5)]
+    past = [weakref.ref(prompt) for prompt in prompts]
+    while prompts:
+        agent.call(prompts.pop())
     gc.collect()
-    assert len(agent._governing) == 0
+    assert [prompt() for prompt in past] == [None] * 5
 
 
 def test_a_restored_call_has_the_settings_that_it_was_made_with(script):

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
-from fsm_agent.agents.agent_base import registered_agents, scoped_registry
+from fsm_agent.agents.registry import registered_agents, scoped_registry
 from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script
 
@@ -225,6 +225,39 @@ def test_a_group_that_is_one_string_is_a_mistake():
         class Oops(AgentBase):
             agent_type = "oops"
             agent_group = "editor"
+
+
+class TestOfAClass:
+    @pytest.mark.parametrize("config", [CONFIG, {**CONFIG, "agent_type": None}, AgentConfig.of(CONFIG)])
+    def test_it_is_built_with_its_options(self, script, config):
+        kind = weather()
+        agent = build_agent(kind, config, client=script("Rain, later sun.", "Mixed."))
+        assert type(agent) is kind
+        assert agent("Berlin?") == "Mixed."
+
+    def test_it_need_not_be_registered(self, script):
+        class Echo(AgentBase, register=False):
+            def __init__(self, config, *, client=None, prefix=""):
+                super().__init__(config, client=client)
+                self.prefix = prefix
+
+            def call(self, task, **kwargs):
+                return self.prefix + self.agents["Echo"].call(task).output
+
+        assert build_agent(Echo, {"model": "x:y"}, client=script("hi"), prefix="> ").call("hi") == "> hi"
+        assert registered_agents().get("Echo") is None
+
+    def test_a_configuration_for_another_is_refused(self):
+        with pytest.raises(ConfigError, match=r"is for agent_type 'wether', and .*Weather is 'weather'"):
+            build_agent(weather(), {**CONFIG, "agent_type": "wether"})
+
+    def test_what_is_no_class_of_agents_is_refused(self):
+        with pytest.raises(ConfigError, match=r"builtins.dict is no class of agents: a subclass of AgentBase would be"):
+            build_agent(dict, CONFIG)
+
+    def test_without_a_configuration_it_is_refused(self):
+        with pytest.raises(ConfigError, match="configuration is None: a mapping, or the path of a file, would be"):
+            build_agent(weather())
 
 
 @pytest.mark.spec("3.26: a call of one's own may be asynchronous")

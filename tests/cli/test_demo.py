@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import registered_agents
+from fsm_agent.agents.registry import registered_agents
 from fsm_agent.cli.demo.demo import TEXTS, Classified, Demo, Person, add, build_demo, worked_turns, write_diagrams
 from fsm_agent.cli.demo.items import Finding, PartStarted, Remark
 from fsm_agent.cli.demo.screen import DemoScreen, report, table

@@ -64,6 +64,7 @@ def test_text_is_an_answer():
     assert result.ending.reason is Reason.ANSWERED
     assert texts(result.new_messages) == ["42"]
     message, dialog, calls = result
+    assert [result[i] for i in range(len(result))] == [message, dialog, calls]
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 

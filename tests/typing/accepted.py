@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
 
 from fsm_agent import (
     Agent,
+    AgentBase,
+    AgentCall,
+    AgentConfig,
     CallFailed,
     CallResult,
+    CallSuspended,
     Context,
     Dialog,
     Function,
+    FunctionCall,
     Message,
     Prompt,
+    Settings,
     Toolset,
+    build_agent,
     function,
+    restore,
 )
-from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
+from fsm_agent.testing import Script
 
 
 class Person(BaseModel):
@@ -31,6 +40,9 @@ class Person(BaseModel):
 class Shop:
     def price(self, article: str) -> float:
         return len(article)
+
+
+class CornerShop(Shop): ...
 
 
 @function
@@ -43,6 +55,21 @@ def price_of(ctx: Context[Shop], article: str) -> float:
     return ctx.deps.price(article)
 
 
+@function
+def of_a_corner_shop(ctx: Context[CornerShop], *, article: str) -> dict[str, float]:
+    return {article: ctx.deps.price(article)}
+
+
+@function
+def identify(context: Context, x: int) -> str:
+    return context.idempotency_key * x
+
+
+@function
+def store(value: object, place: int = 0) -> str:
+    return f"{value} is in {place}"
+
+
 @function(retries=None, on_error="fail")
 async def later(x: int) -> str:
     return str(x)
@@ -52,32 +79,79 @@ def number(text: str) -> int:
     return int(text)
 
 
+def approve(call: FunctionCall, context: Context[Shop]) -> bool:
+    return context.deps.price(call.name) < 10
+
+
 def functions() -> None:
     assert_type(add(1, "x"), float)
     assert_type(add(x=1, y="x"), float)
     assert_type(price_of(Context(deps=Shop()), "bread"), float)
+    assert_type(of_a_corner_shop(Context(deps=CornerShop()), article="bread"), dict[str, float])
+    assert_type(identify(Context(deps=1), x=1), str)
+    assert_type(store("x", place=1), str)
+    assert_type(store(value=add), str)
     assert_type(Function.of(number)("1"), int)
     assert_type(Function.of(number, name="parsed", max_calls=1)(text="1"), int)
     assert_type(Function.of(add, blocking=False)(1, "x"), float)
     assert_type(Function(name="open").link(number)("1"), int)
-    assert_type(Agent("openai:gpt-5", output=Person).as_function(), Function[[Context, str], Person])
+    assert_type(Agent("openai:gpt-5", output=Person).as_function(), Function[[Context, str], Person, object])
     of_any_kind: list[Function] = [add, later, price_of]
     Agent("openai:gpt-5", functions=[*of_any_kind, number, Toolset(of_any_kind)])
+    Agent("openai:gpt-5", functions=[number, partial(number, "1"), lambda: "x", Shop().price, Agent("openai:gpt-5")])
+
+
+def dependencies(shops: Toolset[Shop]) -> None:
+    assert_type(Agent("openai:gpt-5", functions=[add, number, identify]), Agent[object, str])
+    assert_type(Agent("openai:gpt-5", functions=[price_of]), Agent[Shop, str])
+    Agent("openai:gpt-5", functions=[of_a_corner_shop]).call("Who?", deps=CornerShop())
+    keeper = Agent[Shop, str]("openai:gpt-5", functions=[price_of, add, identify, number, shops], approve=approve)
+    assert_type(keeper.call("What is bread?", deps=Shop()).output, str)
+    assert_type(keeper.call(Prompt("{{ x }}", output=int), x=1, deps=CornerShop()).output, int)
+    declared: Agent[CornerShop, Person] = Agent("openai:gpt-5", functions=[add, of_a_corner_shop], output=Person)
+    needs_none: Agent[Shop, str] = Agent("openai:gpt-5")
+    corner = Agent[CornerShop, str]("openai:gpt-5", functions=[declared.as_function(), needs_none, keeper, add])
+    assert_type(corner.call("Who?", deps=CornerShop()).output, str)
+    Agent("openai:gpt-5").call("Who?", deps="nothing reads it")
+    assert_type(shops.only("price").functions, tuple[Function[..., Any, Shop], ...])
+    shops.filtered(lambda function, shop: shop.price(function.name) > 0)
+
+
+class Extractor(AgentBase):
+    agent_type = "extractor"
+
+    def __init__(self, config: AgentConfig, *, client: Script | None = None, depth: int = 1) -> None:
+        super().__init__(config, client=client)
+        self.depth = depth
+
+    def call(self, task: str, **kwargs: Any) -> CallResult[Person]:
+        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person), task=task, deps=Shop())
+
+
+def built(config: dict[str, Any]) -> None:
+    agent = build_agent(Extractor, config, client=Script(), depth=2)
+    assert_type(agent, Extractor)
+    assert_type(agent.call("Who?").output, Person)
+    assert_type(build_agent(config), AgentBase)
+    assert_type(build_agent("a.toml", "extractor", client=Script(), depth=2), AgentBase)
 
 
 async def in_asyncio() -> None:
+    agent = Agent("openai:gpt-5", output=Person)
     assert_type(await later(1), str)
-    assert_type((await Agent("openai:gpt-5", output=Person).acall("Who?")).output, Person)
+    assert_type((await agent.acall("Who?")).output, Person)
+    assert_type((await agent.arun(agent.seed("Who?"))).output, Person)
     assert_type((await Agent("openai:gpt-5").acall(Prompt("{{ x }}", output=Person), x=1)).output, Person)
-    async for event in Agent("openai:gpt-5").astream("Who?", deps=1):
+    async for event in agent.astream("Who?", deps=1):
         if isinstance(event, Done):
-            assert_type(event.result, CallResult[Any])
+            assert_type(event.result, CallResult[Person])
 
 
 def prompts() -> None:
     assert_type(Prompt("x"), Prompt[str])
     assert_type(Prompt("x", path="root/x", output=Person), Prompt[Person])
     assert_type(Prompt("x", output=list[int]), Prompt[list[int]])
+    assert_type(Prompt("x", output=int | str), Prompt[int | str])
     assert_type(Prompt("x", parser=number), Prompt[int])
     assert_type(Prompt("x", output=Person, parser=number), Prompt[int])
     assert_type(Prompt("x", output=Person).parse("{}"), Person)
@@ -86,12 +160,13 @@ def prompts() -> None:
     assert_type(Prompt("x").extend(parser=number), Prompt[int])
 
 
-def agents(somebody: Agent, some_prompt: Prompt, models: list[Agent[BaseModel]]) -> None:
+def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[Any, BaseModel]]) -> None:
     plain = Agent("openai:gpt-5", system="You are terse.")
     typed = Agent("openai:gpt-5", output=Person)
-    assert_type(plain, Agent[str])
-    assert_type(typed, Agent[Person])
-    assert_type(replace(typed, model="openai:gpt-5-mini"), Agent[Person])
+    assert_type(plain, Agent[object, str])
+    assert_type(plain, Agent)
+    assert_type(typed, Agent[object, Person])
+    assert_type(replace(typed, model="openai:gpt-5-mini"), Agent[object, Person])
     assert_type(plain.call("Who?").output, str)
     assert_type(plain.call(Message.of("user", "Who?"), args={"temperature": 0}).output, str)
     assert_type(typed.call("Who?", deps=1), CallResult[Person])
@@ -101,26 +176,51 @@ def agents(somebody: Agent, some_prompt: Prompt, models: list[Agent[BaseModel]])
     assert_type(plain.call(Prompt("{{ x }}", parser=number), x=1).output, int)
     assert_type(plain.call(Dialog().put(Prompt("x", output=Person))).output, Any)
     assert_type(somebody.call("Who?").output, Any)
-    assert_type(typed.seed(Prompt("{{ x }}"), x=1), AgentCall)
     models.append(typed)
     somebody.call(some_prompt)
     agents(typed, Prompt("x", output=Person), [typed])
 
 
-def no_types(agent: Agent[int | str], letter: Prompt[Literal["a", "b"]]) -> None:
-    """What is no `type` may be any; who knows better says it."""
-    Agent("openai:gpt-5", output=Literal["a", "b"]).call("Which?").output.upper()
-    stated: Agent[int | str] = Agent("openai:gpt-5", output=int | str)
-    assert_type(stated.call("How many?").output, int | str)
-    no_types(stated, Prompt("Which?", output=Literal["a", "b"]))
+def calls(document: str) -> None:
+    agent = Agent("openai:gpt-5", output=Person)
+    seeded = agent.seed(Prompt("{{ x }}"), x=1)
+    assert_type(seeded, AgentCall[Person])
+    assert_type(seeded.result(), CallResult[Person])
+    assert_type(agent.run(seeded).output, Person)
+    assert_type(agent.seed(Prompt("{{ x }}", output=int), x=1), AgentCall[int])
+    assert_type(agent.run(agent.restore(document, signing_key="x" * 32)).output, Person)
+    assert_type(agent.restore(document, Prompt("{{ x }}", output=int)), AgentCall[int])
+    for event in agent.stream(seeded):
+        if isinstance(event, Done):
+            assert_type(event.result.output, Person)
+    by_hand = AgentCall.seed(
+        Dialog(), Prompt("x", output=int), settings=Settings(), stop_when=None, view=None, deps=1, has_approver=True
+    )
+    assert_type(by_hand, AgentCall[int])
+    assert_type(restore(document, Prompt("x", output=int), has_approver=True), AgentCall[int])
+    message, dialog, function_calls = agent.run(seeded)
+    assert_type(message, Message)
+    assert_type(dialog, Dialog)
+    assert_type(function_calls, tuple[FunctionCall, ...])
+
+
+def no_classes(agent: Agent[object, int | str]) -> None:
+    """Outputs that are no classes."""
+    chosen = Agent("openai:gpt-5", output=Literal["a", "b"]).call("Which?").output
+    assert_type(chosen, Literal["a", "b"])
+    assert_type(Agent("openai:gpt-5", output=int | str).call("How many?").output, int | str)
+    assert_type(Agent("openai:gpt-5", output=Person | None).call("Who?").output, Person | None)
+    no_classes(Agent("openai:gpt-5", output=int | str))
 
 
 def failures() -> None:
     try:
         Agent("openai:gpt-5").call("Who?")
     except CallFailed as failed:
-        assert_type(failed.call, AgentCall)
+        assert_type(failed.call, AgentCall[Any])
         assert_type(failed.reason, Reason)
         assert_type(failed.result, CallResult[Any])
         for step in failed.trace:
             assert_type(step, Stepped)
+    except CallSuspended as suspended:
+        assert_type(suspended.call, AgentCall[Any])

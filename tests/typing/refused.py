@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from fsm_agent import Agent, CallFailed, Context, Function, Prompt, function
+from fsm_agent import (
+    Agent,
+    AgentBase,
+    CallFailed,
+    Context,
+    Function,
+    FunctionCall,
+    Prompt,
+    Toolset,
+    build_agent,
+    function,
+)
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
@@ -25,6 +36,20 @@ def waits(x: int) -> None: ...
 def tries(x: int) -> None: ...
 
 
+@function
+def price(ctx: Context[Person], article: str) -> float:
+    return len(article + ctx.deps.name)
+
+
+class Extractor(AgentBase):
+    def call(self, task: str, **kwargs: object) -> Person:
+        return Person(name=task)
+
+
+def approve(call: FunctionCall, context: Context[int]) -> bool:
+    return context.deps > 0
+
+
 plain = Agent("openai:gpt-5")
 typed = Agent("openai:gpt-5", output=Person)
 asked = Prompt("{{ x }}", output=Person)
@@ -37,19 +62,42 @@ add(1, "x").upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 Function.of(add, max_cals=3)  # mypy: call-arg; pyright: reportCallIssue
 typed.as_function(max_cals=3)  # mypy: call-arg; pyright: reportCallIssue
 typed.as_function()("Who?")  # mypy: call-arg, arg-type; pyright: reportCallIssue
-Agent("openai:gpt-5", outputs=Person)  # mypy: call-overload; pyright: reportCallIssue
-Agent("openai:gpt-5", limits=3)  # mypy: call-overload; pyright: reportArgumentType
+Agent("openai:gpt-5", outputs=Person)  # mypy: call-arg; pyright: reportCallIssue
+Agent("openai:gpt-5", limits=3)  # mypy: arg-type; pyright: reportArgumentType
 Prompt("x", on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
 asked.extend(on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
 plain.call("Who?").output.name()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 typed.call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call(asked, x=1).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
-plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
-plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
-plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType
+plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 plain.call(asked, args=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 plain.call(5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+keeper = Agent[Person, str]("openai:gpt-5", functions=[add, price])
+keeper.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.call(asked, x=1, deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.seed("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.stream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.astream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.restore("{}", deps=5)  # mypy: call-overload; pyright: reportArgumentType
+inferred = Agent("openai:gpt-5", functions=[price])
+inferred.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+Agent[int, str]("openai:gpt-5", functions=[add, price])  # mypy: list-item; pyright: reportArgumentType
+Agent[str, str]("openai:gpt-5", approve=approve)  # mypy: arg-type; pyright: reportArgumentType
+Agent[int, str]("openai:gpt-5", functions=[keeper])  # mypy: list-item; pyright: reportArgumentType
+Agent[int, str]("openai:gpt-5", functions=[Toolset[Person]([price])])  # mypy: list-item; pyright: reportArgumentType
+Toolset[int]([price])  # mypy: list-item; pyright: reportArgumentType
+Agent("openai:gpt-5", output=5)  # mypy: arg-type; pyright: reportArgumentType
+build_agent(Extractor, {}, clint=None)  # mypy: call-overload; pyright: reportCallIssue
+build_agent(Extractor, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent({}).clos()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Person, {})  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+message, dialog, calls = plain.call("Who?")
+message.txt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+dialog.putt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+calls[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
 async def in_asyncio() -> None:
@@ -57,7 +105,7 @@ async def in_asyncio() -> None:
     await plain.call("Who?")  # mypy: misc; pyright: reportGeneralTypeIssues
 
 
-def somebody(agent: Agent[str], ctx: Context[Person]) -> None:
+def somebody(agent: Agent, ctx: Context[Person]) -> None:
     somebody(typed, ctx)  # mypy: arg-type; pyright: reportArgumentType
     ctx.deps.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     try:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase, AgentConfig, build_agent
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.config import AgentConfig
+from fsm_agent.agents.registry import build_agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
 from fsm_agent.cli.demo.calibration import calibrated, label_scores
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, streamed
@@ -213,10 +215,7 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
     system = Prompts("demo", directory=packaged_prompts())("system").template
     configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
     configs["classifier"]["limits"] = {"on_cut": "accept"}  # the answer is a single token
-    config = {"agent_type": Demo.agent_type, "agent_configs": configs}
-    demo = build_agent(config, client=client, reach=reach)
-    assert isinstance(demo, Demo)
-    return demo
+    return build_agent(Demo, {"agent_configs": configs}, client=client, reach=reach)
 
 
 def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> list[Path]:

@@ -1,0 +1,41 @@
+"""Signatures that show options one by one, for `help` and for editors that look at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+_BY_NAME = Parameter.KEYWORD_ONLY
+
+
+def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool = False) -> Callable[[F], F]:
+    """Return a decorator for a function whose last parameter is ``**`` with ``options``, of which each is then shown.
+
+    Args:
+        options: Whatever takes them as keyword arguments; or a `TypedDict` of them.
+        without: Those that the function does not take.
+        is_change: What is not given stays as it is: the defaults are shown as ``...``, as are those of a `TypedDict`.
+    """
+
+    def spell_out(function: F) -> F:
+        written = signature(function)
+        kept = [*written.parameters.values()][:-1]
+        named = [p for p in _parameters(options) if p.name not in without]
+        added = [p.replace(default=...) for p in named] if is_change else named
+        shown: Any = function
+        shown.__signature__ = written.replace(parameters=[*kept, *added])
+        return function
+
+    return spell_out
+
+
+@cache
+def _parameters(options: Any) -> tuple[Parameter, ...]:
+    if hasattr(options, "__total__"):  # a TypedDict
+        items = options.__annotations__.items()
+        return tuple([Parameter(name, _BY_NAME, default=..., annotation=item.__forward_arg__) for name, item in items])
+    named = [p for p in signature(options).parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, _BY_NAME)]
+    return tuple([p.replace(kind=_BY_NAME) for p in named])

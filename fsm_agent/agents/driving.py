@@ -1,0 +1,213 @@
+"""The ways in which the calls of an agent are driven."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.generics import New
+from fsm_agent.agents.arguments import check_call
+from fsm_agent.agents.hooks import notify
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages.event import Done, Event, InterimEvent
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import Approve, World
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.agents.options import CallOptions
+
+Deps = TypeVar("Deps", default=object, contravariant=True)
+Out = TypeVar("Out", default=str, covariant=True)
+Given: TypeAlias = Mapping[str, Any] | None
+Task: TypeAlias = str | Prompt | Message | Dialog
+Stream: TypeAlias = Generator[InterimEvent | Done[New]]
+AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
+
+
+class Driving(ABC, Generic[Deps, Out]):
+    """What drives the calls of an `Agent`: to their end or event by event, sync or under asyncio.
+
+    In the overloads, a prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no
+    type says.
+    """
+
+    approve: Approve[Deps] | None
+    hooks: Sequence[Any]
+
+    @property
+    @abstractmethod
+    def _world(self) -> World:
+        """What performs the effects of the calls."""
+
+    @abstractmethod
+    def _seeded(
+        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+    ) -> AgentCall[Any]:
+        """Return a call that has not begun."""
+
+    @overload
+    def call(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    @overload
+    def call(
+        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> CallResult[Out]: ...
+    @overload
+    def call(
+        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> CallResult[New]: ...
+    @overload
+    def call(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
+    def call(
+        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+    ) -> CallResult[Any]:
+        """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
+
+        Raises:
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for somebody who is not here; see its ``call``.
+        """
+        return self.run(self._seeded(task, values, args, parser_args, deps))
+
+    @overload
+    async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    @overload
+    async def acall(
+        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> CallResult[Out]: ...
+    @overload
+    async def acall(
+        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> CallResult[New]: ...
+    @overload
+    async def acall(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
+    async def acall(
+        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+    ) -> CallResult[Any]:
+        """`call` for asyncio."""
+        return await self.arun(self._seeded(task, values, args, parser_args, deps))
+
+    def run(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
+        """Drive a call from wherever it stands; with a sink, every event is given to it.
+
+        Raises:
+            UsageError: The agent has an approver, and the call was made without one; or something drives it already.
+        """
+        check_call(call, "run", "call")
+        return run(self._for_driving(call), self._world, self._with_hooks(sink)).result()
+
+    async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
+        """`run` for asyncio."""
+        check_call(call, "arun", "acall")
+        return (await arun(self._for_driving(call), self._world, self._with_hooks(sink))).result()
+
+    @overload
+    def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
+    @overload
+    def stream(
+        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> Stream[Out]: ...
+    @overload
+    def stream(
+        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> Stream[New]: ...
+    @overload
+    def stream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
+    @overload
+    def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
+    def stream(
+        self,
+        task: Task | AgentCall,
+        /,
+        *,
+        args: Given = None,
+        parser_args: Given = None,
+        deps: Any = None,
+        **values: Any,
+    ) -> Stream[Any]:
+        """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
+
+        Raises:
+            CallFailed: After `Done`, when the call failed.
+        """
+        call = self._call_of(task, values, args, parser_args, deps)
+        with closing(drive(call, self._world)) as events:
+            for event in events:
+                if self.hooks:
+                    notify(self.hooks, event)
+                yield event
+        if not call.effects:
+            call.result()
+
+    @overload
+    def astream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
+    @overload
+    def astream(
+        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> AsyncStream[Out]: ...
+    @overload
+    def astream(
+        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+    ) -> AsyncStream[New]: ...
+    @overload
+    def astream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
+    @overload
+    def astream(self, task: AgentCall[New], /) -> AsyncStream[New]: ...
+    async def astream(
+        self,
+        task: Task | AgentCall,
+        /,
+        *,
+        args: Given = None,
+        parser_args: Given = None,
+        deps: Any = None,
+        **values: Any,
+    ) -> AsyncStream[Any]:
+        """`stream` for asyncio."""
+        call = self._call_of(task, values, args, parser_args, deps)
+        async with aclosing(adrive(call, self._world)) as events:
+            async for event in events:
+                if self.hooks:
+                    notify(self.hooks, event)
+                yield event
+        if not call.effects:
+            call.result()
+
+    def _call_of(
+        self, task: Task | AgentCall, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+    ) -> AgentCall[Any]:
+        if not isinstance(task, AgentCall):
+            return self._seeded(task, values, args, parser_args, deps)
+        options = {**values, "args": args, "parser_args": parser_args, "deps": deps}
+        if given := [name for name, value in options.items() if value is not None]:
+            name = given[0]
+            raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
+        return self._for_driving(task)
+
+    def _for_driving(self, call: AgentCall[New]) -> AgentCall[New]:
+        """Return ``call``, unless functions would be run of which this agent's approver never hears."""
+        if self.approve is not None and not call.has_approver and call.effects:
+            what = f"approve is given, and the agent call {call.record.id!r} was made without an approver"
+            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+        return call
+
+    def _with_hooks(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+        if not self.hooks:
+            return sink
+
+        def tell(event: Event) -> None:
+            notify(self.hooks, event)
+            if sink is not None:
+                sink(event)
+
+        return tell

@@ -1,0 +1,75 @@
+"""The prompts that govern the calls of an agent, and the functions that they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.toolset import Toolset, functions_of
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.prompt import Prompt
+
+
+class Governance:
+    """What an agent lends to the prompts of its calls: its functions and its output.
+
+    Args:
+        functions: The agent's: functions, or sources of them that are asked anew for each call.
+        prompt: The agent's own, of tasks that are given in words.
+        output: The agent's.
+
+    Attributes:
+        is_fixed: True if the functions are the same in every call.
+    """
+
+    __slots__ = ("_functions", "_governed", "_output", "_prompt", "is_fixed")
+
+    def __init__(self, functions: Iterable[Any], prompt: Prompt, output: Any) -> None:
+        self._functions = tuple(functions)
+        self._prompt = prompt
+        self._output = output
+        self._governed = WeakKeyDictionary[Prompt, Prompt]()
+        self.is_fixed = all(isinstance(item, Function) for item in self._functions)
+
+    def offered(self, deps: Any) -> tuple[Function, ...]:
+        """Return the functions of one call."""
+        if self.is_fixed:
+            return self._prompt.offers
+        found = list[Function]()
+        for item in self._functions:
+            found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
+        return tuple(found)
+
+    def governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
+        """Return ``prompt`` with the agent's functions and output where it has none of its own."""
+        if prompt is self._prompt and self.is_fixed:
+            return prompt
+        has_own = prompt.offers and not prompt.is_lent
+        functions = prompt.offers if has_own else offered
+        output = self._output if prompt.output is str and prompt.parser is None else prompt.output
+        if functions == prompt.offers and output is prompt.output:
+            return prompt
+        governed = self._governed.get(prompt)
+        if governed is None or governed.offers != functions:
+            make = prompt.extend if has_own else prompt.lent
+            governed = self._governed[prompt] = make(functions=functions, output=output)
+        return governed
+
+
+def parsed(prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
+    """Return ``prompt`` with keyword arguments for its parser.
+
+    Raises:
+        UsageError: It has no parser.
+    """
+    if not parser_args:
+        return prompt
+    check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
+    if prompt.parser is None:
+        raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
+    make = prompt.lent if prompt.is_lent else prompt.extend
+    return make(parser=partial(prompt.parser, **parser_args))

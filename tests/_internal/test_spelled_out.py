@@ -1,0 +1,94 @@
+"""Are options shown one by one?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
+
+import pytest
+
+import fsm_agent
+from fsm_agent import Agent, Function, Toolset
+from fsm_agent._internal.spelled_out import spelled_out
+
+
+class Size(TypedDict, total=False):
+    width: int
+    height: float | None
+
+
+@dataclass
+class Box:
+    name: str
+    width: int = 1
+    deep: bool = False
+    volume: int = field(default=0, init=False)
+
+
+@spelled_out(Size)
+def resize(name: str, /, *, by: int = 1, **size: Unpack[Size]) -> None: ...
+
+
+@spelled_out(Box, without=("name",))
+def box(**fields: Any) -> None: ...
+
+
+@spelled_out(Box, is_change=True)
+def repack(box: Box, /, **changes: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (resize, "(name: 'str', /, *, by: 'int' = 1, width: 'int' = Ellipsis, height: 'float | None' = Ellipsis)"),
+        (box, "(*, width: 'int' = 1, deep: 'bool' = False)"),
+        (repack, "(box: 'Box', /, *, name: 'str' = Ellipsis, width: 'int' = Ellipsis, deep: 'bool' = Ellipsis)"),
+    ],
+)
+def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
+    assert str(inspect.signature(function)) == f"{shown} -> 'None'"
+
+
+# Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class or function, and
+# what is internal.
+PASSED_ON = {
+    *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
+    *("Function.__call__", "Prompt.lent", "World.of"),
+}
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Yield the public functions, methods and constructors of this package."""
+    for name in fsm_agent.__all__:
+        value = getattr(fsm_agent, name)
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            for member in ["__init__", "__call__", *[name for name in dir(value) if not name.startswith("_")]]:
+                method = getattr(value, member)
+                if inspect.isroutine(method) and str(getattr(method, "__module__", "")).startswith("fsm_agent"):
+                    yield f"{name}.{member}", method
+
+
+def test_no_public_function_hides_its_options() -> None:
+    hidden = {
+        (name, parameter.name)
+        for name, method in public_functions()
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.kind is parameter.VAR_KEYWORD
+    }
+    assert {name for name, parameter in hidden if parameter not in ("values", "arguments")} == PASSED_ON
+
+
+def test_what_is_shown_is_what_is_taken() -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    for method in (Function.of, Toolset.changed, Agent.as_function):
+        assert inspect.signature(method).parameters["max_calls"].annotation == "int | None"
+    assert Function.of(add, max_calls=3).max_calls == 3
+    assert [f.max_calls for f in Toolset([add]).changed(max_calls=3)] == [3]
+    assert Agent("openai:gpt-5").as_function(max_calls=3).max_calls == 3
