@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import check_any_stream, read
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError
 from fsm_agent.lifecycle.effects import Request
@@ -21,6 +20,8 @@ from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.testing.decoding_conformance import check_any_stream
+from fsm_agent.testing.streams import read
 
 
 class Words:

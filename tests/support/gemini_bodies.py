@@ -8,7 +8,7 @@ from typing import Any
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.gemini.generate_content import Gemini
-from support.codec_conformance import read
+from fsm_agent.testing.streams import read
 
 CODEC = Gemini()
 
