@@ -1,4 +1,4 @@
-"""Doubles for tests of agents, and conformance suites for codecs of one's own.
+"""Doubles for tests of agents, and conformance suites for codecs and clients of one's own.
 
 `script` holds a model with scripted replies and a clock that moves only on a sleep; the pytest plugin is beside it.
 Nothing in the package needs any of it to run.
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _MODULES = {
+    "client_conformance": ("ClientConformance", "Endless"),
     "codec_conformance": ("CodecConformance",),
     "script": (
         "Delayed",
@@ -29,6 +30,8 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
+    from fsm_agent.testing.client_conformance import ClientConformance as ClientConformance
+    from fsm_agent.testing.client_conformance import Endless as Endless
     from fsm_agent.testing.codec_conformance import CodecConformance as CodecConformance
     from fsm_agent.testing.script import Delayed as Delayed
     from fsm_agent.testing.script import FakeClock as FakeClock

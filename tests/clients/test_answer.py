@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.asking import KEY, REQUEST, ROOMY, STREAMED, chosen
+from support.asking import KEY, ROOMY, chosen
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
 
@@ -21,6 +21,7 @@ from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.providers.provider import Provider
+from fsm_agent.testing.client_requests import REQUEST, STREAMED
 from fsm_agent.testing.streams import framed
 from fsm_agent.testing.turns import Turn, TurnPart
 

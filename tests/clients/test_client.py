@@ -21,19 +21,13 @@ from support.asking import (
     JSON_HEAD,
     KEY,
     PIECES,
-    REQUEST,
     ROOMY,
     STREAM,
-    STREAMED,
     TINY,
-    WAYS,
     WHOLE,
-    ask,
     client_of,
     completion,
-    everything_said_by,
     good,
-    outcomes,
     refused,
     text,
 )
@@ -70,6 +64,7 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask, outcomes, shown_by
 
 pytestmark = pytest.mark.usefixtures("over")
 
@@ -209,7 +204,7 @@ def test_what_a_fault_becomes(fault: str, way: str) -> None:
     assert error.status == case.status
     assert error.retry_after_s == case.retry_after_s
     assert took_s < 5
-    assert KEY not in everything_said_by(error)
+    assert KEY not in shown_by(error)
     assert len(str(error)) < 2000
     assert isinstance(reply, Reply) or "did not reply for 0.1 s" in reply.message, "a busy machine"
     assert len(server.requests) == 2, "the client retries nothing by itself"
@@ -223,7 +218,7 @@ def test_nobody_listens(way: str) -> None:
         ask(client, way)
     assert caught.value.retryable
     assert f"'http://127.0.0.1:{port}/v1/chat/completions'" in caught.value.message
-    assert KEY not in everything_said_by(caught.value)
+    assert KEY not in shown_by(caught.value)
 
 
 @pytest.mark.parametrize("way", WAYS)

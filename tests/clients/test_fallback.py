@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from support.asking import REQUEST, STREAMED, WAYS, ask, client_of, completion, good
+from support.asking import client_of, completion, good
 from support.fault_server import FaultServer, http
 
 from fsm_agent.agents.agent import Agent
@@ -31,6 +31,7 @@ from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.failures import failure
 from fsm_agent.testing import Delayed, FakeClock, Script
+from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask
 
 
 class Breaking(Script):

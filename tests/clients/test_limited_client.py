@@ -9,7 +9,6 @@ from contextlib import aclosing, closing
 from typing import Any
 
 import pytest
-from support.asking import REQUEST, WAYS, ask
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import FallbackClient
@@ -22,6 +21,7 @@ from fsm_agent.messages.event import Delta, TextDelta
 from fsm_agent.messages.message import FunctionResult, Image, Message, Reasoning
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing.client_requests import REQUEST, WAYS, ask
 
 PATIENCE_S = 10.0
 

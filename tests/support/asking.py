@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import pickle
-import traceback
 from dataclasses import replace
 from typing import Any
 
-from fsm_agent.clients.client import Client, HttpClient, Network
-from fsm_agent.errors import ProviderError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Message
+from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.messages.reply import Reply
+from fsm_agent.testing.client_requests import STREAMED
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
 KEY = "the.key.that.nobody.may.see.4711"
-REQUEST = Request(messages=(Message.of("user", "Hello?"),))
-WAYS = ("complete", "stream", "acomplete", "astream")
-STREAMED = ("stream", "astream")
-ASYNC = ("acomplete", "astream")
 TINY = Network(connect_s=0.5, read_s=0.1, max_reply_bytes=100_000)
 ROOMY = Network(max_reply_bytes=100_000)
 
@@ -59,57 +50,10 @@ def client_of(server: FaultServer | str, network: Network = ROOMY, **options: An
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)
 
 
-def ask(client: Client, way: str, timeout_s: float | None = None, request: Request = REQUEST) -> list[Any]:
-    """The deltas and the reply, or the reply alone."""
-    if way == "complete":
-        return [client.complete(request, timeout_s=timeout_s)]
-    if way == "stream":
-        return list(client.stream(request, timeout_s=timeout_s))
-    return asyncio.run(aask(client, way, timeout_s, request))
-
-
-async def aask(client: Client, way: str, timeout_s: float | None = None, request: Request = REQUEST) -> list[Any]:
-    """`ask` in a loop that runs."""
-    if way == "acomplete":
-        return [await client.acomplete(request, timeout_s=timeout_s)]
-    return [item async for item in client.astream(request, timeout_s=timeout_s)]
-
-
-def outcomes(client: Client, way: str, *timeouts_s: float | None) -> list[Reply | ProviderError]:
-    """What becomes of one request after the other; of async ones, in one loop."""
-
-    async def main() -> list[Reply | ProviderError]:
-        replies: list[Reply | ProviderError] = []
-        for timeout_s in timeouts_s:
-            try:
-                items = await aask(client, way, timeout_s) if way in ASYNC else ask(client, way, timeout_s)
-                replies.append(items[-1])
-            except ProviderError as error:
-                replies.append(error)
-        return replies
-
-    return asyncio.run(main())
-
-
 def text(reply: Any) -> str:
     """What a reply says."""
     assert isinstance(reply, Reply), reply
     return reply.message.text
-
-
-def everything_said_by(error: BaseException) -> str:
-    """All that anybody could print of an exception and of those behind it."""
-    said = ["".join(traceback.format_exception(error))]
-    waiting, known = [error], set()
-    while waiting:
-        this = waiting.pop()
-        known.add(id(this))
-        said += [str(this), repr(this), repr(this.args)]
-        said += [repr(vars(this))] if isinstance(this, ProviderError) else []
-        waiting += [e for e in (this.__cause__, this.__context__) if e is not None and id(e) not in known]
-    if isinstance(error, ProviderError):
-        said += [repr(error.report()), repr(pickle.dumps(error))]
-    return "\n".join(said)
 
 
 def refused(status: int, **headers: str) -> list[Step]:

@@ -23,22 +23,15 @@ from typing import Any
 import pytest
 import trustme
 from support.asking import (
-    ASYNC,
     FIRST_PIECE,
     JSON_HEAD,
     PIECES,
-    REQUEST,
-    STREAMED,
-    WAYS,
     WHOLE,
-    aask,
-    ask,
     chosen,
     client_of,
     completion,
     delta,
     good,
-    outcomes,
     refused,
     text,
     trusted,
@@ -67,6 +60,7 @@ from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime.abort import Abort, Aborted
+from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", ["own", "own with TLS"], indirect=True)
