@@ -263,6 +263,8 @@ class EncodingConformance(DecodingConformance):
         body = self.encode(settings=Settings(extra_body=own), profile={"extra_body": profile})
         assert (body["x_a"], body["x_b"]) == ({"one": 1, "two": 3}, None)
         assert (profile, own) == ({"x_a": {"one": 1, "two": 2}}, {"x_a": {"two": 3}, "x_b": None})
+        name = next(iter(self.encode()))
+        assert self.encode(settings=Settings(extra_body={name: "<mine>"}))[name] == "<mine>"
 
     def test_no_error_shows_a_secret(self) -> None:
         """A tool of the provider's is sent with its token, or refused without it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -261,25 +260,6 @@ def test_they_nest_and_the_innermost_is_named(way: str) -> None:
     client = FallbackClient([failing(Overloaded("a is busy")), inner])
     assert client.name == "fallback(a, fallback(b, c))"
     assert ask(client, way)[-1].served_by == "c"
-
-
-def test_closed_early_it_closes_the_stream_below() -> None:
-    ended: list[str] = []
-
-    class Watched(Script):
-        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-            try:
-                yield TextDelta("one")
-                yield TextDelta("two")
-            finally:
-                ended.append("a")
-
-    async def main() -> None:
-        async with aclosing(FallbackClient([Watched(), Script("b")]).astream(REQUEST)) as items:
-            assert await anext(items) == TextDelta("one")
-        assert ended == ["a"]
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(
