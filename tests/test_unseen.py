@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from support.asking import KEY, client_of
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from support.http_clients import KEY, client_of
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.asking import KEY
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
+from support.http_clients import KEY
 from support.served_clients import OFTEN, OverHttp, scripted, turn_of
 
 from fsm_agent.clients.cassette import Cassette

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from support.asking import KEY, ROOMY, chosen
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
+from support.http_clients import KEY, ROOMY, chosen
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.client import HttpClient, Network

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from support.asking import KEY, PIECES, client_of, completion, good
 from support.fault_server import FaultServer, head, http
+from support.http_clients import KEY, PIECES, client_of, completion, good
 from support.stub_server import StubServer
 
 from fsm_agent.agents.agent import Agent

@@ -16,21 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from support.asking import (
-    FIRST_PIECE,
-    JSON_HEAD,
-    KEY,
-    PIECES,
-    ROOMY,
-    STREAM,
-    TINY,
-    WHOLE,
-    client_of,
-    completion,
-    good,
-    refused,
-    text,
-)
 from support.fault_server import (
     BARRIER,
     CLOSE,
@@ -46,6 +31,21 @@ from support.fault_server import (
     events,
     head,
     http,
+)
+from support.http_clients import (
+    FIRST_PIECE,
+    JSON_HEAD,
+    KEY,
+    PIECES,
+    ROOMY,
+    STREAM,
+    TINY,
+    WHOLE,
+    client_of,
+    completion,
+    good,
+    refused,
+    text,
 )
 
 from fsm_agent.clients.client import HttpClient, Network, client_for

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.asking import KEY, WHOLE, client_of, good, text
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from support.http_clients import KEY, WHOLE, client_of, good, text
 
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError

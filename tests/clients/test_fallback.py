@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
-from support.asking import client_of, completion, good
 from support.fault_server import FaultServer, http
+from support.http_clients import client_of, completion, good
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from support.argument_types import Box, Color, Opaque, Pair, Point
-from support.growing import growth
+from support.growth import growth
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ParseError, UsageError

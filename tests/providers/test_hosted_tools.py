@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
-from support.asking import KEY
 from support.fault_server import FaultServer, http
+from support.http_clients import KEY
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.cassette import Cassette

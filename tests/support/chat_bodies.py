@@ -1,4 +1,4 @@
-"""What would a service of chat completions have answered, and what does the codec make of it?"""
+"""Responses of services of chat completions, and the replies that the codec reads in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a server behave that keeps none of the promises?
+"""A server that keeps none of the promises.
 
 `FaultServer` listens on loopback and answers its n-th request with the n-th script it was given, its last one for ever.
 A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a function

@@ -1,4 +1,4 @@
-"""What would Gemini have answered, and what does the codec make of it?"""
+"""Responses of Gemini, and the replies that the codec reads in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would a service of Anthropic's wire have answered, and what does the codec make of it?"""
+"""Responses of services of Anthropic's wire, and the replies that the codec reads in them."""
 
 from __future__ import annotations
 

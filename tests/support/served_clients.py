@@ -13,9 +13,9 @@ from fsm_agent.messages.event import TextDelta
 from fsm_agent.providers.codec import ServerEvent
 from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
 from fsm_agent.testing.client_conformance import Answer
-from support.asking import KEY
 from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
+from support.http_clients import KEY
 
 OFTEN = 30  # requests of one test
 

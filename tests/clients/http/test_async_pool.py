@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.asking import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
 from support.fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
+from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection

@@ -16,8 +16,8 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamEnded
-from support.asking import client_of, completion, good, text
 from support.fault_server import FaultServer, http
+from support.http_clients import client_of, completion, good, text
 
 from fsm_agent.clients.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.asking import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
+from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
 
 from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut

@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.asking import JSON_HEAD, WHOLE, client_of
 from support.fault_server import BARRIER, CLOSE, STALL, FaultServer, Step, http
+from support.http_clients import JSON_HEAD, WHOLE, client_of
 from test_async_pool import Asked
 from test_pools import in_threads
 

@@ -22,20 +22,6 @@ from typing import Any
 
 import pytest
 import trustme
-from support.asking import (
-    FIRST_PIECE,
-    JSON_HEAD,
-    PIECES,
-    WHOLE,
-    chosen,
-    client_of,
-    completion,
-    delta,
-    good,
-    refused,
-    text,
-    trusted,
-)
 from support.fault_server import (
     CLOSE,
     DRIP,
@@ -52,6 +38,20 @@ from support.fault_server import (
     events,
     head,
     http,
+)
+from support.http_clients import (
+    FIRST_PIECE,
+    JSON_HEAD,
+    PIECES,
+    WHOLE,
+    chosen,
+    client_of,
+    completion,
+    delta,
+    good,
+    refused,
+    text,
+    trusted,
 )
 
 from fsm_agent.clients.client import HttpClient, Network
@@ -82,7 +82,7 @@ def authority() -> Iterator[tuple[str, ssl.SSLContext]]:
 
 @pytest.fixture(params=["own", "own with TLS", "httpx"])
 def over(request: pytest.FixtureRequest, authority: tuple[str, ssl.SSLContext]) -> Iterator[str | None]:
-    """What the clients of `asking.client_of` send over; None: our own pools."""
+    """What the clients of `http_clients.client_of` send over; None: our own pools."""
     path, tls = authority
     if request.param == "own with TLS":
         trusted.append(path)

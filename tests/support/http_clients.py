@@ -1,4 +1,4 @@
-"""How is a client asked, in each of the four ways, and what can be seen of a failure?"""
+"""Clients over HTTP for tests, and the responses that a server gives them."""
 
 from __future__ import annotations
 
