@@ -15,7 +15,7 @@ _MODULES = {
     "agents.agent": ("Agent",),
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
-    "clients.client": ("client_for",),
+    "clients.client": ("Client", "client_for"),
     "clients.http.network": ("Network",),
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
@@ -82,6 +82,11 @@ _MODULES = {
     "lifecycle.stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
     "functions.toolset": ("FunctionSource", "Toolset"),
     "runtime.world": ("World",),
+    "providers.catalog": ("register_provider",),
+    "providers.chunks": ("ReplyParts",),
+    "providers.codec": ("Codec", "Profile"),
+    "providers.json_codec": ("JsonCodec",),
+    "providers.provider": ("Provider",),
     "lifecycle.context.window": ("KeepLastN", "TokenWindow"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -96,6 +101,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.clients.cassette import Cassette as Cassette
+    from fsm_agent.clients.client import Client as Client
     from fsm_agent.clients.client import client_for as client_for
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
     from fsm_agent.clients.http.network import Network as Network
@@ -183,6 +189,12 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.library import register_prompt as register_prompt
     from fsm_agent.prompts.parser import extract_json as extract_json
     from fsm_agent.prompts.prompt import Prompt as Prompt
+    from fsm_agent.providers.catalog import register_provider as register_provider
+    from fsm_agent.providers.chunks import ReplyParts as ReplyParts
+    from fsm_agent.providers.codec import Codec as Codec
+    from fsm_agent.providers.codec import Profile as Profile
+    from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
+    from fsm_agent.providers.provider import Provider as Provider
     from fsm_agent.runtime.drive import adrive as adrive
     from fsm_agent.runtime.drive import arun as arun
     from fsm_agent.runtime.drive import drive as drive

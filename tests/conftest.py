@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from support.asking import chosen
+from support.http_clients import chosen
 
 from fsm_agent.providers import catalog
 
@@ -50,7 +50,7 @@ sys.addaudithook(_stay_here)
 
 @pytest.fixture(params=[None, "httpx"], ids=["own", "httpx"])
 def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """What the clients of `asking.client_of` send over, one after the other."""
+    """What the clients of `http_clients.client_of` send over, one after the other."""
     chosen.append(request.param)
     yield request.param
     chosen.pop()

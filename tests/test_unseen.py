@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from support.asking import KEY, WAYS, ask, client_of, everything_said_by
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from support.http_clients import KEY, client_of
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette
@@ -22,6 +22,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.hosted_tool import HostedMCP
+from fsm_agent.testing.client_requests import WAYS, ask, shown_by
 
 HEADERS = {
     "X-Password": "pass-word-4711",
@@ -75,7 +76,7 @@ def test_errors_and_logs(where: str, way: str, written: Any) -> None:
         with client, pytest.raises(ProviderError) as caught:
             ask(client, way)
     assert server.requests[0].headers["x-password"] == "pass-word-4711"
-    assert seen_in(everything_said_by(caught.value)) == []
+    assert seen_in(shown_by(caught.value)) == []
     assert seen_in(written()) == []
 
 
@@ -87,7 +88,7 @@ def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
         client = client_of(server, api_key="pa55")
         with client, pytest.raises(ProviderError, match=r"Incorrect key: \*\*\*\.") as caught:
             ask(client, way)
-    assert "pa55" not in everything_said_by(caught.value) + written()
+    assert "pa55" not in shown_by(caught.value) + written()
 
 
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
@@ -110,7 +111,7 @@ def test_a_base_url_that_is_none() -> None:
     for wrong in ("ftp://h/path-t0ken-4716?key=query.key.4714", "h/path-t0ken-4716?key=query.key.4714"):
         with pytest.raises(ConfigError, match="is no base URL") as caught:
             client_of(wrong)
-        assert seen_in(everything_said_by(caught.value)) == []
+        assert seen_in(shown_by(caught.value)) == []
 
 
 def test_reprs() -> None:
@@ -152,5 +153,5 @@ def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> N
     assert seen_in(kept) == []
     assert "dGhlLmtleS50aGF0" not in kept  # the key's beginning, in Base64
     assert seen_in(snapshot(call) + repr(call) + repr(call.record) + repr(seen)) == []
-    assert seen_in(everything_said_by(caught.value)) == []
+    assert seen_in(shown_by(caught.value)) == []
     assert seen_in(written()) == []

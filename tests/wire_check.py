@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.codec_conformance import unsaid
-
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
@@ -28,6 +26,7 @@ from fsm_agent.providers.codec import Codec
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.testing.streams import mismatch
 
 CODECS: dict[str, Codec] = {
     "anthropic_messages": Anthropic(),
@@ -197,7 +196,7 @@ def problems(codec: Codec, case: Case) -> Iterator[str]:
         yield f"{field}: expected {wanted!r}, got {got!r}"
     if not case["stream"] or case["response"]["status"] != 200:
         return
-    if isinstance(whole, Reply) and (problem := unsaid(whole, deltas)):
+    if isinstance(whole, Reply) and (problem := mismatch(whole, deltas)):
         yield problem
     for piece in PIECES:
         outcome, pieces = decoded(codec, case, piece)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.endpoint import Access, Endpoint
@@ -75,7 +76,7 @@ class Client(Protocol):
         """`close` for asyncio."""
 
 
-class HttpClient:
+class HttpClient(Closing):
     """A client of one provider's model.
 
     Safe to use from any number of threads and event loops at once.  The key and the base URL are looked up for each
@@ -284,18 +285,6 @@ class HttpClient:
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
         await self._transports.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def client_for(

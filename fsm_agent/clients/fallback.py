@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing
-from typing import Any, Self
+from typing import Any
 
+from fsm_agent._internal.closing import Closing
 from fsm_agent.clients.client import Client, client_for
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.lifecycle.effects import Request
@@ -40,7 +41,7 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
     return meant not in _REQUEST_IS_WRONG
 
 
-class FallbackClient:
+class FallbackClient(Closing):
     """A client that tries several others in order until one replies.
 
     ``served_by`` of a reply names the client that gave it.  A stream falls back only before its first delta.  When all
@@ -157,18 +158,6 @@ class FallbackClient:
         async with AsyncExitStack() as stack:
             for client in self._clients:
                 stack.push_async_callback(client.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 class _Tries:

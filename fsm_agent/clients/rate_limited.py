@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
-from typing import Any, Self
+from typing import Any
 
+from fsm_agent._internal.closing import Closing
 from fsm_agent.clients.client import Client, client_for
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.lifecycle.effects import Request
@@ -17,7 +18,7 @@ from fsm_agent.messages.reply import Reply
 CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
 
 
-class RateLimitedClient:
+class RateLimitedClient(Closing):
     """A client whose requests wait for their turn under a limit.
 
     ``timeout_s`` of a request includes its wait; without a turn in time it fails with `TimedOut`, which is retryable.
@@ -93,18 +94,6 @@ class RateLimitedClient:
     async def aclose(self) -> None:
         """`close` for asyncio."""
         await self._client.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def estimated_tokens(request: Request) -> int:

@@ -10,9 +10,10 @@ from itertools import pairwise
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.schemas import schema_in_words
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
@@ -24,6 +25,26 @@ def tells_schema(request: Request, profile: Profile) -> bool:
     """Return True if the schema of the answer is described in words."""
     takes_schema = profile.native_schema and (profile.schema_with_functions or not request.functions)
     return request.output.schema is not None and not takes_schema
+
+
+def schema_words(request: Request, profile: Profile) -> str | None:
+    """Return the words that describe the schema of the answer; None if they are not needed."""
+    schema = request.output.schema
+    if schema is None or not tells_schema(request, profile):
+        return None
+    return schema_in_words(schema, with_functions=bool(request.functions))
+
+
+def check_settings(settings: Settings, model: str, profile: Profile) -> None:
+    """Refuse the settings that the model does not support, and that nothing can replace.
+
+    Raises:
+        UsageError: There is one of them.
+    """
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
 
 
 def taken_settings(profile: Profile) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Decoding of JSON responses, whole or in the events of a stream, into one reply."""
+"""Decoding of streams whose events are JSON chunks into one reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.arriving_text import with_halves
 from fsm_agent.providers.codec import Codec, EventStream, ServerEvent, read_json
-from fsm_agent.providers.failures import failure, reported, unreadable
+from fsm_agent.providers.failures import reported, unreadable
 
 
 class ReplyParts(Protocol):
@@ -38,34 +38,6 @@ class ReplyParts(Protocol):
 
     def finished(self) -> Reply:
         """Return the reply; raise `BadReply` if none has arrived."""
-
-
-def whole_reply(codec: Codec, reply: ReplyParts, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-    """Return the reply in a whole response.
-
-    Args:
-        codec: Decodes the body if it is a stream, though none was requested.
-        reply: Collects the reply.
-        status: Status code of the response.
-        headers: Headers of the response, with lower-case names.
-        body: Body of the response.
-
-    Raises:
-        ProviderError: The response is an error, or not a reply.
-    """
-    if not 200 <= status < 300:
-        raise failure(status, headers, body)
-    try:
-        document = read_json(body)
-    except ValueError:
-        if body.lstrip().startswith((b"data:", b"event:", b": ")):
-            decoder = codec.decoder(headers)
-            decoder.feed(body)
-            return decoder.finish()
-        raise unreadable("the reply is no JSON", headers, body) from None
-    reply.take_whole(document)
-    reply.end(is_cut=False)
-    return reply.finished()
 
 
 class ChunkDecoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,26 +87,33 @@ class Codec(Protocol):
 
     name: str
 
+    @abstractmethod
     def path(self, model: str, *, stream: bool) -> str:
         """Return the path of requests behind the base URL; it begins with a slash."""
 
+    @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
         """Return the headers that carry the key and the version of the API."""
 
+    @abstractmethod
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
         """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
 
+    @abstractmethod
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of what `encode` changes or omits because the model does not support it."""
 
+    @abstractmethod
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the headers that this request needs beside `headers`; values are appended to existing lists."""
 
+    @abstractmethod
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
 
+    @abstractmethod
     def decoder(self, headers: Mapping[str, str]) -> Decoder:
         """Return a decoder for one streamed response of status 200."""
 

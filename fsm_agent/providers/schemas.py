@@ -46,6 +46,12 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
+def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[dict[str, Any], bool]:
+    """Return the schema to send, in strict mode where that can express it, and True if it is in that mode."""
+    strict = strict_schema(schema) if takes_strict else None
+    return (dict(schema), False) if strict is None else (strict, True)
+
+
 def schema_in_words(schema: Mapping[str, Any], *, with_functions: bool = False) -> str:
     """Return the instructions for a model that takes no schema."""
     when = "When you need no function any more, answer" if with_functions else "Answer"

@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from support.walking import add, erase, parse
+from support.walks import add, erase, parse
 from tenacity import wait_incrementing
 
 from fsm_agent import (

@@ -9,7 +9,7 @@ import pickle
 from threading import Event, Thread
 
 import pytest
-from support.walking import erase, parse
+from support.walks import erase, parse
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Metrics, Price, Prompt, function
 from fsm_agent.agents.metrics import FunctionMetrics

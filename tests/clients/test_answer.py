@@ -7,10 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from support.asking import KEY, REQUEST, ROOMY, STREAMED, chosen
-from support.codec_conformance import Said, Turn, framed
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
+from support.http_clients import KEY, ROOMY, chosen
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.client import HttpClient, Network
@@ -22,6 +21,9 @@ from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.providers.provider import Provider
+from fsm_agent.testing.client_requests import REQUEST, STREAMED
+from fsm_agent.testing.streams import framed
+from fsm_agent.testing.turns import Turn, TurnPart
 
 DIALECTS: dict[str, Any] = {
     "openai-chat": ChatDialect(),
@@ -29,7 +31,7 @@ DIALECTS: dict[str, Any] = {
     "anthropic": AnthropicDialect(),
     "google": GeminiDialect(),
 }
-TURN = Turn([Said("text", ["hel", "lo", ", you"])])
+TURN = Turn([TurnPart("text", ["hel", "lo", ", you"])])
 
 
 def asked(
@@ -77,7 +79,7 @@ def sent(body: bytes, size: int) -> list[Step]:
 @pytest.mark.parametrize("provider", DIALECTS)
 def test_an_error_in_the_stream_comes_behind_what_was_told(provider: str, way: str, over: str) -> None:
     dialect = DIALECTS[provider]
-    body = framed([*dialect.turn(TURN, mixed=False)[:5], dialect.error("no, never")])
+    body = framed([*dialect.events(TURN)[:5], dialect.error_event("no, never")])
     found = []
     for size in (len(body), 7):
         with FaultServer([*sent(body, size), STALL]) as server:  # which leaves the connection open
@@ -95,7 +97,7 @@ def test_an_error_in_the_stream_comes_behind_what_was_told(provider: str, way: s
 
 @pytest.mark.parametrize("way", STREAMED)
 def test_what_the_bound_leaves_of_a_stream_is_told(way: str, over: str) -> None:
-    events = DIALECTS["openai-chat"].turn(TURN, mixed=False)
+    events = DIALECTS["openai-chat"].events(TURN)
     body = framed(events)
     bound = Network(max_reply_bytes=len(framed(events[:3])))
     for size in (len(body), 7):
@@ -107,7 +109,7 @@ def test_what_the_bound_leaves_of_a_stream_is_told(way: str, over: str) -> None:
 
 
 def test_a_reply_whose_usage_never_came_says_so_in_the_trace() -> None:
-    events = DIALECTS["openai-chat"].turn(TURN, mixed=False)
+    events = DIALECTS["openai-chat"].events(TURN)
     provider = Provider(name="p", codec=OpenAIChat(), profile=Profile(temperature=False), key_is_optional=True)
     with FaultServer([*sent(framed(events[:-2]), 7), CLOSE]) as server:
         client = HttpClient(provider, "m", base_url=server.base_url)
@@ -122,7 +124,7 @@ def test_a_reply_whose_usage_never_came_says_so_in_the_trace() -> None:
 @pytest.mark.parametrize("way", STREAMED)
 @pytest.mark.parametrize("last", [END_OF_CHUNKS, CLOSE])
 def test_what_the_end_adds_is_told(last: Any, way: str, over: str) -> None:
-    body = framed(DIALECTS["google"].turn(Turn([Said("text", ["hel", "lo\ud83d"])]), mixed=False)).rstrip()
+    body = framed(DIALECTS["google"].events(Turn([TurnPart("text", ["hel", "lo\ud83d"])]))).rstrip()
     with FaultServer([*sent(body, 7), last]) as server:
         deltas, reply = asked(server, way, "google")
     assert told(deltas) == "hello\ufffd"

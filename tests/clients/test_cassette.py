@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from support.asking import KEY, PIECES, STREAMED, WAYS, ask, client_of, completion, good
 from support.fault_server import FaultServer, head, http
+from support.http_clients import KEY, PIECES, client_of, completion, good
 from support.stub_server import StubServer
 
 from fsm_agent.agents.agent import Agent
@@ -26,6 +26,7 @@ from fsm_agent.errors import ConfigError, ProviderError, RateLimited
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import Message
+from fsm_agent.testing.client_requests import STREAMED, WAYS, ask
 
 ADDRESS = "http://127.0.0.1:9/v1"  # nobody listens there
 

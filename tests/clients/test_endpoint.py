@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.asking import KEY, REQUEST, WAYS, WHOLE, ask, client_of, everything_said_by, good, text
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
+from support.http_clients import KEY, WHOLE, client_of, good, text
 
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, shown_by
 
 
 class TestKeys:
@@ -76,8 +77,8 @@ class TestKeys:
         for script in scripts:
             with FaultServer(script) as server, client_of(server) as client, pytest.raises(ProviderError) as caught:
                 ask(client, way)
-            assert KEY not in everything_said_by(caught.value)
-            assert "***" in everything_said_by(caught.value)
+            assert KEY not in shown_by(caught.value)
+            assert "***" in shown_by(caught.value)
 
     def test_one_in_a_header_is_not_quoted(self) -> None:
         other = "another.key.of.a.gateway.0815"
@@ -85,7 +86,7 @@ class TestKeys:
             client = client_of(server, headers={"X-Gateway-Key": f"Key {other}"})
             with client, pytest.raises(ProviderError, match=r"What is \*\*\*\?") as caught:
                 client.complete(REQUEST)
-        assert other not in everything_said_by(caught.value)
+        assert other not in shown_by(caught.value)
 
     def test_none_is_shown(self) -> None:
         client = client_of("http://127.0.0.1:1", headers={"x-key": KEY})
@@ -97,19 +98,19 @@ class TestKeys:
     def test_a_damaged_one_is_refused_unseen(self, wrong: str) -> None:
         with pytest.raises(ConfigError, match="api_key") as caught:
             client_of("http://127.0.0.1:1", api_key=wrong)
-        assert KEY not in everything_said_by(caught.value)
+        assert KEY not in shown_by(caught.value)
 
     def test_a_damaged_variable_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GROQ_API_KEY", KEY + "\u2028" + KEY)
         with client_for("groq:m") as client, pytest.raises(ConfigError, match="GROQ_API_KEY") as caught:
             client.complete(REQUEST)
-        assert KEY not in everything_said_by(caught.value)
+        assert KEY not in shown_by(caught.value)
 
     @pytest.mark.parametrize("headers", [{"x-a": KEY + "\r\nx-b: c"}, {"x-a": KEY + "ü"}, {"x a": KEY}, {"": KEY}])
     def test_headers_cannot_be_forged(self, headers: dict[str, str]) -> None:
         with pytest.raises(ConfigError) as caught:
             client_of("http://127.0.0.1:1", headers=headers)
-        assert KEY not in everything_said_by(caught.value)
+        assert KEY not in shown_by(caught.value)
 
     @pytest.mark.parametrize(
         ("headers", "says"),
@@ -161,7 +162,7 @@ class TestBaseUrls:
     def test_one_with_a_password_is_refused_unseen(self, wrong: str) -> None:
         with pytest.raises(ConfigError) as caught:
             client_of(wrong)
-        assert KEY not in everything_said_by(caught.value)
+        assert KEY not in shown_by(caught.value)
 
     @pytest.mark.parametrize(
         ("given", "path"),
@@ -234,7 +235,7 @@ class TestBaseUrls:
             client = client_of(f"{server.base_url}?code={KEY}x")
             with client, pytest.raises(ProviderError) as caught:
                 client.complete(REQUEST)
-        assert KEY not in everything_said_by(caught.value)
+        assert KEY not in shown_by(caught.value)
 
     @pytest.mark.parametrize("way", WAYS)
     def test_a_proxy_does_not_stand_before_this_machine(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.asking import KEY
 from support.fault_server import FaultServer, http
+from support.http_clients import KEY
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.client import HttpClient, client_for

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
 from typing import Any
 
 import httpx
 import pytest
-from support.asking import REQUEST, STREAMED, WAYS, ask, client_of, completion, good
 from support.fault_server import FaultServer, http
+from support.http_clients import client_of, completion, good
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
@@ -32,6 +31,7 @@ from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.failures import failure
 from fsm_agent.testing import Delayed, FakeClock, Script
+from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask
 
 
 class Breaking(Script):
@@ -279,25 +279,6 @@ def test_they_nest_and_the_innermost_is_named(way: str) -> None:
     client = FallbackClient([failing(Overloaded("a is busy")), inner])
     assert client.name == "fallback(a, fallback(b, c))"
     assert ask(client, way)[-1].served_by == "c"
-
-
-def test_closed_early_it_closes_the_stream_below() -> None:
-    ended: list[str] = []
-
-    class Watched(Script):
-        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-            try:
-                yield TextDelta("one")
-                yield TextDelta("two")
-            finally:
-                ended.append("a")
-
-    async def main() -> None:
-        async with aclosing(FallbackClient([Watched(), Script("b")]).astream(REQUEST)) as items:
-            assert await anext(items) == TextDelta("one")
-        assert ended == ["a"]
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator
 from contextlib import aclosing, closing
-from typing import Any
 
 import pytest
-from support.asking import REQUEST, WAYS, ask
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import FallbackClient
@@ -18,10 +15,11 @@ from fsm_agent.clients.rate_limited import RateLimitedClient, estimated_tokens
 from fsm_agent.errors import Overloaded, TimedOut
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Delta, TextDelta
+from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import FunctionResult, Image, Message, Reasoning
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing.client_requests import REQUEST, WAYS, ask
 
 PATIENCE_S = 10.0
 
@@ -188,19 +186,3 @@ def test_what_is_behind_it_is_closed_with_it() -> None:
         pass
     asyncio.run(main())
     assert closed == ["sync", "async"]
-
-
-def test_the_stream_behind_it_is_closed_with_it() -> None:
-    ended: list[Any] = []
-
-    class Watched(Script):
-        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-            try:
-                yield TextDelta("one")
-            finally:
-                ended.append(limit.under_way)
-
-    limit = RateLimit(max_concurrent=1)
-    with closing(RateLimitedClient(Watched(), limit).stream(REQUEST)) as items:
-        next(items)
-    assert ended == [1]

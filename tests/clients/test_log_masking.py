@@ -8,7 +8,7 @@ import threading
 
 import httpx
 import pytest
-from support.asking import KEY
+from support.http_clients import KEY
 
 from fsm_agent._internal.redaction import EXTENSION, Secrets
 from fsm_agent.clients.log_masking import LOGGERS, masked_logs

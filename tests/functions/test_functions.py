@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime
 import decimal
-import enum
 import functools
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
-from support.growing import growth
-from typing_extensions import TypedDict
+from support.argument_types import Box, Color, Opaque, Pair, Point
+from support.growth import growth
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ParseError, UsageError
@@ -29,35 +27,6 @@ from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.testing import Script, call
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Point(BaseModel):
-    x: int
-    y: int = 0
-
-
-@dataclasses.dataclass
-class Box:
-    at: Point
-    size: float = 1.0
-
-
-class Query(TypedDict):
-    text: str
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "r"
-
-
-class Opaque:
-    """Nothing that pydantic knows."""
 
 
 class TestDefinition:

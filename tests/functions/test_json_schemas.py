@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.growing import growth
+from support.growth import growth
 from support.paths import SHARED
 
 from fsm_agent.functions.function import Function

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeV
 
 import pytest
 from pydantic import BaseModel, Field
+from support.argument_types import Box, Color, Opaque, Pair, Point, Query
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.errors import ParseError, UsageError
@@ -32,37 +33,8 @@ if typing.TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Point(BaseModel):
-    x: int
-    y: int = 0
-
-
-@dataclasses.dataclass
-class Box:
-    at: Point
-    size: float = 1.0
-
-
-class Query(TypedDict):
-    text: str
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "r"
-
-
 class Spot(NamedTuple):
     at: Point
-
-
-class Opaque:
-    """Nothing that pydantic knows."""
 
 
 def properties(call: Any, **options: Any) -> dict[str, Any]:

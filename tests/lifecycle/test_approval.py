@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.driving import anyhow, seed
+from support.drivers import anyhow, seed
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended, UsageError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.stepping import begun, keys, request, returned, say
-from support.walking import assert_sendable, function_call
+from support.call_steps import begun, keys, request, returned, say
+from support.walks import assert_sendable, function_call
 
 from fsm_agent.errors import CallFailed, PromptError
 from fsm_agent.functions.function import Function

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import pytest
 from pydantic import AfterValidator, BaseModel
-from support.stepping import begun, fail, keys, request, returned, say, texts
-from support.walking import PROMPT, assert_sendable, function_call, parse, seeded
+from support.call_steps import begun, fail, keys, request, returned, say, texts
+from support.walks import PROMPT, assert_sendable, function_call, parse, seeded
 
 from fsm_agent.errors import (
     CallFailed,

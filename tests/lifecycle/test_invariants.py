@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.walking import PROMPT, asked, function_call, seeded
+from support.walks import PROMPT, asked, function_call, seeded
 from test_snapshots import waiting
 
 from fsm_agent.errors import SnapshotError

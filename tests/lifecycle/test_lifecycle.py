@@ -8,7 +8,7 @@ from typing import get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from support.model_checker import Explored, Model, explore
-from support.walking import PROMPT, STAGED, fetch, login
+from support.walks import PROMPT, STAGED, fetch, login
 
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import Reason

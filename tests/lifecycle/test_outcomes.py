@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.driving import anyhow, seed
-from support.walking import PROMPT, function_call, seeded, stop_when
+from support.drivers import anyhow, seed
+from support.walks import PROMPT, function_call, seeded, stop_when
 from test_effects import OUTCOMES
 from test_snapshots import waiting
 

@@ -8,7 +8,7 @@ import json
 import traceback
 
 import pytest
-from support.walking import PROMPT
+from support.walks import PROMPT
 from test_snapshots import waiting
 
 from fsm_agent.agents.agent import Agent

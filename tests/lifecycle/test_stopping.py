@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.stepping import begun, fail, returned, say
-from support.walking import assert_sendable, function_call
+from support.call_steps import begun, fail, returned, say
+from support.walks import assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
-from support.stepping import begun, keys, request, returned, say, texts
-from support.walking import PROMPT, assert_sendable, function_call
+from support.call_steps import begun, keys, request, returned, say, texts
+from support.walks import PROMPT, assert_sendable, function_call
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, IllegalTrigger

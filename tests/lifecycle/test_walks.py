@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from support.walking import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
+from support.walks import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
 
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from support.asking import everything_said_by
 from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.mcp_http_stub import HttpStub
 
 from fsm_agent.mcp.bounds import MAX_BYTES
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
+from fsm_agent.testing.client_requests import shown_by
 
 pytest.importorskip("mcp")
 
@@ -70,14 +70,14 @@ def test_nothing_secret_is_logged_or_raised(stub, body, caplog):
     with server, pytest.raises(MCPToolError, match=r"\*\*\*") as caught:
         server.call("ask")
     assert "HTTP Request: POST http://127.0.0.1" in caplog.text
-    assert SECRET[-8:] not in caplog.text + everything_said_by(caught.value)
+    assert SECRET[-8:] not in caplog.text + shown_by(caught.value)
 
 
 def test_nothing_secret_is_logged_of_a_server_that_is_none(caplog):
     caplog.set_level(logging.DEBUG)
     with pytest.raises(MCPServerError) as caught:
         _ = MCPServer.http(f"http://127.0.0.1:9/{SECRET}?k={SECRET}", headers={"X-Key": SECRET}).functions
-    assert SECRET[-8:] not in caplog.text + everything_said_by(caught.value)
+    assert SECRET[-8:] not in caplog.text + shown_by(caught.value)
 
 
 def test_bodies_are_bounded_over_the_old_transport_too(caplog):

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from support.growing import growth
+from support.growth import growth
 from support.paths import SHARED
 from typing_extensions import TypedDict
 

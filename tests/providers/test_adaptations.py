@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.asking import KEY, completion
 from support.fault_server import FaultServer, http
+from support.http_clients import KEY, completion
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.clients.client import client_for

@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import check_any_stream, read
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.providers.arriving_text import CutText
-from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.chunks import ChunkDecoder
 from fsm_agent.providers.codec import MAX_EVENT_BYTES, Profile
+from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.testing.decoding_conformance import check_any_stream
+from fsm_agent.testing.streams import read
 
 
 class Words:
@@ -50,7 +53,7 @@ class Words:
         return Reply.of("".join(self.words))
 
 
-class Wire:
+class Wire(JsonCodec):
     """The codec of that wire; a whole body is all its chunks in one list."""
 
     name = "words"
@@ -61,14 +64,13 @@ class Wire:
     def headers(self, api_key: str | None) -> dict[str, str]:
         return {}
 
-    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool) -> dict[str, Any]:
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
         return {}
 
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        return whole_reply(self, Words(), status, headers, body)
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        return ChunkDecoder(self, Words(), headers)
+    def reply_parts(self, headers: Mapping[str, str]) -> Words:
+        return Words()
 
 
 def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:

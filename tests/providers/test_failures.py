@@ -9,7 +9,6 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import read
 
 from fsm_agent.errors import (
     AuthFailed,
@@ -23,6 +22,7 @@ from fsm_agent.errors import (
 from fsm_agent.providers.error_codes import CODES
 from fsm_agent.providers.failures import MAX_MESSAGE, RULES, failure, reported, unreadable
 from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.testing.streams import read
 
 
 def failed(status: int, body: Any = b"", headers: dict[str, str] | None = None) -> ProviderError:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
-from support.asking import KEY, everything_said_by
 from support.fault_server import FaultServer, http
+from support.http_clients import KEY
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.cassette import Cassette
@@ -34,6 +34,7 @@ from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.hosted_tools import RUN_BY
 from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.testing.client_requests import shown_by
 
 TOKEN = "the.token.that.nobody.may.see.0815"
 ADD = Function(name="add")
@@ -399,7 +400,7 @@ class TestSecrets:
             with client, pytest.raises(ProviderError, match="MCP \\*\\*\\* at \\*\\*\\*") as caught:
                 client.complete(ASKED)
         assert TOKEN in server.requests[0].body.decode()
-        assert TOKEN not in everything_said_by(caught.value)
+        assert TOKEN not in shown_by(caught.value)
 
     def test_no_cassette_keeps_them(self, tmp_path: Path) -> None:
         item = {"type": "message", "content": [{"type": "output_text", "text": f"I saw {TOKEN}2."}]}

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
-from support.driving import (
+from support.drivers import (
     DRIVERS,
     Driver,
     anyhow,
@@ -22,7 +22,7 @@ from support.driving import (
     until_threads_rest,
     world,
 )
-from support.walking import assert_sendable
+from support.walks import assert_sendable
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import RateLimited, UsageError

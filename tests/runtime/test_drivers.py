@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.driving import (
+from support.drivers import (
     DRIVERS,
     Driver,
     anyhow,
@@ -25,7 +25,7 @@ from support.driving import (
     seed,
     world,
 )
-from support.walking import PROMPT, add, assert_sendable, parse, tick
+from support.walks import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.driving import Driver, anyhow, by_run, seed
+from support.drivers import Driver, anyhow, by_run, seed
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.driving import Driver, anyhow, seed
-from support.walking import add, seeded
+from support.drivers import Driver, anyhow, seed
+from support.walks import add, seeded
 
 from fsm_agent.errors import Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function

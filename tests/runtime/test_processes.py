@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.driving import (
+from support.drivers import (
     DRIVERS,
     Driver,
     anyhow,

@@ -7,7 +7,7 @@ import logging
 import weakref
 
 import pytest
-from support.driving import Driver, anyhow, seed
+from support.drivers import Driver, anyhow, seed
 
 from fsm_agent.errors import CallFailed, ParseError
 from fsm_agent.lifecycle.limits import Limits

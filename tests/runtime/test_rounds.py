@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from support.driving import (
+from support.call_steps import begun, say
+from support.drivers import (
     Driver,
     anyhow,
     busy_threads,
@@ -25,8 +26,7 @@ from support.driving import (
     until_threads_rest,
     world,
 )
-from support.stepping import begun, say
-from support.walking import assert_sendable
+from support.walks import assert_sendable
 
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, function

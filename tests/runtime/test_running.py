@@ -13,8 +13,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from support.stepping import begun, say
-from support.walking import function_call
+from support.call_steps import begun, say
+from support.walks import function_call
 
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context

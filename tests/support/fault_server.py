@@ -1,7 +1,8 @@
-"""How does a server behave that keeps none of the promises?
+"""A server that keeps none of the promises.
 
 `FaultServer` listens on loopback and answers its n-th request with the n-th script it was given, its last one for ever.
-A script is a list of steps: bytes to send, one of the faults below, or a function of the connection.
+A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a function
+of the request that returns such a list.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Seen:
         return json.loads(self.body)
 
 
+Script: TypeAlias = Sequence[Step] | Callable[[Seen], Sequence[Step]]
+
+
 def http(body: bytes | str | dict[str, Any], *, status: int = 200, **headers: str) -> bytes:
     """A whole response with a content length; of JSON unless ``content_type`` says otherwise."""
     data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
@@ -92,15 +96,16 @@ class FaultServer:
     """A server on loopback that does as it is told, for as long as it is entered."""
 
     def __init__(
-        self, *scripts: Sequence[Step], together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False
+        self, *scripts: Script, together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False
     ) -> None:
         tls = tls or (by_default[-1] if by_default else None)
         self._is_early = is_early  # it answers when it has the head of a request, and leaves the body unread
-        self.scripts = [list(script) for script in scripts]
+        self.scripts = [script if callable(script) else list(script) for script in scripts]
         self.requests: list[Seen] = []
         self.protocols: list[str | None] = []  # agreed upon with TLS, by connection
         self.n_connections = 0
         self.n_open = 0
+        self.n_under_way = 0  # requests that it is answering
         self._barrier = threading.Barrier(together)
         self._changed = threading.Condition()
         self._is_ending = threading.Event()
@@ -172,12 +177,18 @@ class FaultServer:
                     with self._changed:
                         script = self.scripts[min(len(self.requests), len(self.scripts) - 1)]
                         self.requests.append(seen)
+                        self.n_under_way += 1
                         self._changed.notify_all()
-                    if not self._perform(script, connection):
-                        break
+                    try:
+                        if not self._perform(script(seen) if callable(script) else script, connection):
+                            break
+                    finally:
+                        with self._changed:
+                            self.n_under_way -= 1
             except (OSError, threading.BrokenBarrierError):
                 pass
-        self._end(connection)
+            finally:
+                self._end(connection)
 
     def _end(self, connection: socket.socket) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""What would a service of Anthropic's wire have answered, and what does the codec make of it?"""
+"""Responses of services of Anthropic's wire, and the replies that the codec reads in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.anthropic.messages import Anthropic
-from support.codec_conformance import read
+from fsm_agent.testing.streams import read
 
 CODEC = Anthropic()
 

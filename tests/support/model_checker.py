@@ -34,7 +34,7 @@ from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
-from support.walking import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
+from support.walks import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')

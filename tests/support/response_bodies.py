@@ -1,4 +1,4 @@
-"""What would a service of the Responses API have answered, and what does the codec make of it?"""
+"""Responses of services of the Responses API, and the replies that the codec reads in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.responses import OpenAIResponses
-from support.codec_conformance import read
+from fsm_agent.testing.streams import read
 
 CODEC = OpenAIResponses()
 

@@ -9,17 +9,16 @@ from typing import Any, Literal
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import adaptations, offered_functions, tells_schema
+from fsm_agent.providers.adaptations import adaptations, check_settings, offered_functions, tells_schema
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import betas, hosted_tools
-from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
+from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.schemas import schema_in_words
 
 VERSION = "2023-06-01"
@@ -39,7 +38,7 @@ class AnthropicProfile(Profile):
     system_in_dialog: bool = False  # takes system messages behind others
 
 
-class Anthropic:
+class Anthropic(JsonCodec):
     """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
 
     The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
@@ -102,17 +101,9 @@ class Anthropic:
         """Return the headers of beta tools."""
         return dict(betas(request.settings.hosted_tools, profile))
 
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response.
-
-        Raises:
-            ProviderError: The response is an error, or not a reply.
-        """
-        return whole_reply(self, ReplyInBlocks(headers), status, headers, body)
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """Return a decoder for one streamed response of status 200."""
-        return ChunkDecoder(self, ReplyInBlocks(headers), headers)
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInBlocks:
+        """Return what collects the reply of one response."""
+        return ReplyInBlocks(headers)
 
 
 def _own(profile: Profile) -> AnthropicProfile:
@@ -225,8 +216,7 @@ def _accepted(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
 def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
     if settings.top_logprobs is not None:
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
-    if settings.stop and not profile.stop:
-        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    check_settings(settings, model, profile)
     fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
     fields |= {name: getattr(settings, name) for name in sorted(_accepted(settings, profile))}
     return {name: value for name, value in fields.items() if value is not None}

@@ -10,17 +10,15 @@ from urllib.parse import quote
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import CHOICES, adaptations, offered_functions, taken_settings, tells_schema
-from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
+from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, schema_words, taken_settings
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
 from fsm_agent.providers.gemini.reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools
-from fsm_agent.providers.schemas import schema_in_words
+from fsm_agent.providers.json_codec import JsonCodec
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
@@ -45,7 +43,7 @@ class GeminiProfile(Profile):
     hosted_with_functions: Literal["announced", "plain"] | None = None
 
 
-class Gemini:
+class Gemini(JsonCodec):
     """The codec of ``generateContent`` and ``streamGenerateContent``."""
 
     name = WIRE
@@ -78,10 +76,7 @@ class Gemini:
         Raises:
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
-        schema, words = request.output.schema, None
-        in_words = tells_schema(request, profile)
-        if schema is not None and in_words:
-            words = schema_in_words(schema, with_functions=bool(request.functions))
+        words = schema_words(request, profile)
         own = _own(profile)
         whole, (system, rest) = encoding.dialog(
             request.messages, DialogInContents, model, own.images, own.media_in_results, words
@@ -94,33 +89,16 @@ class Gemini:
             body["systemInstruction"] = {"parts": system}
         body |= _tools(request, model, own, encoding)
         config = _settings(request.settings, model, own)
-        if schema is not None and not in_words:
+        if request.output.schema is not None and words is None:
             config["responseMimeType"] = "application/json"
             config["responseJsonSchema"] = encoding.value(request.output, _schema)
         if config:
             body["generationConfig"] = config
         return merged(body, profile.extra_body, request.settings.extra_body)
 
-    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of the changes to the request that the model needs."""
-        words, settings = tells_schema(request, profile), taken_settings(profile)
-        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
-
-    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return {}: nothing in this API needs one."""
-        return {}
-
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response.
-
-        Raises:
-            ProviderError: The response is an error, or not a reply.
-        """
-        return whole_reply(self, ReplyInParts(headers), status, headers, body)
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """Return a decoder for one streamed response of status 200."""
-        return ChunkDecoder(self, ReplyInParts(headers), headers)
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+        """Return what collects the reply of one response."""
+        return ReplyInParts(headers)
 
 
 def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encoding) -> dict[str, Any]:
@@ -163,10 +141,7 @@ def _own(profile: Profile) -> GeminiProfile:
 
 
 def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
-    if settings.top_logprobs is not None and not profile.logprobs:
-        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
-    if settings.stop and not profile.stop:
-        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    check_settings(settings, model, profile)
     accepted = taken_settings(profile)
     fields = {
         "temperature": settings.temperature if "temperature" in accepted else None,

@@ -173,6 +173,8 @@ def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
             merged[key] = {**value, **present}
         elif key in ("required", "allOf") and isinstance(present, list) and isinstance(value, list):
             merged[key] = [*present, *[item for item in value if item not in present]]
+        elif key == "allOf":  # one of them is no list, and means nothing
+            merged[key] = value if isinstance(value, list) else present
         elif present != value and key not in _ANNOTATIONS:
             _merge(merged, {"allOf": [{key: value}]})
 

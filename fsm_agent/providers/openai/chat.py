@@ -15,28 +15,21 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import (
-    CHOICES,
-    adaptations,
-    offered_functions,
-    taken_settings,
-    tells_schema,
-)
+from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, schema_words
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
-from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
+from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
-from fsm_agent.providers.schemas import schema_in_words, strict_schema
+from fsm_agent.providers.schemas import sendable_schema
 
 BRIDGE = "Understood."  # not empty: "Assistant message must have either content or tool_calls"
 
 
-class OpenAIChat:
+class OpenAIChat(JsonCodec):
     """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it."""
 
     name = WIRE
@@ -57,18 +50,14 @@ class OpenAIChat:
         Raises:
             UsageError: By the profile, the model does not support a need of the request.
         """
-        schema = request.output.schema
-        in_words = tells_schema(request, profile)
-        words = None
-        if schema is not None and in_words:
-            words = schema_in_words(schema, with_functions=bool(request.functions))
+        words = schema_words(request, profile)
         entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
         body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
         if request.functions:
             body |= _tools(request, profile, encoding)
         for tool in request.settings.hosted_tools:
             body |= _hosted_tool(tool, model, profile)
-        if schema is not None and not in_words:
+        if request.output.schema is not None and words is None:
             body["response_format"] = encoding.value(request.output, _response_format, profile.strict_functions)
         body |= _settings(request.settings, model, profile)
         if stream:
@@ -78,26 +67,9 @@ class OpenAIChat:
         extra, own_extra = profile.extra_body, request.settings.extra_body
         return merged(body, extra, own_extra) if extra or own_extra else body
 
-    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of the changes to the request that the model needs."""
-        words, settings = tells_schema(request, profile), taken_settings(profile)
-        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
-
-    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return {}: nothing in this API needs one."""
-        return {}
-
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response.
-
-        Raises:
-            ProviderError: The response is an error, or not a reply.
-        """
-        return whole_reply(self, ReplyInParts(headers), status, headers, body)
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """Return a decoder for one streamed response of status 200."""
-        return ChunkDecoder(self, ReplyInParts(headers), headers)
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+        """Return what collects the reply of one response."""
+        return ReplyInParts(headers)
 
 
 class _Entries:
@@ -291,9 +263,8 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": function.name}
     if function.description:
         tool["description"] = function.description
-    strict = strict_schema(function.parameters) if takes_strict else None
-    tool["parameters"] = dict(function.parameters) if strict is None else strict
-    if strict is not None:
+    tool["parameters"], is_strict = sendable_schema(function.parameters, takes_strict=takes_strict)
+    if is_strict:
         tool["strict"] = True
     return {"type": "function", "function": tool}
 
@@ -310,19 +281,15 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
 
 
 def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
-    schema = output.schema or {}
-    strict = strict_schema(schema) if takes_strict else None
-    described: dict[str, Any] = {"name": output.name, "schema": dict(schema) if strict is None else strict}
-    if strict is not None:
+    schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
+    described: dict[str, Any] = {"name": output.name, "schema": schema}
+    if is_strict:
         described["strict"] = True
     return {"type": "json_schema", "json_schema": described}
 
 
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
-    if settings.top_logprobs is not None and not profile.logprobs:
-        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
-    if settings.stop and not profile.stop:
-        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+    check_settings(settings, model, profile)
     fields = _sampling(settings) if profile.temperature else {}
     if settings.max_tokens is not None:
         fields[profile.max_tokens_name] = settings.max_tokens

@@ -9,28 +9,29 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
-from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import (
     CHOICES,
     adaptations,
+    check_settings,
     offered_functions,
+    schema_words,
     taken_settings,
     tells_schema,
 )
-from fsm_agent.providers.chunks import ChunkDecoder, whole_reply
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
+from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
-from fsm_agent.providers.schemas import schema_in_words, strict_schema
+from fsm_agent.providers.schemas import sendable_schema
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
 
-class OpenAIResponses:
+class OpenAIResponses(JsonCodec):
     """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
 
     Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
@@ -56,16 +57,12 @@ class OpenAIResponses:
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
         extra = merged(profile.extra_body, request.settings.extra_body)
-        schema = request.output.schema
-        in_words = tells_schema(request, profile)
-        words = None
-        if schema is not None and in_words:
-            words = schema_in_words(schema, with_functions=bool(request.functions))
+        words = schema_words(request, profile)
         items, rest = encoding.dialog(request.messages, InputItems, model, profile, bool(extra.get("store")), words)
         body: dict[str, Any] = {"model": model, "input": [*items, *rest], "store": False}
         if request.functions or request.settings.hosted_tools:
             body |= _tools(request, model, profile, encoding)
-        if schema is not None and not in_words:
+        if request.output.schema is not None and words is None:
             body["text"] = {"format": encoding.value(request.output, _format, profile.strict_functions)}
         body |= _settings(request.settings, model, profile)
         if stream:
@@ -77,21 +74,9 @@ class OpenAIResponses:
         words, settings = tells_schema(request, profile), _accepted(profile)
         return adaptations(request, profile, tells_schema=words, taken_settings=settings)
 
-    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return {}: nothing in this API needs one."""
-        return {}
-
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response.
-
-        Raises:
-            ProviderError: The response is an error, or not a reply.
-        """
-        return whole_reply(self, ReplyInItems(headers), status, headers, body)
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """Return a decoder for one streamed response of status 200."""
-        return ChunkDecoder(self, ReplyInItems(headers), headers)
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
+        """Return what collects the reply of one response."""
+        return ReplyInItems(headers)
 
 
 def _accepted(profile: Profile) -> frozenset[str]:
@@ -114,9 +99,8 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
     tool: dict[str, Any] = {"type": "function", "name": function.name}
     if function.description:
         tool["description"] = function.description
-    strict = strict_schema(function.parameters) if takes_strict else None
-    tool["parameters"] = dict(function.parameters) if strict is None else strict
-    return {**tool, "strict": strict is not None}  # unsaid it is true
+    tool["parameters"], tool["strict"] = sendable_schema(function.parameters, takes_strict=takes_strict)
+    return tool  # without "strict" it would be strict
 
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
@@ -170,15 +154,13 @@ def _server(tool: HostedMCP) -> dict[str, Any]:
 
 
 def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
-    schema = output.schema or {}
-    strict = strict_schema(schema) if takes_strict else None
-    form = {"type": "json_schema", "name": output.name, "schema": dict(schema) if strict is None else strict}
-    return form if strict is None else {**form, "strict": True}
+    schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
+    form = {"type": "json_schema", "name": output.name, "schema": schema}
+    return {**form, "strict": True} if is_strict else form
 
 
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
-    if settings.top_logprobs is not None and not profile.logprobs:
-        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    check_settings(settings, model, profile)
     if settings.stop:
         raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []

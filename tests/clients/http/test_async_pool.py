@@ -12,18 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.asking import (
-    ASYNC,
-    FIRST_PIECE,
-    JSON_HEAD,
-    REQUEST,
-    WHOLE,
-    aask,
-    client_of,
-    good,
-    refused,
-)
 from support.fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
+from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection
@@ -31,6 +21,7 @@ from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES
 from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
 from fsm_agent.errors import ProviderError
+from fsm_agent.testing.client_requests import ASYNC, REQUEST, aask
 
 ORIGIN = ("http", "h", 80)
 SOON_S = LIMIT_S / 2  # before the server gives up

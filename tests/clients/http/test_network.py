@@ -17,11 +17,12 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamEnded
-from support.asking import WAYS, ask, client_of, completion, good, outcomes, text
 from support.fault_server import FaultServer, http
+from support.http_clients import client_of, completion, good, text
 
 from fsm_agent.clients.client import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
+from fsm_agent.testing.client_requests import WAYS, ask, outcomes
 
 
 @pytest.fixture(scope="module")

@@ -11,28 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.asking import (
-    FIRST_PIECE,
-    JSON_HEAD,
-    PIECES,
-    REQUEST,
-    TINY,
-    WAYS,
-    WHOLE,
-    ask,
-    client_of,
-    good,
-    outcomes,
-    refused,
-    text,
-)
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
+from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
 
 from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again

@@ -20,14 +20,15 @@ from typing import Any
 
 import httpx
 import pytest
-from support.asking import JSON_HEAD, REQUEST, WHOLE, client_of
 from support.fault_server import BARRIER, CLOSE, STALL, FaultServer, Step, http
+from support.http_clients import JSON_HEAD, WHOLE, client_of
 from test_async_pool import Asked
 from test_pools import in_threads
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http import ledger, sync_connection, sync_pool
 from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
+from fsm_agent.testing.client_requests import REQUEST
 
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 LIMIT_S = 5.0

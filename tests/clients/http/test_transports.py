@@ -22,27 +22,6 @@ from typing import Any
 
 import pytest
 import trustme
-from support.asking import (
-    ASYNC,
-    FIRST_PIECE,
-    JSON_HEAD,
-    PIECES,
-    REQUEST,
-    STREAMED,
-    WAYS,
-    WHOLE,
-    aask,
-    ask,
-    chosen,
-    client_of,
-    completion,
-    delta,
-    good,
-    outcomes,
-    refused,
-    text,
-    trusted,
-)
 from support.fault_server import (
     CLOSE,
     DRIP,
@@ -60,6 +39,20 @@ from support.fault_server import (
     head,
     http,
 )
+from support.http_clients import (
+    FIRST_PIECE,
+    JSON_HEAD,
+    PIECES,
+    WHOLE,
+    chosen,
+    client_of,
+    completion,
+    delta,
+    good,
+    refused,
+    text,
+    trusted,
+)
 
 from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.clients.fallback import FallbackClient
@@ -67,6 +60,7 @@ from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime.abort import Abort, Aborted
+from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", ["own", "own with TLS"], indirect=True)
@@ -88,7 +82,7 @@ def authority() -> Iterator[tuple[str, ssl.SSLContext]]:
 
 @pytest.fixture(params=["own", "own with TLS", "httpx"])
 def over(request: pytest.FixtureRequest, authority: tuple[str, ssl.SSLContext]) -> Iterator[str | None]:
-    """What the clients of `asking.client_of` send over; None: our own pools."""
+    """What the clients of `http_clients.client_of` send over; None: our own pools."""
     path, tls = authority
     if request.param == "own with TLS":
         trusted.append(path)

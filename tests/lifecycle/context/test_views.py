@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.driving import Driver, anyhow, everywhere, seed, world
-from support.stepping import begun, request, returned, say
-from support.walking import assert_sendable, function_call
+from support.call_steps import begun, request, returned, say
+from support.drivers import Driver, anyhow, everywhere, seed, world
+from support.walks import assert_sendable, function_call
 
 from fsm_agent import Agent, KeepLastN, Limits, Masking, function, snapshot
 from fsm_agent.errors import Overloaded, UsageError

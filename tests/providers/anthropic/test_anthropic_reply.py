@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import check_any_body, check_any_stream, check_linear, check_told
 from support.messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
+from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply
 from fsm_agent.messages.event import (
@@ -24,6 +24,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import Citation, FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import Usage
 from fsm_agent.providers.anthropic.reply import arguments_object
+from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
 
 
 def called(name: str, arguments: str, id: str | None = "t1") -> FunctionCall:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
 from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
+from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply, Overloaded
 from fsm_agent.messages.event import (
@@ -22,6 +22,8 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.providers.gemini.reply import FINISHES
+from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
+from fsm_agent.testing.streams import mismatch
 
 
 def called(name: str, arguments: str, id: str | None = None, signature: str | None = None) -> FunctionCall:
@@ -105,7 +107,7 @@ def test_texts_of_a_stream_are_joined_and_those_of_a_whole_response_are_not() ->
 def test_halves_of_a_pair_in_two_parts_are_no_pair(between: Any) -> None:
     said = [text("a\ud83d"), between, text("\ude00b")]
     reply, deltas = streamed(sse(*[chunk(part) for part in said], response()))
-    assert unsaid(reply, deltas) is None
+    assert mismatch(reply, deltas) is None
     assert [delta.text for delta in deltas if isinstance(delta, TextDelta)][:2] == ["a", "\ufffd"]
     assert reply.message.text.endswith("\ufffdb")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
-from support.codec_conformance import check_any_body, check_any_stream, check_linear, check_told, unsaid
+from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.event import (
@@ -23,6 +23,8 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
+from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
+from fsm_agent.testing.streams import mismatch
 
 
 def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
@@ -415,7 +417,7 @@ def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
     reply, deltas = streamed(stream(*[delta for piece in first for delta in told(piece)]))
     assert reply.refusal == f"a{second}"
     assert reply.message.parts[0] == kept({"type": "reasoning.text", "index": 0, "text": f"a{second}"})
-    assert unsaid(reply, deltas) is None
+    assert mismatch(reply, deltas) is None
     details, parts = ([told(piece)[at] for piece in first] for at in (0, 1))
     assert streamed(stream(*details))[0].message.reasoning == f"a{second}"
     assert streamed(stream(*parts))[0].message.reasoning == f"a{second}"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.codec_conformance import check_any_body, check_any_stream, check_linear
 from support.response_bodies import (
     CODEC,
     added,
@@ -28,6 +27,7 @@ from support.response_bodies import (
     thought,
     whole,
 )
+from support.stream_checks import check_linear
 
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.event import (
@@ -39,6 +39,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
+from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
 REFUSED = {"type": "message", "id": "msg_1", "content": [{"type": "refusal", "refusal": "I can't"}]}

@@ -1,4 +1,4 @@
-"""How do the tests walk at random through an agent call?"""
+"""Random walks through an agent call."""
 
 from __future__ import annotations
 

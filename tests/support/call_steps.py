@@ -1,4 +1,4 @@
-"""How does a test take a call from step to step?"""
+"""Steps of a call that a test takes one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from support.walking import PROMPT
+from support.walks import PROMPT
 
 
 def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:

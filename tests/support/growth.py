@@ -1,4 +1,4 @@
-"""How does the time that something takes grow with its input?"""
+"""Growth of the time that something takes, with its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is one call driven in each of the ways that there are?"""
+"""Drivers: each of the ways to run one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fsm_agent.runtime import thread_task as thread_jobs
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script
-from support.walking import PROMPT
+from support.walks import PROMPT
 
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 

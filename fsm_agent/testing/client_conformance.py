@@ -1,0 +1,286 @@
+"""The conformance suite of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import pytest
+
+from fsm_agent.clients.client import Client
+from fsm_agent.errors import AuthFailed, Overloaded, ProviderError, RateLimited, TimedOut, UsageError
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes, shown_by
+from fsm_agent.testing.streams import mismatch
+
+PATIENCE_S = 10.0  # for what happens at once on a machine that is not busy
+
+
+@dataclass(frozen=True)
+class Endless:
+    """An answer that never ends: a stream begins with ``text``, and then goes on or stands still."""
+
+    text: str
+
+
+Answer: TypeAlias = str | ProviderError | Endless
+
+_ERRORS = (
+    Overloaded("busy", status=503),
+    RateLimited("slow down", status=429, retry_after_s=7.0),
+    AuthFailed("no such key", status=401),
+    ProviderError("the request is wrong", status=400),
+)
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+class ClientConformance:
+    """The tests that every `Client` passes.
+
+    A test class derives from it, with a client whose model answers as the test wants::
+
+        class TestAcme(ClientConformance):
+            def serving(self, *answers): ...
+
+    It needs pytest alone, and nothing is sent anywhere that `serving` does not reach.
+
+    Attributes:
+        secret: The key that the client of `serving` holds: no error, repr or pickle may show it.  "": it holds none.
+        reopens: The client can be used after it was closed, as one that holds nothing open.
+    """
+
+    secret: ClassVar[str] = ""
+    reopens: ClassVar[bool] = False
+
+    def serving(self, *answers: Answer) -> AbstractContextManager[Client]:
+        """Return a context manager of a client whose model gives these answers.
+
+        Each is the answer to one request, in the order in which they arrive; the last one is given again and again.
+
+        Args:
+            answers: A text; a failure, by the error that it shall become; or one that is `Endless`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.serving is missing: a context manager of a client is right")
+
+    def under_way(self, client: Client) -> int:
+        """Return the number of requests that the model of this client is answering; by default 0."""
+        return 0
+
+    def test_it_has_a_name(self) -> None:
+        """The name is that of the model, and the repr shows it."""
+        with self.serving("hello") as client:
+            assert client.name
+            assert isinstance(client.name, str)
+            assert client.name == client.name
+
+    def test_the_four_ways_give_equal_replies(self) -> None:
+        """However a client is asked, the reply is the same."""
+        with self.serving("hello there") as client:
+            replies = [ask(client, way)[-1] for way in WAYS]
+        for reply in replies:
+            assert isinstance(reply, Reply)
+            assert reply.message.text == "hello there"
+            assert (reply.message, reply.finish, reply.usage) == (
+                replies[0].message,
+                replies[0].finish,
+                replies[0].usage,
+            )
+
+    @pytest.mark.parametrize("way", STREAMED)
+    def test_a_stream_is_its_deltas_and_then_one_reply(self, way: str) -> None:
+        """The deltas announce exactly what the reply contains."""
+        with self.serving("hello there") as client:
+            *deltas, reply = ask(client, way)
+        assert isinstance(reply, Reply), f"the last item of a stream is {reply!r}: the Reply would be right"
+        assert not any(isinstance(delta, Reply) for delta in deltas), "a reply comes before the end of its stream"
+        assert mismatch(reply, deltas) is None
+
+    @each_way
+    @pytest.mark.parametrize("error", _ERRORS, ids=lambda error: type(error).__name__)
+    def test_a_failure_is_an_error_of_its_kind(self, way: str, error: ProviderError) -> None:
+        """The client retries nothing by itself, since the machine does, and the next request is as good as ever."""
+        with self.serving(error, "hello") as client:
+            failure, reply = outcomes(client, way, None, None)
+        assert type(failure) is type(error), f"{error!r} became {failure!r}"
+        assert error.message in failure.message
+        assert (failure.status, failure.retryable, failure.retry_after_s) == (
+            error.status,
+            error.retryable,
+            error.retry_after_s,
+        )
+        assert isinstance(reply, Reply), f"behind a failure the next request is {reply!r}"
+        assert reply.message.text == "hello"
+
+    @pytest.mark.parametrize("way", STREAMED)
+    def test_a_stream_that_is_closed_early_lets_go_of_its_request(self, way: str) -> None:
+        """The model is heard no longer, and the client is as good as ever."""
+        with self.serving(Endless("hel"), "hello") as client:
+            if way == "stream":
+                items = client.stream(REQUEST, timeout_s=PATIENCE_S)
+                assert next(item for item in items if isinstance(item, TextDelta)) == TextDelta("hel")
+                items.close()
+            else:
+                asyncio.run(self._begin_and_close(client))
+            self._check_idle(client)
+            assert ask(client, way)[-1].message.text == "hello"
+
+    async def _begin_and_close(self, client: Client) -> None:
+        items = client.astream(REQUEST, timeout_s=PATIENCE_S)
+        assert await anext(item async for item in items if isinstance(item, TextDelta)) == TextDelta("hel")
+        await items.aclose()
+        await asyncio.to_thread(self._check_idle, client)
+
+    def _check_idle(self, client: Client) -> None:
+        assert _becomes(lambda: self.under_way(client) == 0), f"{self.under_way(client)} requests are still under way"
+
+    @each_way
+    def test_a_request_ends_at_its_timeout(self, way: str) -> None:
+        """It is a `TimedOut`, in time, and nothing of the request goes on."""
+        with self.serving(Endless("hel")) as client:
+            started_s = time.monotonic()
+            found = outcomes(client, way, 0.2, 0.2)
+            assert time.monotonic() - started_s < PATIENCE_S
+            for late in found:
+                assert type(late) is TimedOut, f"a request that took too long is {late!r}"
+                assert late.retryable
+            self._check_idle(client)
+
+    @pytest.mark.parametrize("way", ASYNC)
+    def test_a_request_of_a_cancelled_task_is_let_go(self, way: str) -> None:
+        """`asyncio.CancelledError` is no failure, and goes through."""
+
+        async def main() -> None:
+            task = asyncio.ensure_future(aask(client, way))
+            await asyncio.sleep(0.05)
+            if not task.cancel():  # it is answered already, as one to a double may be
+                return
+            with suppress(asyncio.CancelledError):
+                await task
+            assert task.cancelled(), f"a cancelled task ended as {task!r}"
+            await asyncio.to_thread(self._check_idle, client)
+
+        with self.serving(Endless("hel")) as client:
+            asyncio.run(main())
+            (late,) = outcomes(client, way, 0.2)
+            assert type(late) is TimedOut, f"behind a cancelled request the next one is {late!r}"
+
+    @pytest.mark.parametrize("way", ASYNC)
+    def test_the_event_loop_goes_on(self, way: str) -> None:
+        """While one task waits for the model, others run."""
+
+        async def main() -> tuple[int, float]:
+            ticks, started_s = 0, time.monotonic()
+            task = asyncio.ensure_future(aask(client, way, 0.3))
+            while not task.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            with pytest.raises(TimedOut):
+                await task
+            return ticks, time.monotonic() - started_s
+
+        with self.serving(Endless("hel")) as client:
+            ticks, took_s = asyncio.run(main())
+        assert ticks > 2 or took_s < 0.1, f"the loop stood still: {ticks} turns in {took_s:.1f} s"
+
+    @each_way
+    def test_two_requests_at_once_have_an_answer_each(self, way: str) -> None:
+        """From two threads, or two tasks; of streams, both are open before one is read on."""
+        with self.serving("hello one", "hello two") as client:
+            texts = asyncio.run(_two_tasks(client, way)) if way in ASYNC else _two_threads(client, way)
+        assert sorted(texts) == ["hello one", "hello two"]
+
+    @each_way
+    def test_a_closed_client_says_so(self, way: str) -> None:
+        """Closing can be repeated; a request behind it is a `UsageError`."""
+        with self.serving("hello") as client:
+            ask(client, way)
+            client.close()
+            client.close()
+            asyncio.run(client.aclose())
+            if self.reopens:
+                assert ask(client, way)[-1].message.text == "hello"
+                return
+            with pytest.raises(UsageError, match="closed"):
+                ask(client, way)
+
+    @each_way
+    def test_no_error_shows_the_secret(self, way: str) -> None:
+        """Some servers quote the key that they refuse."""
+        if not self.secret:
+            pytest.skip("secret is '': this client holds none")
+        with self.serving(AuthFailed(f"no such key: {self.secret}", status=401)) as client:
+            (failure,) = outcomes(client, way, None)
+        assert isinstance(failure, AuthFailed)
+        assert self.secret not in shown_by(failure)
+
+    def test_neither_repr_nor_pickle_shows_the_secret(self) -> None:
+        """A client that cannot be pickled without it refuses; a copy of any other is of the same model."""
+        with self.serving("hello") as client:
+            shown = repr(client) + client.name
+            pickled = _pickled(client)
+            assert pickled is None or pickle.loads(pickled).name == client.name
+        assert not self.secret or self.secret not in shown, "the repr or name of a client shows its key"
+        assert not self.secret or self.secret.encode() not in (pickled or b""), "the pickle of a client shows its key"
+
+
+def _pickled(client: Client) -> bytes | None:
+    """Return the pickle of a client; None if it refuses."""
+    try:
+        return pickle.dumps(client)
+    except (UsageError, TypeError, AttributeError, pickle.PicklingError):
+        return None
+
+
+def _becomes(is_true: Callable[[], bool]) -> bool:
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _two_threads(client: Client, way: str) -> list[str]:
+    meeting = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def request() -> str:
+        if way == "complete":
+            meeting.wait()
+            return client.complete(REQUEST).message.text
+        items = client.stream(REQUEST)
+        first = next(items)
+        meeting.wait()
+        return _text_of([first, *items])
+
+    with ThreadPoolExecutor(2) as threads:
+        return [future.result() for future in [threads.submit(request) for _ in range(2)]]
+
+
+async def _two_tasks(client: Client, way: str) -> list[str]:
+    meeting = asyncio.Barrier(2)
+
+    async def request() -> str:
+        if way == "acomplete":
+            return (await client.acomplete(REQUEST)).message.text
+        items = client.astream(REQUEST)
+        first = await anext(items)
+        async with asyncio.timeout(PATIENCE_S):
+            await meeting.wait()
+        return _text_of([first, *[item async for item in items]])
+
+    return [*await asyncio.gather(request(), request())]
+
+
+def _text_of(items: list[Any]) -> str:
+    reply = items[-1]
+    assert isinstance(reply, Reply), f"the last item of a stream is {reply!r}: the Reply would be right"
+    text: str = reply.message.text
+    return text

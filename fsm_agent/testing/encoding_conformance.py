@@ -1,0 +1,323 @@
+"""The conformance suite of codecs, part two: requests."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from fsm_agent._internal.redaction import is_secret_name
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.hosted_tool import HostedMCP
+from fsm_agent.messages.message import FunctionResult, Image, Message, Text
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.encoding import AFRESH, Encoding, Once, as_json
+from fsm_agent.testing.decoding_conformance import DecodingConformance, drawn
+from fsm_agent.testing.strategies import dialogs, requests
+
+SECRET = "tok-4711-that-no-error-may-show"
+_USER = Message.of("user", "<task>")
+_PICTURE = b"\x89PNG\r\n\x1a\n<picture>"
+_SETTINGS: dict[str, Any] = {
+    "temperature": 0.375,
+    "top_p": 0.625,
+    "max_tokens": 2_345,
+    "stop": ("<stop>",),
+    "seed": 86_420,
+    "reasoning_effort": "low",
+    "top_logprobs": 3,
+}
+
+
+class _Place(BaseModel):
+    """A place."""
+
+    town: str
+    country: str
+
+
+def _search(query: str) -> str:
+    """Search the <archive>."""
+    return query
+
+
+def _measure(width: int, height: int) -> int:
+    """Measure the <area>."""
+    return width * height
+
+
+PLACE = Output(_Place)
+
+
+def _functions() -> tuple[Function, ...]:
+    return Function.of(_search, name="search"), Function.of(_measure, name="measure")
+
+
+SEARCH, MEASURE = _functions()
+
+
+class EncodingConformance(DecodingConformance):
+    """The tests of how a codec writes requests; see `CodecConformance`."""
+
+    profile: ClassVar[Profile] = Profile()
+    model: ClassVar[str] = "m1"
+
+    def encode(
+        self,
+        *messages: Message,
+        encoding: Encoding = AFRESH,
+        profile: Mapping[str, Any] | None = None,
+        stream: bool = False,
+        **request: Any,
+    ) -> dict[str, Any]:
+        """Return the body of a request, as JSON would give it back.
+
+        Args:
+            messages: Of the request; a short one if there are none.
+            encoding: The strategy of encoding.
+            profile: Changes of `profile`.
+            stream: The reply is to be streamed.
+            request: Further fields of the `Request`.
+        """
+        asked = Request(messages=messages or (_USER,), **request)
+        body = self._body(asked, replace(self.profile, **profile or {}), encoding=encoding, stream=stream)
+        decoded: dict[str, Any] = json.loads(body)
+        return decoded
+
+    def _encoded_or_refused(self, *messages: Message, **request: Any) -> tuple[str, str]:
+        """Return the JSON of a request and "", or "" and the error that refuses it."""
+        try:
+            return json.dumps(self.encode(*messages, **request)), ""
+        except UsageError as error:
+            return "", f"{error} {error!r}"
+
+    def _body(self, request: Request, profile: Profile, *, encoding: Encoding = AFRESH, stream: bool = False) -> bytes:
+        body = self.codec.encode(request, model=self.model, profile=profile, stream=stream, encoding=encoding)
+        return as_json(body)
+
+    def test_it_has_a_name_a_path_and_headers(self) -> None:
+        """The key is in a header that is known to hold one, and nowhere else."""
+        codec = self.codec
+        assert codec.name
+        for stream in (False, True):
+            assert codec.path(self.model, stream=stream).startswith("/"), "a path behind a base URL begins with a slash"
+            assert SECRET not in codec.path(self.model, stream=stream)
+        carrying = [name for name, value in codec.headers(SECRET).items() if SECRET in value]
+        assert carrying, "no header carries the key"
+        assert all(map(is_secret_name, carrying)), f"{carrying} do not look secret: logs and cassettes would show them"
+        assert not any(map(is_secret_name, codec.headers(None))), "a header of a key is sent without one"
+        assert all(isinstance(name, str) for name in codec.request_headers(Request(messages=(_USER,)), self.profile))
+
+    @drawn
+    @given(request=requests(_functions, PLACE), stream=st.booleans())
+    def test_encoding_is_pure(self, request: Request, stream: bool) -> None:
+        """An equal request is an equal body, and the caller's values stay as they were."""
+        before = _shown(request, self.profile)
+        first = self._body(request, self.profile, stream=stream)
+        assert self._body(request, self.profile, stream=stream) == first
+        assert _shown(request, self.profile) == before, "encoding changed a value of the caller's"
+        adapted = self.codec.adapted(request, self.profile)
+        assert isinstance(adapted, tuple)
+        assert adapted == self.codec.adapted(request, self.profile)
+
+    @drawn
+    @given(dialog=dialogs())
+    def test_a_dialog_is_sent_whole_and_in_order(self, dialog: list[Message]) -> None:
+        """No text, name, argument or result is lost; a system message may stand anywhere."""
+        texts = [*_strings(self.encode(*dialog, functions=(SEARCH,)))]
+        expected = [text for message in dialog for text in _texts(message)]
+        places = []
+        for text in expected:
+            found = [place for place, one in enumerate(texts) if text in one]
+            assert found, f"{text!r} of the dialog is not in the request"
+            places += found[:1] if text != "<system>" else []
+        assert places == sorted(places), "the dialog is sent in another order"
+
+    @drawn
+    @given(dialog=dialogs(), data=st.data())
+    def test_a_dialog_that_grows_or_forks_is_encoded_as_a_new_one(
+        self, dialog: list[Message], data: st.DataObject
+    ) -> None:
+        """What is kept of one request for the next is never seen."""
+        beginnings = [dialog[:end] for end in range(1, len(dialog) + 1) if _is_sendable(dialog[:end], dialog[end:])]
+        beginning = data.draw(st.sampled_from(beginnings))
+        forks = [[*beginning, Message.of("user", "<more>")], [*beginning[:-1], _other(beginning[-1])]]
+        encoding = Once("p")
+        for messages in (*beginnings, *forks, dialog, dialog):
+            request = Request(messages=messages, functions=(SEARCH,))
+            once = self._body(request, self.profile, encoding=encoding)
+            assert once == self._body(request, self.profile), f"{messages!r} is encoded otherwise behind its beginnings"
+
+    @drawn
+    @given(data=st.data())
+    def test_a_reply_can_be_sent_back(self, data: st.DataObject) -> None:
+        """What the model said is in the next request, with the results of the functions that it called."""
+        turn = data.draw(self.turns())
+        message = self.codec.decode(200, {}, self.response(turn)).message
+        results = [
+            Message.of("tool", FunctionResult(id=c.id, name=c.name, text=f"<result {n}>", provider_id=c.provider_id))
+            for n, c in enumerate(message.function_calls)
+        ]
+        request = Request(messages=(_USER, message, *results, *([] if results else [_USER])))
+        texts = [*_strings(json.loads(self._body(request, self.profile)))]
+        said = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
+        for text in (*said, *[c.name for c in message.function_calls], *[f"<result {n}>" for n in range(len(results))]):
+            assert any(text in one for one in texts), f"{text!r} of the reply or behind it is not in the next request"
+
+    def test_functions_are_sent_as_they_are_described(self) -> None:
+        """Names, descriptions and the names of parameters."""
+        body = self.encode(functions=(SEARCH, MEASURE))
+        shown = {*_strings(body), *_names(body)}
+        for word in ("search", "measure", "query", "width", "height"):
+            assert word in shown, f"{word!r} of a function is not in the request"
+        assert "<archive>" in json.dumps(body), "the description of a function is not in the request"
+        assert "measure" not in json.dumps(self.encode(functions=(SEARCH,)))
+
+    @pytest.mark.parametrize("choice", ["required", "none", "search"])
+    def test_without_functions_nothing_is_said_about_them(self, choice: str) -> None:
+        """Some services refuse a choice among no functions."""
+        settings = Settings(parallel_function_calls=True)
+        assert self.encode(tool_choice=choice, settings=settings) == self.encode()
+
+    def test_the_choice_of_functions_is_sent_or_reported(self) -> None:
+        """'required', 'none' and a name change the request, unless `adapted` says why not."""
+        functions = (SEARCH, MEASURE)
+        auto = self.encode(functions=functions)
+        for choice in ("required", "none", "measure"):
+            request = Request(messages=(_USER,), functions=functions, tool_choice=choice)
+            is_sent = self.encode(functions=functions, tool_choice=choice) != auto
+            assert is_sent or self.codec.adapted(request, self.profile), f"tool_choice={choice!r} is dropped silently"
+
+    def test_a_choice_of_no_function_is_refused(self) -> None:
+        """The error names it, and the functions that there are."""
+        with pytest.raises(UsageError, match=r"'subtract'.*'search'.*'measure'"):
+            self.encode(functions=(SEARCH, MEASURE), tool_choice="subtract")
+
+    def test_a_function_that_cannot_be_named_is_offered_alone(self) -> None:
+        """With `named_tool_choice=False` in the profile."""
+        body = self.encode(functions=(SEARCH, MEASURE), tool_choice="measure", profile={"named_tool_choice": False})
+        assert "measure" in json.dumps(body)
+        assert "search" not in json.dumps(body), "a function that was not chosen is offered too"
+
+    @pytest.mark.parametrize("native", [True, False])
+    def test_the_schema_is_sent_natively_or_in_words(self, native: bool) -> None:
+        """With `native_schema=False` in the profile it goes out in words, and `adapted` says so."""
+        changes: dict[str, Any] = {"native_schema": native}
+        body = self.encode(output=PLACE, profile=changes)
+        assert all(name in json.dumps(body) for name in ("town", "country")), "the schema is not in the request"
+        request, profile = Request(messages=(_USER,), output=PLACE), replace(self.profile, **changes)
+        is_in_words = any("town" in text for text in _strings(body, without_keys=("required",)))
+        assert is_in_words or native, "the schema is sent natively to a model that takes none"
+        assert bool(self.codec.adapted(request, profile)) is is_in_words, (
+            "adapted() does not tell how the schema goes out"
+        )
+        assert "town" not in json.dumps(self.encode(output=TEXT, profile=changes))
+
+    def test_images_are_sent_or_refused(self) -> None:
+        """With `images=False` in the profile they are refused; they are never left out."""
+        message = Message.of("user", "<look>", Image.of(_PICTURE))
+        with pytest.raises(UsageError, match="image"):
+            self.encode(message, profile={"images": False})
+        body, refusal = self._encoded_or_refused(message)
+        assert "image" in refusal or base64.b64encode(_PICTURE).decode() in body, "an image is left out silently"
+
+    @pytest.mark.parametrize("name", _SETTINGS)
+    def test_a_setting_is_sent_refused_or_reported(self, name: str) -> None:
+        """A setting that the model does not take is an error, or is named by `adapted`; it is never just dropped."""
+        settings = Settings(**{name: _SETTINGS[name]})
+        request = Request(messages=(_USER,), settings=settings)
+        body, refusal = self._encoded_or_refused(settings=settings)
+        if refusal:
+            assert name in refusal, f"{refusal!r} does not name {name}"
+        else:
+            notes = self.codec.adapted(request, self.profile)
+            is_sent = body != json.dumps(self.encode())
+            assert is_sent or any(name in note for note in notes), f"{name} is dropped silently"
+
+    def test_settings_that_the_profile_excludes_are_refused_or_reported(self) -> None:
+        """Preferences are reported (`temperature`), needs are refused (`stop`, `top_logprobs`)."""
+        settings = Settings(temperature=0.375)
+        body = json.dumps(self.encode(settings=settings, profile={"temperature": False}))
+        assert "0.375" not in body, "temperature is sent to a model that takes none"
+        request = Request(messages=(_USER,), settings=settings)
+        notes = self.codec.adapted(request, replace(self.profile, temperature=False))
+        assert any("temperature=0.375" in note for note in notes), f"{notes!r} do not say that temperature is left out"
+        with pytest.raises(UsageError, match=r"<stop>"):
+            self.encode(settings=Settings(stop=("<stop>",)), profile={"stop": False})
+        with pytest.raises(UsageError, match="top_logprobs is 3"):
+            self.encode(settings=Settings(top_logprobs=3), profile={"logprobs": False})
+
+    def test_an_extra_body_is_merged(self) -> None:
+        """The caller's comes last, behind the profile's; neither is changed."""
+        profile, own = {"x_a": {"one": 1, "two": 2}}, {"x_a": {"two": 3}, "x_b": None}
+        body = self.encode(settings=Settings(extra_body=own), profile={"extra_body": profile})
+        assert (body["x_a"], body["x_b"]) == ({"one": 1, "two": 3}, None)
+        assert (profile, own) == ({"x_a": {"one": 1, "two": 2}}, {"x_a": {"two": 3}, "x_b": None})
+        name = next(iter(self.encode()))
+        assert self.encode(settings=Settings(extra_body={name: "<mine>"}))[name] == "<mine>"
+
+    def test_no_error_shows_a_secret(self) -> None:
+        """A tool of the provider's is sent with its token, or refused without it."""
+        tool = HostedMCP("docs", f"https://example.invalid/?key={SECRET}", authorization=SECRET)
+        settings = Settings(hosted_tools=(tool,))
+        body, refusal = self._encoded_or_refused(settings=settings)
+        assert SECRET not in refusal, "an error shows a token"
+        assert refusal or SECRET in body, "a tool of the provider's is left out silently"
+
+
+def _strings(value: Any, without_keys: Sequence[str] = ()) -> Iterator[str]:
+    """Yield every text in a JSON value, in order; keys are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in without_keys:
+                yield from _strings(inner, without_keys)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner, without_keys)
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield every key in a JSON value."""
+    if isinstance(value, Mapping):
+        yield from value
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _names(inner)
+
+
+def _is_sendable(messages: Sequence[Message], following: Sequence[Message]) -> bool:
+    """Return True if a request could end with these messages: behind a user's, or behind all results of a round."""
+    role = messages[-1].role
+    return role == "user" or (role == "tool" and not (following and following[0].role == "tool"))
+
+
+def _other(message: Message) -> Message:
+    """Return a message that could be in the place of a user's or a result, with another text."""
+    parts = [
+        part.changed(text="<other>") if isinstance(part, Text | FunctionResult) else part for part in message.parts
+    ]
+    return message.changed(parts=tuple(parts))
+
+
+def _texts(message: Message) -> list[str]:
+    """Return the texts of a message that a request has to contain."""
+    calls = [json.loads(call.arguments_json)["query"] for call in message.function_calls]
+    results = [part.text for part in message.parts if isinstance(part, FunctionResult)]
+    return [text for text in (message.text, *calls, *results) if text]
+
+
+def _shown(request: Request, profile: Profile) -> str:
+    """Return all that can be seen of a request, functions and schema included."""
+    schemas = [function.parameters for function in request.functions]
+    return repr((request, schemas, request.output.schema, profile))

@@ -1,0 +1,127 @@
+"""Streams of server-sent events: written in any framing, and read by a codec as a client reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fsm_agent.errors import ErrorReport, ProviderError
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
+from fsm_agent.messages.reply import UNUSED, Reply
+from fsm_agent.providers.codec import Codec, EventStream, ServerEvent
+
+
+@dataclass(frozen=True)
+class Framing:
+    """A way to write events as bytes."""
+
+    newline: bytes = b"\n"
+    mark: bytes = b""  # a byte order mark
+    comment: bytes | None = None  # before each event
+    other: bytes | None = None  # a line with another field in each event
+    space: bytes = b" "  # behind the colon
+    splits: bool = False  # the data of an event is in two lines
+    is_closed: bool = True  # a blank line ends the last event
+
+
+def framed(events: Sequence[ServerEvent], framing: Framing = Framing()) -> bytes:
+    """Return the stream of these events."""
+    end = framing.newline
+    blocks = []
+    for event, data in events:
+        lines = [b"event:" + framing.space + event.encode()] if event else []
+        lines += [framing.other] if framing.other else []
+        # JSON may be split where it may contain a blank.
+        parts = [data[:1], data[1:]] if framing.splits and data.startswith(b"{") else data.split(b"\n")
+        lines += [b"data:" + framing.space + part for part in parts]
+        comment = [framing.comment, b""] if framing.comment is not None else []
+        blocks.append(end.join([*comment, *lines]) + end)
+    return framing.mark + end.join(blocks) + (end if framing.is_closed else b"")
+
+
+def events_of(body: bytes) -> list[ServerEvent]:
+    """Return the events of a stream."""
+    stream = EventStream()
+    return [*stream.feed(body), *stream.finish()]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a stream: its deltas, and a reply or an error."""
+
+    deltas: list[Delta]
+    reply: Reply | None = None
+    error: ErrorReport | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)  # nan is not equal to itself
+
+    def joined(self) -> dict[Any, str]:
+        """Return the deltas joined: the text, the reasoning, and the arguments of each call by its index."""
+        texts: dict[Any, list[str]] = {}
+        for delta in self.deltas:
+            if isinstance(delta, TextDelta | ReasoningDelta):
+                texts.setdefault(type(delta), []).append(delta.text)
+            elif isinstance(delta, ArgumentsDelta):
+                texts.setdefault(delta.index, []).append(delta.text)
+        return {key: "".join(pieces) for key, pieces in texts.items()}
+
+
+def outcome(codec: Codec, body: bytes, cuts: Sequence[int] = ()) -> Outcome:
+    """Feed a stream in pieces of these sizes, and the rest at once, as a client does."""
+    decoder, deltas, start = codec.decoder({}), list[Delta](), 0
+    for size in [*cuts, len(body)]:
+        deltas += decoder.feed(body[start : start + size])
+        start += size
+        if decoder.has_failed:
+            break
+    deltas += decoder.end()
+    try:
+        return Outcome(deltas, reply=decoder.finish())
+    except ProviderError as error:
+        return Outcome(deltas, error=error.report())
+
+
+def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
+    """Return the reply in a stream that is fed in pieces of so many bytes, or at once, and the deltas."""
+    decoder, deltas = codec.decoder({}), list[Delta]()
+    size = piece or len(body) or 1
+    for start in range(0, len(body), size):
+        deltas += decoder.feed(body[start : start + size])
+    return decoder.finish(), deltas
+
+
+def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
+    """Return how the deltas differ from the reply that they announced; None if they do not."""
+    calls, joined = reply.message.function_calls, Outcome([*deltas]).joined()
+    announced = (
+        joined.pop(TextDelta, ""),
+        joined.pop(ReasoningDelta, ""),
+        [(delta.index, delta.name) for delta in deltas if isinstance(delta, FunctionCallStarted)],
+        joined,
+        [delta.usage for delta in deltas if isinstance(delta, UsageReported)][-1:],
+    )
+    contained = (
+        reply.message.text,
+        reply.message.reasoning,
+        [(index, call.name) for index, call in enumerate(calls)],
+        {index: call.arguments_json for index, call in enumerate(calls) if call.arguments_json},
+        [reply.usage] if reply.usage != UNUSED else [],
+    )
+    if announced != contained:
+        return f"the deltas are {announced!r}, the reply is {contained!r}"
+    places = {(type(delta), getattr(delta, "index", None)): place for place, delta in enumerate(deltas)}  # the last
+    for index in range(len(calls)):
+        started, completed = (places.get((kind, index), -1) for kind in (FunctionCallStarted, FunctionCallCompleted))
+        if not started <= places.get((ArgumentsDelta, index), started) < completed:
+            return f"call {index} is not completed behind its last piece: {deltas!r}"
+    return None

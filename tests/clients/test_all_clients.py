@@ -1,0 +1,118 @@
+"""Do our clients keep what `ClientConformance` asks of every client?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
+from support.http_clients import KEY
+from support.served_clients import OFTEN, OverHttp, scripted, turn_of
+
+from fsm_agent.clients.cassette import Cassette
+from fsm_agent.clients.client import Client, HttpClient
+from fsm_agent.clients.fallback import FallbackClient
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients.rate_limited import RateLimitedClient
+from fsm_agent.errors import AuthFailed, ProviderError
+from fsm_agent.testing import ClientConformance, framed
+from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_requests import REQUEST
+
+
+class TestChat(OverHttp, ClientConformance): ...
+
+
+class TestResponses(OverHttp, ClientConformance):
+    provider, dialect = "openai", ResponsesDialect()
+
+
+class TestAnthropic(OverHttp, ClientConformance):
+    provider, dialect = "anthropic", AnthropicDialect()
+
+
+class TestGemini(OverHttp, ClientConformance):
+    provider, dialect = "google", GeminiDialect()
+
+
+class TestOverHttpx(OverHttp, ClientConformance):
+    options = {"transport": "httpx", "async_transport": "httpx"}  # noqa: RUF012
+
+
+class TestFallback(OverHttp, ClientConformance):
+    @contextmanager
+    def serving(self, *answers: Answer) -> Iterator[Client]:
+        with super().serving(*answers) as client:
+            yield FallbackClient([scripted(AuthFailed("not here", status=401)), client])
+
+
+class TestRateLimited(OverHttp, ClientConformance):
+    @contextmanager
+    def serving(self, *answers: Answer) -> Iterator[Client]:
+        self.limit = RateLimit(max_concurrent=2)
+        with super().serving(*answers) as client:
+            yield RateLimitedClient(client, self.limit)
+
+    def under_way(self, client: Client) -> int:
+        return super().under_way(client) + self.limit.under_way
+
+
+class TestScript(ClientConformance):
+    reopens = True
+
+    def serving(self, *answers: Answer) -> Any:
+        return nullcontext(scripted(*answers))
+
+
+class TestFallbackOfScripts(ClientConformance):
+    reopens = True
+
+    def serving(self, *answers: Answer) -> Any:
+        return nullcontext(FallbackClient([scripted(AuthFailed("not here", status=401)), scripted(*answers)]))
+
+
+class TestCassette(OverHttp, ClientConformance):
+    """A tape that was recorded of these answers; an endless one was cut off."""
+
+    test_a_request_ends_at_its_timeout = None  # what is recorded is there at once
+    test_a_request_of_a_cancelled_task_is_let_go = None
+    test_the_event_loop_goes_on = None
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "tape.json"
+
+    @contextmanager
+    def serving(self, *answers: Answer) -> Iterator[Client]:
+        repeated = [*answers, *answers[-1:] * OFTEN]
+        exchanges = [self.exchange(one, is_stream=is_stream) for one in repeated for is_stream in (False, True)]
+        self.path.write_text(json.dumps({"version": 1, "exchanges": exchanges}))
+        network = Cassette(self.path, "replay").network()
+        with HttpClient(self.provider, "m", api_key=KEY, base_url="http://127.0.0.1:9/v1", network=network) as client:
+            yield client
+
+    def under_way(self, client: Client) -> int:
+        return 0
+
+    def exchange(self, answer: Answer, *, is_stream: bool) -> dict[str, Any]:
+        body: Any = self.dialect.codec.encode(
+            REQUEST, model="m", profile=HttpClient(self.provider, "m")._access.provider.profile, stream=is_stream
+        )
+        request = {"method": "POST", "url": "http://127.0.0.1:9/v1/chat/completions", "json": body}
+        return {"request": request, "response": self.response(answer, is_stream=is_stream)}
+
+    def response(self, answer: Answer, *, is_stream: bool) -> dict[str, Any]:
+        headers = {"content-type": "application/json"}
+        if isinstance(answer, ProviderError):
+            after = {} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)}
+            document = json.loads(self.dialect.error_event(answer.message).data)
+            return {"status": answer.status, "headers": {**headers, **after}, "json": document}
+        if not is_stream:
+            return {"status": 200, "headers": headers, "json": json.loads(self.dialect.response(turn_of(answer)))}
+        events = self.dialect.events(turn_of(answer)) if isinstance(answer, str) else self.beginning(turn_of(answer))
+        pieces = [framed([event]).decode() for event in events]
+        return {"status": 200, "headers": {"content-type": "text/event-stream"}, "sse": pieces}

@@ -1,0 +1,87 @@
+"""Clients for `ClientConformance`: over HTTP to a server on loopback that speaks a wire, and doubles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fsm_agent.clients.client import Client, HttpClient, Network
+from fsm_agent.errors import ProviderError
+from fsm_agent.messages.event import TextDelta
+from fsm_agent.providers.codec import ServerEvent
+from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
+from fsm_agent.testing.client_conformance import Answer
+from support.dialects import ChatDialect
+from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
+from support.http_clients import KEY
+
+OFTEN = 30  # requests of one test
+
+
+class OverHttp:
+    """Clients of a server on loopback.
+
+    Attributes:
+        provider: Whose client it is.
+        dialect: What the server speaks.
+        options: Of the client's `Network`.
+    """
+
+    secret = KEY
+    provider = "openai-chat"
+    dialect: Any = ChatDialect()
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+    @contextmanager
+    def serving(self, *answers: Answer) -> Iterator[Client]:
+        def script(answer: Answer) -> Any:
+            return lambda seen: self.steps(answer, is_stream=is_streamed(seen))
+
+        with FaultServer(*map(script, answers)) as self.server:
+            network = Network(**self.options)
+            client = HttpClient(self.provider, "m", api_key=KEY, base_url=self.server.base_url, network=network)
+            with client:
+                yield client
+
+    def under_way(self, client: Client) -> int:
+        return self.server.n_under_way
+
+    def steps(self, answer: Answer, *, is_stream: bool) -> list[Step]:
+        if isinstance(answer, ProviderError):
+            after = {} if answer.retry_after_s is None else {"retry_after": str(answer.retry_after_s)}
+            return [http(self.dialect.error_event(answer.message).data, status=answer.status or 500, **after)]
+        turn = turn_of(answer)
+        if isinstance(answer, str) and is_stream:
+            return [SSE_HEAD, chunk(framed(self.dialect.events(turn))), END_OF_CHUNKS]
+        if isinstance(answer, str):
+            return [http(self.dialect.response(turn))]
+        if is_stream:
+            return [SSE_HEAD, chunk(framed(self.beginning(turn))), STALL]
+        return [head(content_type="application/json", content_length="1000"), b"{", STALL]
+
+    def beginning(self, turn: Turn) -> Sequence[ServerEvent]:
+        """The events up to the first piece of text."""
+        events, decoder = self.dialect.events(turn), self.dialect.codec.decoder({})
+        for number, event in enumerate(events, 1):
+            if any(isinstance(delta, TextDelta) for delta in decoder.feed(framed([event]))):
+                return events[:number]
+        raise AssertionError(f"{turn!r} has no text")
+
+
+def turn_of(answer: str | Endless) -> Turn:
+    """A turn in two pieces, of which an endless answer is the first."""
+    if isinstance(answer, Endless):
+        return Turn([TurnPart("text", [answer.text, "never"])])
+    return Turn([TurnPart("text", [answer[:3], answer[3:]])])
+
+
+def is_streamed(seen: Seen) -> bool:
+    return json.loads(seen.body).get("stream", False) or "streamGenerateContent" in seen.path
+
+
+def scripted(*answers: Answer, name: str = "script") -> Script:
+    """A double that gives these answers."""
+    entries: list[Any] = [Delayed(5, one.text) if isinstance(one, Endless) else one for one in answers]
+    return Script(*entries, *entries[-1:] * OFTEN, name=name)

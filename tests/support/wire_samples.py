@@ -1,0 +1,49 @@
+"""Functions, outputs and a message that requests of every wire are tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import Message
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def wait(seconds: float = 1.0) -> None:
+    """Wait."""
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class Loose(BaseModel):
+    name: str = ""
+
+
+class Unit(Enum):
+    METRE = "m"
+
+
+ADD, WAIT = Function.of(add), Function.of(wait)
+USER = Message.of("user", "hi")
+
+
+def consumed(value: Any) -> Any:
+    """Return a value of a TypedDict with its iterables read, which validates them; objects become dictionaries."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, dict):
+        return {key: consumed(inner) for key, inner in value.items()}
+    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value
