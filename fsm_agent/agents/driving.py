@@ -36,7 +36,7 @@ AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
 
 
 class Driving(ABC, Generic[Deps, Out]):
-    """What drives the calls of an `Agent`: to their end or event by event, sync or under asyncio.
+    """The methods of an `Agent` that drive its calls: to their end or event by event, sync or under asyncio.
 
     In the overloads, a prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no
     type says.
@@ -48,7 +48,7 @@ class Driving(ABC, Generic[Deps, Out]):
     @property
     @abstractmethod
     def _world(self) -> World:
-        """What performs the effects of the calls."""
+        """The world in which the effects of the calls are performed."""
 
     @abstractmethod
     def _seeded(

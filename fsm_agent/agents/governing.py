@@ -15,7 +15,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class Governance:
-    """What an agent lends to the prompts of its calls: its functions and its output.
+    """The part of an agent that it lends to the prompts of its calls: its functions and its output.
 
     Args:
         functions: The agent's: functions, or sources of them that are asked anew for each call.

@@ -1,4 +1,7 @@
-"""One agent call, from its seed to its end."""
+"""One agent call, from its seed to its end.
+
+More than 300 lines, because whatever reads or moves the one mutable cell is a method of its class.
+"""
 
 from __future__ import annotations
 

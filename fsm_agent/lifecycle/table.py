@@ -29,6 +29,8 @@ pause counts as a round.
 
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
+
+More than 300 lines, because the rows, their guards and their actions are read together.
 """
 
 from __future__ import annotations

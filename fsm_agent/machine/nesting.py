@@ -7,6 +7,8 @@ when they are needed; one whose record is not the parent's, because an advance f
 
 A child's last step and the row that its parent takes then are one `advance`: nobody sees a child that has ended without
 what follows.
+
+More than 300 lines, because effects, steps and deadlines of children share the cells of one class.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class ParentRecord(Protocol):
 
     @property
     def ending(self) -> Any:
-        """How the process ended; None: it has not."""
+        """The way in which the process ended; None: it has not."""
 
     @property
     def trace(self) -> Vector[Stepped]:
@@ -48,7 +50,7 @@ class ParentRecord(Protocol):
 
 
 class _Cursor:
-    """What `LeanEvent.take` moves."""
+    """The cell that `LeanEvent.take` moves."""
 
     __slots__ = ("after", "guard", "record", "state")
 
@@ -60,7 +62,7 @@ class _Cursor:
 
 
 class _Seen(NamedTuple):
-    """What a child waits for, with the keys that it has in its parent."""
+    """The effects of a child, with the keys that they have in its parent."""
 
     record: Any  # of the child
     effects: tuple[AnyEffect, ...]

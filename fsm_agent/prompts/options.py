@@ -30,7 +30,7 @@ class PromptOptions(PromptValues, total=False):
 
 
 class PromptOverrides(PromptValues, total=False):
-    """What is given beside the files of a prompt."""
+    """The options that are given beside the files of a prompt."""
 
     output: Any
     parser: Callable[[str], Any] | None

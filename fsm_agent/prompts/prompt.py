@@ -1,4 +1,7 @@
-"""Prompts: a task, its output, its functions, and handlers for what goes wrong."""
+"""Prompts: a task, its output, its functions, and handlers for what goes wrong.
+
+More than 300 lines, because each argument of a prompt is explained and checked where it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to the effects of an agent call: their events, time limits, and when nobody here can answer."""
+"""The activities of an agent call: their events, their time limits, and when nobody here can answer."""
 
 from __future__ import annotations
 

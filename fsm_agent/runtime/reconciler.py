@@ -21,6 +21,8 @@ there is nothing to do before something happens; the driver then waits (`wait`),
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
 - *Processes inside.*  Their effects come under prefixed keys.  An activity has the process, the key and the world that
   its effect belongs to, and its events are wrapped as `Inside`; the loop makes no other difference.
+
+More than 300 lines, because the loop is one class, and the theory above belongs beside it.
 """
 
 from __future__ import annotations

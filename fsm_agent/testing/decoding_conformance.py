@@ -147,7 +147,7 @@ class DecodingConformance:
     @drawn
     @given(data=st.data(), cuts=CUTS)
     def test_a_stream_that_breaks_off_is_no_reply_or_all_of_it(self, data: st.DataObject, cuts: list[int]) -> None:
-        """What it told before is the beginning of what the whole stream tells."""
+        """The deltas before it are the beginning of those of the whole stream."""
         body = framed(self.events(data.draw(self.turns())))
         part = body[: data.draw(st.integers(0, len(body) - 1))]
         whole, found = outcome(self.codec, body), outcome(self.codec, part, cuts)

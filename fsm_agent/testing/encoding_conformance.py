@@ -1,4 +1,7 @@
-"""The conformance suite of codecs, part two: requests."""
+"""The conformance suite of codecs, part two: requests.
+
+More than 300 lines, because the suite is one class, to be subclassed, and each check says what it is for.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,7 @@ class EncodingConformance(DecodingConformance):
     def test_a_dialog_that_grows_or_forks_is_encoded_as_a_new_one(
         self, dialog: list[Message], data: st.DataObject
     ) -> None:
-        """What is kept of one request for the next is never seen."""
+        """Whatever is kept of one request for the next never shows."""
         beginnings = [dialog[:end] for end in range(1, len(dialog) + 1) if _is_sendable(dialog[:end], dialog[end:])]
         beginning = data.draw(st.sampled_from(beginnings))
         forks = [[*beginning, Message.of("user", "<more>")], [*beginning[:-1], _other(beginning[-1])]]
@@ -161,7 +164,7 @@ class EncodingConformance(DecodingConformance):
     @drawn
     @given(data=st.data())
     def test_a_reply_can_be_sent_back(self, data: st.DataObject) -> None:
-        """What the model said is in the next request, with the results of the functions that it called."""
+        """The model's own words are in the next request, with the results of the functions that it called."""
         turn = data.draw(self.turns())
         message = self.codec.decode(200, {}, self.response(turn)).message
         results = [
