@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
@@ -40,7 +40,7 @@ class TestGemini(OverHttp, ClientConformance):
 
 
 class TestOverHttpx(OverHttp, ClientConformance):
-    options = {"transport": "httpx", "async_transport": "httpx"}  # noqa: RUF012
+    options: ClassVar[dict[str, Any]] = {"transport": "httpx", "async_transport": "httpx"}
 
 
 class TestFallback(OverHttp, ClientConformance):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from fsm_agent.clients.client import Client, HttpClient, Network
 from fsm_agent.errors import ProviderError
@@ -32,7 +32,7 @@ class OverHttp:
     secret = KEY
     provider = "openai-chat"
     dialect: Any = ChatDialect()
-    options: dict[str, Any] = {}  # noqa: RUF012
+    options: ClassVar[dict[str, Any]] = {}
 
     @contextmanager
     def serving(self, *answers: Answer) -> Iterator[Client]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -175,7 +177,7 @@ class TriesAgain(EngineClient):
 
 
 class LeavesItsStreamOpen(EngineClient):
-    left: list[Any] = []  # noqa: RUF012
+    left: ClassVar[list[Any]] = []
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> ITEMS:
         generated = self.engine.generate()
@@ -304,9 +306,6 @@ def test_what_is_missing_is_named() -> None:
 
 @pytest.mark.parametrize(("name", "missing"), [("CodecConformance", "hypothesis"), ("ClientConformance", "pytest")])
 def test_what_the_suites_need_is_named(name: str, missing: str) -> None:
-    import subprocess
-    import sys
-
     code = f"import sys; sys.modules[{missing!r}] = None; from fsm_agent.testing import {name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert f"ImportError: {name} needs {missing}: pip install {missing}" in done.stderr
