@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @explains_mistakes(agent_words)
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Agent(Driving[Deps, Out]):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 

@@ -99,6 +99,7 @@ def _checked_class(cls: type[Any], config: AgentConfig) -> type[AgentBase]:
     kind = getattr(cls, "agent_type", None)
     if kind is None:
         raise ConfigError(f"{path_of(cls)} is no class of agents: a subclass of AgentBase would be right")
+    kind = kind.value if isinstance(kind, Enum) else kind
     if config.agent_type and config.agent_type != kind:
         raise ConfigError(f"the configuration is for agent_type {config.agent_type!r}, and {path_of(cls)} is {kind!r}")
     return cls

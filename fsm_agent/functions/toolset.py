@@ -138,7 +138,7 @@ class _Entry(NamedTuple):
         return f"{self.function.name}@{self.function.version}"
 
 
-@dataclass(frozen=True, eq=False, init=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, init=False, slots=True)
 class Toolset(Generic[Deps]):
     """Functions under a name: an immutable value; its methods return changed copies.
 

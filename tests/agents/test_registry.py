@@ -247,6 +247,18 @@ class TestOfAClass:
         assert build_agent(Echo, {"model": "x:y"}, client=script("hi"), prefix="> ").call("hi") == "> hi"
         assert registered_agents().get("Echo") is None
 
+    def test_its_kind_may_be_an_enum(self):
+        class Kind(enum.Enum):
+            ECHO = "echo"
+
+        class Echo(AgentBase, register=False):
+            agent_type = Kind.ECHO
+
+            def call(self, task, **kwargs):
+                return task
+
+        assert build_agent(Echo, {"agent_type": "echo", "model": "x:y"}).call("hi") == "hi"
+
     def test_a_configuration_for_another_is_refused(self):
         with pytest.raises(ConfigError, match=r"is for agent_type 'wether', and .*Weather is 'weather'"):
             build_agent(weather(), {**CONFIG, "agent_type": "wether"})
