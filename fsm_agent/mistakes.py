@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
 
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.values import field_names
@@ -144,6 +146,26 @@ def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]
         return cls
 
     return explain
+
+
+class Explained(type(msgspec.Struct)):  # type: ignore[misc]
+    """The class of values that refuse unknown arguments with a word on the right ones.
+
+    Attributes:
+        words: The equivalents of arguments of other libraries.
+    """
+
+    words: Mapping[str, str]
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                if unknown := [word for word in kwargs if word not in cls.__struct_fields__]:
+                    raise unknown_argument(cls.__name__, unknown[0], cls.__struct_fields__, cls.words) from None
+                raise
 
 
 def unknown_argument(owner: str, word: str, known: Iterable[str], ours: Mapping[str, str]) -> TypeError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.values import Value
 from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
@@ -31,20 +32,25 @@ _HOST = pattern(r"[\w.:-]+")
 _VERSION = pattern(r"/v\d+[a-z0-9]*$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class Endpoint(Value, frozen=True, kw_only=True, dict=True):
     """The destination and credentials of requests, as resolved for one request."""
 
-    provider: Provider
-    base_url: httpx.URL = field(repr=False)  # may hold a token
-    model: str
-    headers: Mapping[str, str] = field(repr=False)
-    secrets: frozenset[str] = field(repr=False)  # never shown in messages
-    profile: Profile = field(init=False, repr=False)
-    _heads: dict[bool, RequestHead] = field(init=False, repr=False, default_factory=dict)
+    hidden = ("base_url", "headers", "secrets")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "profile", self.provider.profile_of(self.model))
+    provider: Provider
+    base_url: httpx.URL  # may hold a token
+    model: str
+    headers: Mapping[str, str]
+    secrets: frozenset[str]  # never shown in messages
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The capabilities of the model."""
+        return self.provider.profile_of(self.model)
+
+    @cached_property
+    def _heads(self) -> dict[bool, RequestHead]:
+        return {}
 
     def head(self, stream: bool) -> RequestHead:
         """Return the head that all requests share; made once."""
@@ -71,20 +77,20 @@ class Endpoint:
         return httpx.URL(f"{base}{own_path}?{query}" if query else f"{base}{own_path}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Access:
+class Access(Value, frozen=True, kw_only=True, dict=True):
     """A caller's settings for reaching a model; the rest is looked up for each request.
 
     Raises:
         ConfigError: A setting is invalid.
     """
 
+    hidden = ("api_key", "base_url", "headers")
+
     provider: Provider
     model: str
-    api_key: str | None = field(default=None, repr=False)
-    base_url: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    _last: list[tuple[object, Endpoint]] = field(init=False, repr=False, compare=False, default_factory=list)
+    api_key: str | None = None
+    base_url: str | None = None
+    headers: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         check("base_url", self.base_url, isinstance(self.base_url, str | None), "'https://host/v1', say,", ConfigError)
@@ -96,6 +102,11 @@ class Access:
             _check_key(self.api_key, "api_key")
         for name, value in {**self.provider.headers, **self.headers}.items():
             _check_header(name, value)
+
+    @cached_property
+    def _last(self) -> list[tuple[object, Endpoint]]:
+        """The settings of the last request, and the endpoint that they led to."""
+        return []
 
     @property
     def secret_argument(self) -> str | None:

@@ -9,7 +9,6 @@ performed is registered in `fsm_agent.runtime.perform`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
@@ -29,7 +28,7 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.mistakes import SETTINGS_WORDS, Rights, explains_mistakes, remedy, wrong
+from fsm_agent.mistakes import SETTINGS_WORDS, Explained, Rights, remedy, wrong
 from fsm_agent.prompts.parser import Output
 
 TEXT = Output(str)
@@ -37,9 +36,7 @@ _MOST_NAMED = 3  # effects in the message of an error
 _MOST_SHOWN = 200  # characters of a function call there
 
 
-@explains_mistakes(lambda: SETTINGS_WORDS)
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Value, frozen=True, kw_only=True, metaclass=Explained):
     """Options of a request to the model.  None: the provider's default.
 
     ``cache`` is how long Anthropic shall cache the prefix of a request for the next one: without it, it caches nothing.
@@ -47,6 +44,8 @@ class Settings:
     ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12 hours) differ, and which only
     GPT-5.6 and later models take (the types of its SDK, November 2026).
     """
+
+    words = SETTINGS_WORDS
 
     temperature: float | None = None  # 0: always the likeliest token
     top_p: float | None = None
@@ -59,7 +58,7 @@ class Settings:
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0: only the token's own
     cache: Literal["5m", "1h"] | None = None
     hosted_tools: tuple[HostedTool, ...] = ()  # run by the provider itself
-    extra_body: Mapping[str, Any] = field(default_factory=dict)  # merged into the request, objects key by key
+    extra_body: Mapping[str, Any] = {}  # merged into the request, objects key by key
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -78,11 +77,11 @@ class Settings:
         """
         if not changes:
             return self
-        names = [item.name for item in fields(self)]
+        names = self.__struct_fields__
         for name in changes:
             if name not in names:
                 raise UsageError(f"there is no setting {name!r}{remedy(name, names, SETTINGS_WORDS)}")
-        return replace(self, **changes)
+        return self.changed(**changes)
 
 
 def _are_texts(value: Any) -> bool:

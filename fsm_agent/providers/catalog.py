@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -89,7 +88,7 @@ def _azure(name: str, codec: Codec, **facts: Any) -> Provider:
 
 
 _BUILT_IN = (
-    _openai("openai", RESPONSES, replace(_OPENAI, hosted_tools=OPENAI_TOOLS), OPENAI_TOOLS_OF_MODELS),
+    _openai("openai", RESPONSES, _OPENAI.changed(hosted_tools=OPENAI_TOOLS), OPENAI_TOOLS_OF_MODELS),
     _openai("openai-chat", CHAT, _OPENAI, OPENAI_SEARCH_MODELS),
     Provider(
         name="anthropic",
@@ -112,7 +111,7 @@ _BUILT_IN = (
         base_url_variable="GOOGLE_BASE_URL",
         base_path="/v1beta",
         base_path_always=True,
-        profile=replace(_GEMINI, hosted_with_functions="announced"),
+        profile=_GEMINI.changed(hosted_with_functions="announced"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE),
     ),
     # With an express key; else the caller's address of a project and place, and an access token as the key.
@@ -122,7 +121,7 @@ _BUILT_IN = (
         base_url="https://aiplatform.googleapis.com/v1/publishers/google",
         key_variables=("VERTEX_API_KEY", "GOOGLE_API_KEY"),
         base_url_variable="VERTEX_BASE_URL",
-        profile=replace(_GEMINI, logprobs=True, blocked_domains=True, hosted_with_functions="plain"),
+        profile=_GEMINI.changed(logprobs=True, blocked_domains=True, hosted_with_functions="plain"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE, ("gemini-[3-9]*", {"logprobs": False})),
     ),
     _azure(
@@ -135,8 +134,8 @@ _BUILT_IN = (
     _azure(
         "azure-responses",
         RESPONSES,
-        profile=replace(
-            _OPENAI, hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
+        profile=_OPENAI.changed(
+            hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
         ),
         models=OPENAI_MODELS,
     ),
@@ -154,7 +153,7 @@ _BUILT_IN = (
         "CEREBRAS_API_KEY",
         # '"tools" is incompatible with "response_format"': https://github.com/BerriAI/litellm/pull/31445; 422 where
         # only some functions are strict: https://github.com/RooCodeInc/Roo-Code/issues/10334
-        profile=replace(_OPENAI, schema_with_functions=False, strict_functions=False),
+        profile=_OPENAI.changed(schema_with_functions=False, strict_functions=False),
     ),
     _chat(
         "groq",
@@ -162,8 +161,8 @@ _BUILT_IN = (
         "GROQ_API_KEY",
         base_url_variable="GROQ_BASE_URL",
         # https://console.groq.com/docs/structured-outputs and https://console.groq.com/docs/openai (November 2026)
-        profile=replace(
-            _OPENAI, native_schema=False, schema_with_functions=False, strict_functions=False, logprobs=False
+        profile=_OPENAI.changed(
+            native_schema=False, schema_with_functions=False, strict_functions=False, logprobs=False
         ),
         models=tuple([(family, {"native_schema": True}) for family in ("gpt-oss-*", "llama-4-*", "kimi-k2*")]),
     ),
@@ -172,7 +171,7 @@ _BUILT_IN = (
         "https://api.deepseek.com",
         "DEEPSEEK_API_KEY",
         # "This response_format type is unavailable now"; `strict` at its beta address only.
-        profile=replace(_THINKS_ALOUD, native_schema=False, images=False),
+        profile=_THINKS_ALOUD.changed(native_schema=False, images=False),
         models=DEEPSEEK_MODELS,
     ),
     _chat(
@@ -206,7 +205,7 @@ _BUILT_IN = (
             "https://api.moonshot.ai/v1",
             "MOONSHOT_API_KEY",
             "MOONSHOTAI_API_KEY",
-            profile=replace(_THINKS_ALOUD, required_tool_choice=False, named_tool_choice=False),
+            profile=_THINKS_ALOUD.changed(required_tool_choice=False, named_tool_choice=False),
             models=KIMI_MODELS,
         )
         for name in ("moonshot", "moonshotai")
@@ -216,8 +215,8 @@ _BUILT_IN = (
         "https://api.z.ai/api/paas/v4",
         "ZAI_API_KEY",
         # tool_choice is "auto" or nothing: https://docs.z.ai/api-reference/llm/chat-completion (November 2026)
-        profile=replace(
-            _THINKS_ALOUD, native_schema=False, named_tool_choice=False, required_tool_choice=False, logprobs=False
+        profile=_THINKS_ALOUD.changed(
+            native_schema=False, named_tool_choice=False, required_tool_choice=False, logprobs=False
         ),
     ),
     _chat(
@@ -234,7 +233,7 @@ _BUILT_IN = (
         "https://api.perplexity.ai",
         "PERPLEXITY_API_KEY",
         "PPLX_API_KEY",
-        profile=replace(_LOOSE, named_tool_choice=False, logprobs=False),
+        profile=_LOOSE.changed(named_tool_choice=False, logprobs=False),
     ),
     _chat("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", profile=_LOOSE),
     _chat("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", profile=_LOOSE),
@@ -246,15 +245,15 @@ _BUILT_IN = (
         "ollama",
         "http://localhost:11434/v1",
         "OLLAMA_API_KEY",
-        profile=replace(_LOOSE, named_tool_choice=False, reasoning_name="reasoning"),
+        profile=_LOOSE.changed(named_tool_choice=False, reasoning_name="reasoning"),
     ),
     # 400 for a named function: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670
     _server(
-        "lmstudio", "http://localhost:1234/v1", "LMSTUDIO_API_KEY", profile=replace(_LOOSE, named_tool_choice=False)
+        "lmstudio", "http://localhost:1234/v1", "LMSTUDIO_API_KEY", profile=_LOOSE.changed(named_tool_choice=False)
     ),
     _server("vllm", "http://localhost:8000/v1", "VLLM_API_KEY", profile=Profile(reasoning_name="reasoning")),
     _server("llamacpp", "http://localhost:8080/v1", "LLAMA_API_KEY", profile=_LLAMA_CPP, closes_after_stream=True),
-    _chat("local", None, profile=replace(_LLAMA_CPP, images=False), closes_after_stream=True, is_embedded=True),
+    _chat("local", None, profile=_LLAMA_CPP.changed(images=False), closes_after_stream=True, is_embedded=True),
     _chat("openai-compatible", None, profile=_LOOSE),
 )
 

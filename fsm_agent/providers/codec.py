@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
@@ -28,8 +28,7 @@ _REQUEST_ID = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Value, frozen=True, kw_only=True):
     """The capabilities of a model and the names of its fields.  Data; override what differs.
 
     A need of a request that the model does not support is a `UsageError` before anything is sent.  Preferences are
@@ -56,8 +55,8 @@ class Profile:
     user_after_results: bool = True  # takes a user's message directly behind the results of functions
     call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
     # Tools of the provider that it can use: kind, and its type on the wire.
-    hosted_tools: Mapping[str, str] = field(default_factory=dict, hash=False)
-    extra_body: Mapping[str, Any] = field(default_factory=dict, hash=False)  # sent with every request
+    hosted_tools: Mapping[str, str] = {}
+    extra_body: Mapping[str, Any] = {}  # sent with every request
 
 
 class Decoder(Protocol):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -81,14 +80,21 @@ class Afresh:
         return make(owner, *key)
 
 
-@dataclass(slots=True, eq=False)
 class _Position:
-    """The memo of a message about its position in a dialog."""
+    """The memo of a message about its position in a dialog.
 
-    before: object  # represents all messages before it, and provider and model
-    json: bytes  # the entries that it made whole
-    after: object = field(default_factory=object)  # as `before`, with the message
-    encoders: list[DialogEncoder[Any]] = field(default_factory=list)  # one fed up to here, unless it has gone on
+    Args:
+        before: Represents all messages before it, and provider and model.
+        json: The entries that it made whole.
+    """
+
+    __slots__ = ("after", "before", "encoders", "json")
+
+    def __init__(self, before: object, json: bytes) -> None:
+        self.before = before
+        self.json = json
+        self.after = object()  # as `before`, with the message
+        self.encoders: list[DialogEncoder[Any]] = []  # one fed up to here, unless it has gone on
 
 
 class Once:

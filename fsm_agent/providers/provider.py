@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
+from fsm_agent._internal.values import Value
 from fsm_agent.providers.codec import Codec, Profile
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Provider:
+class Provider(Value, frozen=True, kw_only=True):
     """A named API: its codec, address, key variables, and the profiles of its models."""
+
+    hidden = ("headers",)
 
     name: str
     codec: Codec
@@ -25,8 +26,8 @@ class Provider:
     key_variables: tuple[str, ...] = ()  # the first that is set counts; without any, only `api_key` does
     key_is_optional: bool = False
     key_header: str | None = None  # carries the key as it is, instead of the codec's header
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    profile: Profile = field(default_factory=Profile)
+    headers: Mapping[str, str] = {}
+    profile: Profile = Profile()
     models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
     closes_after_stream: bool = False  # without saying so: its connections cannot be used again
     is_embedded: bool = False  # its server is started here when needed
@@ -39,4 +40,4 @@ class Provider:
         for pattern, differs in self.models:
             if fnmatchcase(name, pattern) or fnmatchcase(bare, pattern):
                 changes |= differs
-        return replace(self.profile, **changes)
+        return self.profile.changed(**changes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -93,7 +92,7 @@ class EncodingConformance(DecodingConformance):
             request: Further fields of the `Request`.
         """
         asked = Request(messages=messages or (_USER,), **request)
-        body = self._body(asked, replace(self.profile, **profile or {}), encoding=encoding, stream=stream)
+        body = self._body(asked, self.profile.changed(**profile or {}), encoding=encoding, stream=stream)
         decoded: dict[str, Any] = json.loads(body)
         return decoded
 
@@ -218,7 +217,7 @@ class EncodingConformance(DecodingConformance):
         changes: dict[str, Any] = {"native_schema": native}
         body = self.encode(output=PLACE, profile=changes)
         assert all(name in json.dumps(body) for name in ("town", "country")), "the schema is not in the request"
-        request, profile = Request(messages=(_USER,), output=PLACE), replace(self.profile, **changes)
+        request, profile = Request(messages=(_USER,), output=PLACE), self.profile.changed(**changes)
         is_in_words = any("town" in text for text in _strings(body, without_keys=("required",)))
         assert is_in_words or native, "the schema is sent natively to a model that takes none"
         assert bool(self.codec.adapted(request, profile)) is is_in_words, (
@@ -253,7 +252,7 @@ class EncodingConformance(DecodingConformance):
         body = json.dumps(self.encode(settings=settings, profile={"temperature": False}))
         assert "0.375" not in body, "temperature is sent to a model that takes none"
         request = Request(messages=(_USER,), settings=settings)
-        notes = self.codec.adapted(request, replace(self.profile, temperature=False))
+        notes = self.codec.adapted(request, self.profile.changed(temperature=False))
         assert any("temperature=0.375" in note for note in notes), f"{notes!r} do not say that temperature is left out"
         with pytest.raises(UsageError, match=r"<stop>"):
             self.encode(settings=Settings(stop=("<stop>",)), profile={"stop": False})

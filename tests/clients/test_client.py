@@ -11,11 +11,12 @@ import ssl
 import time
 import tracemalloc
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+from support.copies import replace
 from support.fault_server import (
     BARRIER,
     CLOSE,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 
 import pytest
 from support.call_steps import begun, keys, request, returned, say, texts
+from support.copies import replace
 from support.walks import PROMPT, assert_sendable, function_call
 
 from fsm_agent._internal.vector import Vector

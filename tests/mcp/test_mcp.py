@@ -14,10 +14,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.copies import replace
 from support.paths import SUPPORT
 
 from fsm_agent import Agent

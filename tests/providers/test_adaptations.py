@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY, completion
 

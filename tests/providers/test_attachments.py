@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.copies import replace
 
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import Request

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
+from support.copies import replace
 from support.paths import SHARED
 
 from fsm_agent.errors import ConfigError

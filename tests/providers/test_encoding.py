@@ -9,7 +9,7 @@ import pickle
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from support import recorded_gemini_requests, recorded_inputs, recorded_messages, recorded_requests
+from support.copies import replace
 from support.long_dialogs import PICTURE, asks, rounds, told
 from support.paths import SHARED
 from wire_check import cases

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.copies import replace
 
 from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request, Settings

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing.client_requests import STREAMED
+from support.copies import replace
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
 KEY = "the.key.that.nobody.may.see.4711"

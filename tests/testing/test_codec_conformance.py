@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from support.copies import replace
 from support.dialects import ChatDialect
 
 from fsm_agent.errors import BadReply, ProviderError, UsageError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_url
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 
@@ -22,8 +22,7 @@ else:
     ipaddress = deferred("ipaddress")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Network:
+class Network(Value, frozen=True, kw_only=True):
     """Timeouts, limits and transports of requests.
 
     Attributes:
@@ -49,6 +48,8 @@ class Network:
         ConfigError: A value is invalid, or its extra is not installed.
     """
 
+    hidden = ("proxy",)
+
     connect_s: float = 10.0
     read_s: float = 600.0
     write_s: float = 60.0
@@ -57,7 +58,7 @@ class Network:
     linger_s: float = 1.0
     max_reply_bytes: int = 64_000_000
     max_connections: int = 1000
-    proxy: str | None = field(default=None, repr=False)
+    proxy: str | None = None
     verify: bool | str | ssl.SSLContext = True
     http2: bool = False
     transport: httpx.BaseTransport | Literal["httpx"] | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+from msgspec.structs import asdict
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
@@ -27,8 +28,7 @@ MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-cla
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnthropicProfile(Profile):
+class AnthropicProfile(Profile, frozen=True, kw_only=True):
     """The capabilities of a model beyond the common profile."""
 
     default_max_tokens: int = 16_000  # the wire demands a limit; more is not waited for without a stream
@@ -109,7 +109,7 @@ class Anthropic(JsonCodec):
 def _own(profile: Profile) -> AnthropicProfile:
     if isinstance(profile, AnthropicProfile):
         return profile
-    return AnthropicProfile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
+    return AnthropicProfile(**asdict(profile))
 
 
 def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Literal
 from urllib.parse import quote
+
+from msgspec.structs import asdict
 
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
@@ -28,8 +29,7 @@ _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI take
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GeminiProfile(Profile):
+class GeminiProfile(Profile, frozen=True, kw_only=True):
     """The capabilities of a model beyond the common profile.
 
     `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
@@ -137,7 +137,7 @@ def _schema(output: Output) -> dict[str, Any]:
 def _own(profile: Profile) -> GeminiProfile:
     if isinstance(profile, GeminiProfile):
         return profile
-    return GeminiProfile(**{field.name: getattr(profile, field.name) for field in fields(profile)})
+    return GeminiProfile(**asdict(profile))
 
 
 def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import gc
 import threading
 import weakref
 from contextlib import aclosing, closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
 

@@ -20,12 +20,12 @@ import sys
 import threading
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 import pytest
+from support.copies import replace
 
 import fsm_agent
 from fsm_agent.clients.local.model import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from support.copies import replace
 from support.messages_bodies import CODEC, message
 from support.recorded_messages import built, meaning
 from support.recordings import LOCAL, RECORDED, needs_local, needs_recorded, sample
