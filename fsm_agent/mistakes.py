@@ -10,10 +10,8 @@ from dataclasses import FrozenInstanceError
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import msgspec
-
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.values import ValueType, field_names
 from fsm_agent.errors import UsageError, hint
 
 T = TypeVar("T")
@@ -148,7 +146,7 @@ def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]
     return explain
 
 
-class Explained(type(msgspec.Struct)):  # type: ignore[misc]
+class Explained(ValueType):
     """The class of values that refuse unknown arguments with a word on the right ones.
 
     Attributes:

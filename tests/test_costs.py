@@ -35,20 +35,20 @@ from fsm_agent.testing import Pieces, Script
 
 WORKS = {**works(), "200 rounds": long_work(200)}
 CALLS = {  # of functions, Python's and C's, in one piece of work: a tenth more than there are (November 2026)
-    "one turn": 220,
-    "three rounds": 1100,
-    "three rounds, sync": 1180,
-    "16 functions at once": 3110,
-    "typed output": 225,
-    "typed output, one retry": 430,
+    "one turn": 199,
+    "three rounds": 967,
+    "three rounds, sync": 1026,
+    "16 functions at once": 2709,
+    "typed output": 205,
+    "typed output, one retry": 390,
     "a delta of a stream": 17_900,
-    "200 rounds": 60_000,
+    "200 rounds": 54_500,
 }
 RATIOS = {  # to the time of the work by hand: twice what there is (November 2026, CPython 3.11)
     "one turn": 120,
-    "three rounds": 32,
+    "three rounds": 30,
     "three rounds, sync": 75,
-    "16 functions at once": 9,
+    "16 functions at once": 7.5,
     "typed output": 5,
     "typed output, one retry": 5.5,
     "a delta of a stream": 12,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 import msgspec
@@ -35,7 +36,28 @@ __all__ = [
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ValueType(msgspec.StructMeta):
+    """The class of values.  Their signatures show annotations as they are written: some name what is not imported."""
+
+    @property
+    def __signature__(cls) -> Signature:
+        written = {name: kind for base in reversed(cls.__mro__) for name, kind in get_annotations(base).items()}
+        defaults = defaults_of(cls)
+        positional, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+        return Signature(
+            [
+                Parameter(
+                    name,
+                    positional if name in cls.__match_args__ else by_name,
+                    default=defaults.get(name, Parameter.empty),
+                    annotation=written[name],
+                )
+                for name in cls.__struct_fields__
+            ]
+        )
+
+
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, metaclass=ValueType):
     """An immutable value: two are equal when they are of one class and their fields are equal."""
 
     hidden: ClassVar[tuple[str, ...]] = ()  # fields that no repr shows

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
+from msgspec.structs import astuple
+
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply
@@ -57,6 +59,9 @@ class Profile(Value, frozen=True, kw_only=True):
     # Tools of the provider that it can use: kind, and its type on the wire.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
+
+    def __hash__(self) -> int:
+        return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
 
 
 class Decoder(Protocol):

@@ -6,10 +6,14 @@ import copy
 import json
 import math
 import pickle
+from importlib import import_module
+from inspect import signature
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+import fsm_agent
 from fsm_agent._internal.values import Tagged, Value, differing, from_data, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.messages.message import Document, FunctionCall, Image, Message, Text
@@ -158,3 +162,17 @@ class TestJson:
         with pytest.raises(ValueError, match="expected bool, got int"):
             from_json(document, Message)
         assert from_json(to_json(Message.of("assistant", call)), Message).function_calls[0] == call
+
+
+def test_every_value_shows_its_signature():
+    for module in walk_packages(fsm_agent.__path__, "fsm_agent."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    values, left = list[type](), [Value]
+    while left:
+        values += (new := left.pop().__subclasses__())
+        left += new
+    assert len(values) > 80
+    for value in values:
+        assert list(signature(value).parameters) == list(value.__struct_fields__)
+    assert str(signature(Reply)).startswith("(*, message: 'Message', usage: 'Usage' = Usage()")
