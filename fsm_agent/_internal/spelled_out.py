@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cache
-from inspect import Parameter, signature
+from functools import cache, cached_property
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,15 +21,29 @@ def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool 
     """
 
     def spell_out(function: F) -> F:
-        written = signature(function)
-        kept = [*written.parameters.values()][:-1]
-        named = [p for p in _parameters(options) if p.name not in without]
-        added = [p.replace(default=...) for p in named] if is_change else named
+        def make() -> Signature:
+            written = signature(function, follow_wrapped=False)
+            kept = [*written.parameters.values()][:-1]
+            named = [p for p in _parameters(options) if p.name not in without]
+            added = [p.replace(default=...) for p in named] if is_change else named
+            return written.replace(parameters=[*kept, *added])
+
         shown: Any = function
-        shown.__signature__ = written.replace(parameters=[*kept, *added])
+        shown.__wrapped__ = _Shown(make)
         return function
 
     return spell_out
+
+
+class _Shown:
+    """The end of the chain that `inspect.signature` follows: a signature that is made when somebody looks at it."""
+
+    def __init__(self, make: Callable[[], Signature]) -> None:
+        self._make = make
+
+    @cached_property
+    def __signature__(self) -> Signature:
+        return self._make()
 
 
 @cache

@@ -55,7 +55,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 # what is internal.
 PASSED_ON = {
     *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
-    *("Function.__call__", "Prompt.lent", "World.of"),
+    *("Function.__call__", "Prompt.lent", "Settings.__call__", "World.of"),
 }
 
 
