@@ -6,7 +6,8 @@
         jinja2 = deferred("jinja2")
 
 The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  For
-libraries only, the standard one included: names of this package are imported as usual.  Libraries that many modules use
+libraries only, the standard one included: names of this package are imported as usual, except for the module that
+stands on `transitions`.  Libraries that many modules use
 are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.
 """
 
@@ -16,7 +17,9 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+T = TypeVar("T")
 
 __all__ = ["core_schema", "deferred", "pattern", "pydantic", "pydantic_core", "pydantic_fields", "typing_extensions"]
 
@@ -35,6 +38,12 @@ class Deferred:
 
     def __repr__(self) -> str:
         return f"<deferred {self._label}>"
+
+
+def first_use(label: str, make: Callable[[], T]) -> T:
+    """Return an object that is made when one of its attributes is used first; ``make`` returns the same each time."""
+    made: Any = Deferred(label, make)
+    return made  # type: ignore[no-any-return]
 
 
 def deferred(module: str) -> Any:

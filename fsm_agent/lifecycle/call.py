@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from transitions import MachineError
-
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
@@ -46,7 +44,6 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.lifecycle.record import LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.process import Deadline, Driven, Owner
-from fsm_agent.machine.rows import guard_names
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
@@ -57,6 +54,10 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 if TYPE_CHECKING:
     import pickle
     from typing import TypedDict, Unpack
+
+    import transitions
+
+    from fsm_agent.machine import rows
 
     class CallParts(TypedDict, total=False):
         """The parts of an `AgentCall` that are in no record."""
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 else:
     pickle = deferred("pickle")
+    rows = deferred("fsm_agent.machine.rows")
+    transitions = deferred("transitions")
 
 _SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
 _FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
@@ -230,9 +233,9 @@ class AgentCall(Driven, Generic[Out]):
         try:
             event: Any = MACHINE.events[trigger]
             if not event.take(self, answer, self.prompt):
-                raise MachineError(f"the guards {guard_names(MACHINE, trigger, r.state)} said no")
+                raise transitions.MachineError(f"the guards {rows.guard_names(MACHINE, trigger, r.state)} said no")
             self._commit(trigger, key, outcome, answer)
-        except MachineError as error:
+        except transitions.MachineError as error:
             self.state = r.state
             legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
             why = f"{trigger!r} is not possible in {r.state}: {error.value}"

@@ -35,8 +35,10 @@ More than 300 lines, because the rows, their guards and their actions are read t
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -50,9 +52,16 @@ from fsm_agent.lifecycle.interpret import (
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
 from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, Reason, State
-from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
+
+if TYPE_CHECKING:
+    from transitions import Machine
+
+    from fsm_agent.machine import rows
+    from fsm_agent.machine.rows import Row
+else:
+    rows = deferred("fsm_agent.machine.rows")  # loads transitions
 
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
@@ -274,7 +283,14 @@ ROWS: tuple[Row, ...] = (
     ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
 )
 # fmt: on
-MACHINE = machine_of(ROWS, State)  # one for all calls
+
+
+@cache
+def _machine() -> Machine:
+    return rows.machine_of(ROWS, State)
+
+
+MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for all calls
 
 
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:

@@ -9,7 +9,6 @@ More than 300 lines, because each step is there twice, plain and for asyncio, to
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -32,10 +31,10 @@ from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
 else:
-    asyncio = deferred("asyncio")
+    asyncio, logging = deferred("asyncio"), deferred("logging")
 
-_log = logging.getLogger("fsm_agent")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -355,7 +354,9 @@ def _returned(value: Any, run: Run) -> Returned:
     try:
         text, attachments = _content(value, run)
     except Exception as error:  # the function has run: how its result is shown is no reason to run it again
-        _log.warning("the result of function %r cannot be shown as it should be", run.function.name, exc_info=True)
+        logging.getLogger("fsm_agent").warning(
+            "the result of function %r cannot be shown as it should be", run.function.name, exc_info=True
+        )
         try:
             text, attachments = result_text(value), ()
         except Exception:
@@ -400,7 +401,9 @@ def _error_text(error: Exception) -> str:
 
 def _unpiped(ended: Returned, run: Run) -> Returned:
     """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
-    _log.warning("the result pipeline failed on the result of function %r", run.function.name, exc_info=True)
+    logging.getLogger("fsm_agent").warning(
+        "the result pipeline failed on the result of function %r", run.function.name, exc_info=True
+    )
     return ended
 
 

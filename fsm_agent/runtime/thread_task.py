@@ -12,7 +12,6 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -22,8 +21,9 @@ from fsm_agent.runtime.abort import Abort
 
 if TYPE_CHECKING:
     import asyncio
+    import concurrent.futures as futures
 else:
-    asyncio = deferred("asyncio")
+    asyncio, futures = deferred("asyncio"), deferred("concurrent.futures")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class ThreadTask(Generic[T]):
     __slots__ = ("_ended", "_function", "abort", "future")
 
     def __init__(self, function: Callable[[ThreadTask[T]], T]) -> None:
-        self.future: Future[T] = Future()
+        self.future: futures.Future[T] = futures.Future()
         self._function = function
         self.abort = Abort()
         self._ended = threading.Event()
