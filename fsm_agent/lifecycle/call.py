@@ -41,7 +41,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
 )
-from fsm_agent.lifecycle.record import LIVE, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
@@ -73,8 +73,6 @@ else:
     rows = deferred("fsm_agent.machine.rows")
     transitions = deferred("transitions")
 
-_SEEDED, _CALLING, _PARSE_EXCEPTION, _BACKOFF, _TOOL_INTERRUPT = LIVE  # names of an Enum are slow to look up
-_FAILED, _ANSWERED = State.FAILED, Reason.ANSWERED
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Expired, Injected)
 
@@ -318,7 +316,7 @@ class AgentCall(Driven, Generic[Out]):
         r = self.record
         if r.ending is None:
             raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
-        if r.state is _FAILED:
+        if r.state is State.FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             cause = self._cause(r.ending)
             detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
@@ -339,19 +337,19 @@ class AgentCall(Driven, Generic[Out]):
     def output(self) -> Any:
         """The answer as the prompt's parser returned it; None as long as there is none."""
         r = self.record
-        if r.ending is None or r.ending.reason is not _ANSWERED:
+        if r.ending is None or r.ending.reason is not Reason.ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
-            in_branch = r.trace[-1].source == _PARSE_EXCEPTION
+            in_branch = r.trace[-1].source == State.PARSE_EXCEPTION
             self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
         return self._output
 
     def _wanted(self) -> tuple[Effect, ...]:
         r = self.record
         state = r.state
-        if state is _CALLING or state is _PARSE_EXCEPTION:
+        if state in ASKING:
             return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
-        if state is _TOOL_INTERRUPT:
+        if state is State.TOOL_INTERRUPT:
             if r.waits_for_approval:
                 return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
             wanted: list[Effect] = []
@@ -359,9 +357,9 @@ class AgentCall(Driven, Generic[Out]):
             for f in ready(r, self.prompt):
                 wanted.append(RunFunction(f"run:{f.id}", f, named[f.name]))
             return tuple(wanted)
-        if state is _SEEDED:
+        if state is State.SEEDED:
             return _BEGINNING
-        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is _BACKOFF else ()
+        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
         """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""

@@ -149,7 +149,4 @@ class CallRecord(Value, frozen=True, kw_only=True):
     @property
     def waits_for_approval(self) -> bool:
         """True if a function of this round waits for approval."""
-        for f in self.round:  # noqa: SIM110  # at half the price of any()
-            if f.needs_approval and not f.is_settled:
-                return True
-        return False
+        return any(f.needs_approval and not f.is_settled for f in self.round)

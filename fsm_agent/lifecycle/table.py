@@ -82,10 +82,7 @@ def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) ->
 
 
 def all_settled(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    for f in answer.calls:  # noqa: SIM110  # at half the price of any()
-        if f.result is None and f.error is None:
-            return False
-    return True
+    return all(f.is_settled for f in answer.calls)
 
 
 def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:

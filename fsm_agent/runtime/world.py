@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
@@ -108,12 +109,12 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     results: ResultPipeline | None = None
 
     def __post_init__(self) -> None:
-        vars(self)["asks_with_context"] = self.approve is not None and accepts_context(self.approve, "approve")
+        _ = self.asks_with_context  # refuses an approver that takes neither
 
-    @property
+    @cached_property
     def asks_with_context(self) -> bool:
         """True if the approver takes a `Context`."""
-        return bool(vars(self)["asks_with_context"])
+        return self.approve is not None and accepts_context(self.approve, "approve")
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
