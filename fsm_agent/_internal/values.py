@@ -74,9 +74,12 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, metaclass=V
         changed = msgspec.Struct.__replace__
 
     def __repr__(self) -> str:
-        """Return the fields that differ from their defaults."""
-        shown = [f"{name}={value!r}" for name, value in differing(self).items() if name not in self.hidden]
-        return f"{type(self).__qualname__}({', '.join(shown)})"
+        """Return the fields that differ from their defaults, without those that are hidden."""
+        return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return the same for rich, which msgspec would show everything."""
+        return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 
 class Tagged(Value, frozen=True, tag_field="kind"):

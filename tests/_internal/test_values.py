@@ -12,12 +12,18 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 import fsm_agent
 from fsm_agent._internal.values import Tagged, Value, differing, from_data, from_json, to_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent.clients.endpoint import Access
+from fsm_agent.clients.http.network import Network
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.messages.message import Document, FunctionCall, Image, Message, Text
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.providers.catalog import PROVIDERS
 
 
 class Point(Value, frozen=True):
@@ -62,6 +68,18 @@ class TestValue:
         assert repr(Point(1.0, 2.0, "hunter2", {"a": 1})) == "Point(x=1.0, y=2.0, notes={'a': 1})"
         assert repr(Image(data=b"GIF89a" * 1000, media_type="image/gif")) == "Image(media_type='image/gif')"
         assert repr(Reply.of("hi")) == "Reply(message=Message(role='assistant', parts=(Text(text='hi'),)))"
+
+    def test_rich_is_shown_nothing_that_is_hidden(self):
+        assert pretty_repr(Point(1.0, 2.0, "hunter2")) == "Point(x=1.0, y=2.0)"
+        server = HostedMCP("docs", "https://host/hunter2", authorization="hunter2", headers={"X-Key": "hunter2"})
+        access = Access(provider=PROVIDERS["openai"], model="m", api_key="hunter2-hunter2")
+        for value in (
+            server,
+            access,
+            Network(proxy="http://me:hunter2@host:3128"),
+            Request(messages=(), settings=Settings(hosted_tools=(server,))),
+        ):
+            assert "hunter2" not in pretty_repr(value) + repr(value)
 
     def test_fields_that_differ_from_their_defaults(self):
         assert differing(Point(1.0, 0.0, "s")) == {"x": 1.0, "secret": "s"}
