@@ -14,6 +14,9 @@ FsmAgentError
 ├── CallFailed                 an agent call ended without an output
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
+├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
+├── ReplayError(ValueError)    a journal on which this code decides otherwise
+├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
 ```
 """
@@ -70,6 +73,14 @@ class IllegalTrigger(UsageError):
 
 class SnapshotError(FsmAgentError, ValueError):
     """A snapshot that is damaged, of another version, or of another prompt."""
+
+
+class JournalError(FsmAgentError, ValueError):
+    """A journal that is damaged, reordered, foreign or forged."""
+
+
+class ReplayError(FsmAgentError, ValueError):
+    """A journal on which the present code decides otherwise than the code that wrote it."""
 
 
 class ParseError(FsmAgentError, ValueError):

@@ -20,12 +20,14 @@ from fsm_agent.errors import (
     ErrorReport,
     FsmAgentError,
     IllegalTrigger,
+    JournalError,
     OutcomeError,
     Overloaded,
     ParseError,
     PromptError,
     ProviderError,
     RateLimited,
+    ReplayError,
     Retry,
     SnapshotError,
     TimedOut,
@@ -44,7 +46,7 @@ def test_the_tree():
     usage = {PromptError, ConfigError, OutcomeError, IllegalTrigger}
     assert {error for error in every if UsageError in error.__bases__} == usage
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
-    values = {UsageError, *usage, ParseError, SnapshotError}
+    values = {UsageError, *usage, ParseError, SnapshotError, JournalError, ReplayError}
     assert {error for error in every if issubclass(error, ValueError)} == values
 
 

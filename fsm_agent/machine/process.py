@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from fsm_agent._internal.values import Value
 from fsm_agent.messages.event import Event
 
 SEPARATOR = "/"
@@ -37,6 +38,15 @@ class AnyEffect(Protocol):
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
+
+
+class Question(Value, frozen=True):
+    """An effect that waits for somebody's word."""
+
+    key: str  # of the effect
+    kind: str  # "approval", "result" of a function without a callable, "doubt" whether one ran, "stuck"
+    about: str = ""  # JSON, for people
+    answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
 
 
 class Owner(NamedTuple):
