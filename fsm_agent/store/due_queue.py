@@ -1,0 +1,137 @@
+"""The queue of a store in memory: which run has been due longest, without looking at those that are not.
+
+A run has at most one *place* among the heaps.  Whoever moves it gives it another place and leaves the old one behind;
+places that are left behind are dropped when they come to the top, or all at once when they are the greater part.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
+
+class Queued(Protocol):
+    """A run as the queue sees it."""
+
+    agent: str
+    is_ended: bool
+    place: int  # 0: nowhere
+    until_s: float | None  # Unix time at which its lease ends; None: it is free
+
+
+R = TypeVar("R", bound=Queued)
+
+_FEW = 64  # places that are not worth tidying up
+_places = itertools.count(1)
+
+
+class _Heap(Generic[R]):
+    """Runs by a time, the earliest first."""
+
+    __slots__ = ("_many", "_places")
+
+    def __init__(self) -> None:
+        self._places: list[tuple[float, int, R]] = []
+        self._many = _FEW
+
+    def push(self, at_s: float, run: R) -> None:
+        run.place = place = next(_places)
+        heapq.heappush(self._places, (at_s, place, run))
+        if len(self._places) > self._many:
+            self._places = [entry for entry in self._places if entry[1] == entry[2].place]
+            heapq.heapify(self._places)
+            self._many = max(_FEW, 2 * len(self._places))
+
+    def first(self) -> tuple[float, int, R] | None:
+        """Return the earliest place that is not left behind."""
+        places = self._places
+        while places:
+            if (first := places[0])[1] == first[2].place:
+                return first
+            heapq.heappop(places)
+        return None
+
+    def first_after(self, at_s: float) -> float | None:
+        """Return the earliest time behind ``at_s``."""
+        if (first := self.first()) is None or first[0] > at_s:
+            return first[0] if first is not None else None
+        later = [entry[0] for entry in self._places if entry[0] > at_s and entry[1] == entry[2].place]
+        return min(later, default=None)
+
+
+class _Waiting(Generic[R]):
+    """The runs of one agent that are free and due, or will be by the clock."""
+
+    __slots__ = ("later", "now")
+
+    def __init__(self) -> None:
+        self.now = _Heap[R]()  # by the time since when they are due
+        self.later = _Heap[R]()
+
+
+class DueQueue(Generic[R]):
+    """The runs that are due or will be, and those that are held.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[str, _Waiting[R]] = defaultdict(_Waiting)
+        self._held = _Heap[R]()  # by the end of their leases, as it was when they were put there
+
+    def make_due(self, run: R, since_s: float) -> None:
+        """Have a free run due at once."""
+        self._waiting[run.agent].now.push(since_s, run)
+
+    def make_due_at(self, run: R, due_s: float) -> None:
+        """Have a free run due from some time on."""
+        self._waiting[run.agent].later.push(due_s, run)
+
+    def hold(self, run: R, until_s: float) -> None:
+        """Have a run due when its lease ends, unless it is given back or renewed before."""
+        self._held.push(until_s, run)
+
+    def longest_due(self, agents: Iterable[str], now_s: float, due_s: float) -> R | None:
+        """Return the run that nobody holds and that has been due longest.
+
+        Args:
+            agents: Only theirs; empty: everybody's.
+            now_s: Unix time at which leases have ended.
+            due_s: Unix time at which runs have to be due.
+        """
+        self._end_leases(now_s)
+        best: tuple[float, int, R] | None = None
+        for agent in agents or list(self._waiting):
+            if (waiting := self._waiting.get(agent)) is None:
+                continue
+            first = self._first_free(waiting.now, now_s)
+            if first is not None and (best is None or first < best):
+                best = first
+            first = waiting.later.first()
+            if first is not None and first[0] <= due_s and (best is None or first < best):
+                best = first
+        return best[2] if best is not None else None
+
+    def next_due_s(self, agents: Iterable[str], after_s: float) -> float | None:
+        """Return the first Unix time behind ``after_s`` at which the clock makes a run of these agents due."""
+        waiting = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
+        firsts = [heap.first_after(after_s) for heap in (self._held, *[runs.later for runs in waiting])]
+        return min([first for first in firsts if first is not None], default=None)
+
+    def _end_leases(self, now_s: float) -> None:
+        while (first := self._held.first()) is not None and first[0] <= now_s:
+            until_s, _, run = first
+            if run.until_s is not None and run.until_s > now_s:  # it was renewed
+                self._held.push(run.until_s, run)
+            elif run.is_ended:
+                run.place = 0
+            else:
+                self.make_due(run, until_s)
+
+    def _first_free(self, heap: _Heap[R], now_s: float) -> tuple[float, int, R] | None:
+        while (first := heap.first()) is not None:
+            run = first[2]
+            if run.until_s is None or run.until_s <= now_s:
+                return first
+            self.hold(run, run.until_s)  # the lease had ended, and was renewed before anybody claimed the run
+        return None

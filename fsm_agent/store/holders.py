@@ -1,0 +1,131 @@
+"""Locks by which the stores of one machine know that a holder's OS process is dead, before its leases have passed.
+
+Beside the database is a folder with a file for each store that holds leases, an *instance*.  It keeps the file locked
+as long as it lives; the system frees the lock when the OS process dies, however it dies.  A lock that can be taken is
+that of a dead instance.  A file that is missing says nothing: somebody may have tidied up.  Nor does anything else that
+goes wrong here: then leases last as long as they promise, as they do on Windows, which has no such locks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+UNKNOWN = ""  # the instance of leases whose holder nobody can look up
+_OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
+
+
+class Holders:
+    """The folder of locks, and the lock of one instance among them; thread-safe.
+
+    Args:
+        folder: The folder, which is made by the first that holds a lease.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._instance: str | None = None  # None: it has held no lease yet
+        self._descriptor = -1
+
+    def instance(self, is_used: Callable[[str], bool]) -> str:
+        """Return the name of this instance, locked from the first call on; `UNKNOWN` where that cannot be done.
+
+        Args:
+            is_used: Whether there are leases of an instance; the files of dead ones without are removed.
+        """
+        if self._instance is None:
+            with self._lock:
+                if self._instance is None:
+                    self._instance = self._begin(is_used)
+        return self._instance
+
+    def is_dead(self, instance: str) -> bool:
+        """Return True if the OS process of this instance is known to be dead."""
+        with self._locked_if_dead(instance) as is_dead:
+            return is_dead
+
+    def end(self, is_used: Callable[[str], bool]) -> None:
+        """Unlock this instance; its file stays while leases of it are left, for those who claim them."""
+        with self._lock:
+            if self._instance and not is_used(self._instance):
+                self._remove(self._instance)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file, without a word to the OS process that was forked and has the lock as well."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._instance = -1, UNKNOWN
+
+    @contextmanager
+    def _locked_if_dead(self, instance: str) -> Iterator[bool]:
+        if fcntl is None or instance in (UNKNOWN, self._instance):
+            yield False
+            return
+        try:
+            descriptor = os.open(self._file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            yield False
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: many may look at a time
+            is_dead = True
+        except OSError:
+            is_dead = False
+        try:
+            yield is_dead
+        finally:
+            os.close(descriptor)
+
+    def _begin(self, is_used: Callable[[str], bool]) -> str:
+        if fcntl is None:
+            return UNKNOWN
+        try:
+            self._folder.mkdir(mode=_OURS, exist_ok=True)
+            self._folder.chmod(stat.S_IMODE(self._folder.stat().st_mode) & _OURS)
+            for instance in self._others():
+                with self._locked_if_dead(instance) as is_dead:
+                    if is_dead and not is_used(instance):
+                        self._remove(instance)
+            return self._create()
+        except OSError:
+            return UNKNOWN
+
+    def _others(self) -> Iterator[str]:
+        return (path.stem for path in self._folder.glob("*.lock"))
+
+    def _create(self) -> str:
+        """Create and lock a file.  Until it is locked, others take it for that of a dead instance, and remove it."""
+        while True:
+            instance = uuid.uuid4().hex
+            descriptor = os.open(self._file(instance), os.O_RDWR | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink:
+                    self._descriptor = descriptor
+                    return instance
+            except BlockingIOError:  # somebody is looking at it
+                self._remove(instance)
+            except OSError:  # a file system without locks
+                os.close(descriptor)
+                self._remove(instance)
+                raise
+            os.close(descriptor)
+
+    def _remove(self, instance: str) -> None:
+        with suppress(OSError):
+            self._file(instance).unlink()
+
+    def _file(self, instance: str) -> Path:
+        return self._folder / f"{instance}.lock"

@@ -1,0 +1,353 @@
+"""Runs in memory: for tests, and for runs that need not outlive their OS process."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from fsm_agent.machine.process import Question
+from fsm_agent.store import refusals
+from fsm_agent.store.due_queue import DueQueue
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
+from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+
+
+class _Asked:
+    """A question that is open, or answered while its answer is unread."""
+
+    __slots__ = ("at_s", "by", "question")
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.at_s: float | None = None  # of its answer
+        self.by = ""
+
+
+class _Kept:
+    """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
+
+    __slots__ = (
+        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "lines"),
+        *("name", "place", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
+    )
+
+    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
+        self.name, self.header, self.agent = name, header, agent
+        self.lines: list[str] = []
+        self.posts: dict[int, Post] = {}
+        self.asked: dict[str, _Asked] = {}
+        self.snapshot: tuple[int, bytes] | None = None
+        self.state, self.is_ended = "", False
+        self.due_s: float | None = 0.0  # as the last rest said
+        self.created_s = self.updated_s = now_s
+        self.fence = self.tries = self.place = 0
+        self.holder, self.since_s = "", 0.0
+        self.until_s: float | None = None
+        self.given_back_at = -1  # behind which entry the append was that gave the lease back
+
+
+class MemoryStore:
+    """A store in memory; see `Store` for its methods.
+
+    Args:
+        clock: Returns the Unix time.
+    """
+
+    is_volatile = True
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._runs: dict[str, _Kept] = {}
+        self._heads: dict[str, Head] = {}
+        self._queue = DueQueue[_Kept]()
+        self._last_post = 0
+        self._lock = threading.Lock()
+        self._due = threading.Condition(self._lock)
+        self._changes = 0  # how often a run became due, or will be earlier than before
+        self._waiting = 0
+        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        check_new(run, header, agent)
+        if follows is not None:
+            check_text("the name of a conversation", follows.conversation)
+        with self._lock:
+            if (old := self._runs.get(run)) is not None:
+                if old.header != header:
+                    raise refusals.other_header(run)
+                return False
+            if follows is not None:
+                name = follows.conversation
+                if (head := self._heads.get(name, Head(name))) != follows:
+                    raise Conflict(name, head.run)
+                self._heads[name] = Head(name, head.version + 1, run)
+            now_s = self._clock()
+            self._runs[run] = kept = _Kept(run, header, agent, now_s)
+            self._make_due(kept, now_s)
+        return True
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+    ) -> Lease | None:
+        check_text("the name of a holder", holder)
+        with self._lock:
+            clock_s = self._clock()
+            if run is None:
+                due_s = clock_s if now_s is None else now_s
+                due = self._queue.longest_due(agents, clock_s, due_s)
+                if due is None:
+                    self._looked.vain = self._changes, tuple(agents), due_s
+                    return None
+                kept = due
+            else:
+                kept = self._get(run)
+                self._check_free(kept, clock_s)
+            kept.fence += 1
+            kept.tries += 1
+            kept.holder, kept.since_s, kept.until_s = holder, clock_s, clock_s + for_s
+            self._queue.hold(kept, kept.until_s)
+            return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, len(kept.lines), kept.tries)
+
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        with self._lock:
+            kept = self._newest(lease)
+            if kept.until_s is None:
+                raise refusals.lost(lease)
+            kept.until_s = self._clock() + for_s
+            return len(kept.posts)
+
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        check_entries(lines, rest)
+        with self._lock:
+            kept = self._newest(lease)
+            entries = kept.lines
+            if kept.until_s is None or len(entries) != n:
+                if not _is_repeated(kept, lease, n, lines, rest):
+                    raise refusals.lost(lease) if kept.until_s is None else refusals.misplaced(lease, n, len(entries))
+                return len(kept.posts)
+            if lines:
+                entries.extend(lines)
+                kept.tries = 0
+            for post in took:
+                kept.posts.pop(post, None)
+            if snapshot is not None:
+                kept.snapshot = len(entries), snapshot
+            if lines or rest is not None:
+                kept.updated_s = self._clock()
+            if rest is not None:
+                kept.given_back_at = n
+                self._give_back(kept, rest)
+            return len(kept.posts)
+
+    def submit(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> Future[int]:
+        future = Future[int]()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(self.append(lease, n, lines, rest, took=took, snapshot=snapshot))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        with self._lock:
+            kept = self._get(run)
+            if after is None:
+                after = kept.snapshot[0] if kept.snapshot is not None else 0
+            return Loaded(
+                header=kept.header,
+                snapshot=kept.snapshot,
+                lines=tuple(kept.lines[after:]),
+                posts=tuple(kept.posts.values()),
+                run=_row(kept, self._clock()),
+            )
+
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        check_post(key, body, by)
+        with self._lock:
+            kept = self._get(run)
+            if kept.is_ended:
+                raise refusals.has_ended(run)
+            now_s = self._clock()
+            if key:
+                if (asked := kept.asked.get(key)) is None:
+                    raise refusals.not_asked(run, key, [open_.key for open_ in _open(kept)])
+                if asked.at_s is not None:
+                    raise AlreadyAnswered(run, key, asked.by, asked.at_s)
+                asked.by, asked.at_s = by, now_s
+            self._last_post += 1
+            kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
+            if kept.until_s is None and len(kept.posts) == 1:
+                self._make_due(kept, now_s)
+            else:
+                self._tell()
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        ended: bool | None = None,
+        asked: bool = False,
+        due_before: float | None = None,
+        limit: int = 100,
+    ) -> builtins.list[Run]:
+        with self._lock:
+            found = [
+                kept
+                for kept in reversed(self._runs.values())
+                if (agent is None or kept.agent == agent)
+                and (ended is None or kept.is_ended == ended)
+                and (not asked or _open(kept))
+                and (due_before is None or ((due_s := _due_s(kept)) is not None and due_s < due_before))
+            ]
+            found.sort(key=lambda kept: kept.updated_s, reverse=True)
+            now_s = self._clock()
+            return [_row(kept, now_s) for kept in found[: max(0, limit)]]
+
+    def head(self, conversation: str) -> Head:
+        with self._lock:
+            return self._heads.get(conversation, Head(conversation))
+
+    def delete(self, run: str) -> None:
+        with self._lock:
+            kept = self._get(run)
+            self._check_free(kept, self._clock())
+            del self._runs[run]
+            kept.place = 0
+
+    def wait(self, timeout_s: float) -> None:
+        with self._lock:
+            now_s = self._clock()
+            changes, agents, looked_s = getattr(self._looked, "vain", None) or (self._changes, (), now_s)
+            self._looked.vain = None
+            if changes != self._changes:  # a run has become due since this thread claimed in vain
+                return
+            next_s = self._queue.next_due_s(agents, looked_s)
+            if next_s is not None:
+                timeout_s = min(timeout_s, next_s - now_s)
+            self._waiting += 1
+            try:
+                self._due.wait(max(0.0, timeout_s))
+            finally:
+                self._waiting -= 1
+
+    def close(self) -> None:
+        """Do nothing: what is in memory goes with the store."""
+
+    def _get(self, run: str) -> _Kept:
+        if (kept := self._runs.get(run)) is None:
+            raise refusals.unknown(run)
+        return kept
+
+    def _newest(self, lease: Lease) -> _Kept:
+        """Return the run of a lease that nobody has outdated.
+
+        A run that was deleted and begun again counts its fences from 1 again.
+        """
+        kept = self._runs.get(lease.run)
+        if kept is None or kept.fence != lease.fence or kept.since_s != lease.since_s or kept.holder != lease.holder:
+            raise refusals.lost(lease)
+        return kept
+
+    def _check_free(self, kept: _Kept, now_s: float) -> None:
+        if kept.until_s is not None and kept.until_s > now_s:
+            raise RunBusy(kept.name, kept.holder, kept.since_s, kept.until_s)
+
+    def _make_due(self, kept: _Kept, now_s: float) -> None:
+        since_s = min(now_s, kept.due_s) if kept.due_s else now_s
+        self._queue.make_due(kept, since_s)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changes += 1
+        if self._waiting:
+            self._due.notify_all()
+
+    def _give_back(self, kept: _Kept, rest: Rest) -> None:
+        kept.until_s = None
+        kept.state, kept.is_ended = rest.state, rest.is_ended
+        kept.due_s = due_s = None if rest.due_s is None else max(0.0, rest.due_s)
+        if rest.questions or kept.asked:
+            unread = {post.key for post in kept.posts.values()}
+            kept.asked = _asked_now(kept.asked, rest.questions, unread)
+        kept.place = 0
+        if rest.is_ended:
+            return
+        if kept.posts or due_s == 0.0:
+            self._make_due(kept, kept.updated_s)
+        elif due_s is not None:
+            self._queue.make_due_at(kept, due_s)
+            self._tell()
+
+
+def _is_repeated(kept: _Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+    """Return True if this lease has done this append before."""
+    end = n + len(lines)
+    if rest is None:
+        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= len(kept.lines)
+    else:
+        is_place = kept.until_s is None and n == kept.given_back_at and end == len(kept.lines)
+    return is_place and kept.lines[n:end] == list(lines)
+
+
+def _asked_now(before: dict[str, _Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, _Asked]:
+    """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
+    now: dict[str, _Asked] = {}
+    for question in questions:
+        asked = before.get(question.key)
+        if asked is None or (asked.at_s is not None and question.key not in unread):
+            asked = _Asked(question)
+        now.setdefault(question.key, asked)
+    return now
+
+
+def _open(kept: _Kept) -> list[Question]:
+    return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
+
+
+def _due_s(kept: _Kept) -> float | None:
+    if kept.is_ended:
+        return None
+    return 0.0 if kept.posts or kept.until_s is not None else kept.due_s
+
+
+def _row(kept: _Kept, now_s: float) -> Run:
+    return Run(
+        id=kept.name,
+        agent=kept.agent,
+        n=len(kept.lines),
+        state=kept.state,
+        is_ended=kept.is_ended,
+        due_s=_due_s(kept),
+        holder=kept.holder if kept.until_s is not None and kept.until_s > now_s else None,
+        created_s=kept.created_s,
+        updated_s=kept.updated_s,
+        waits=tuple(_open(kept)),
+    )

@@ -1,0 +1,116 @@
+"""The refusals that all stores share, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
+
+if TYPE_CHECKING:
+    from fsm_agent.store.store import Lease, Rest
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse a text that cannot be encoded.
+
+    Raises:
+        UsageError: It holds half a surrogate pair.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{what} holds half a surrogate pair, {text[error.start]!r} at {error.start}, which cannot be stored; "
+            "replace it before, for instance by U+FFFD"
+        ) from None
+
+
+def check_line(what: str, line: str) -> None:
+    """Refuse a line of a journal that is not one line.
+
+    Raises:
+        UsageError: It holds a line break, or half a surrogate pair.
+    """
+    if "\n" in line:
+        raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
+    check_text(what, line)
+
+
+def check_new(run: str, header: str, agent: str) -> None:
+    """Refuse a run that cannot be begun.
+
+    Raises:
+        UsageError: It has no name, or one of the texts cannot be stored.
+    """
+    if not run:
+        raise UsageError("the name of a run is '': it can be any text but the empty one")
+    check_text("the name of a run", run)
+    check_text("the name of an agent", agent)
+    check_line("the header", header)
+
+
+def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
+    """Refuse entries and a rest that cannot be stored.
+
+    Raises:
+        UsageError: A line holds a line break, or a text half a surrogate pair.
+    """
+    for line in lines:
+        if "\n" in line or not line.isascii():
+            check_line("a line", line)
+    if rest is not None:
+        check_text("the state", rest.state)
+        for question in rest.questions:
+            for text in (question.key, question.kind, question.about, *question.answers):
+                check_text(f"the question {question.key!r}", text)
+
+
+def check_post(key: str, body: str, by: str) -> None:
+    """Refuse a post that cannot be stored.
+
+    Raises:
+        UsageError: A text holds half a surrogate pair.
+    """
+    check_text("the key", key)
+    check_text("the body", body)
+    check_text("the name of who posts", by)
+
+
+def unknown(run: str) -> RunUnknown:
+    """Return the error for a run that is not there."""
+    return RunUnknown(f"there is no run {run!r}")
+
+
+def other_header(run: str) -> RunExists:
+    """Return the error for a run that is there with another header."""
+    return RunExists(f"there is another run {run!r}, with another header; choose another name")
+
+
+def lost(lease: Lease) -> LeaseLost:
+    """Return the error for a lease that is outdated or given back."""
+    return LeaseLost(
+        f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}): it was claimed anew, given back or "
+        "deleted; claim it again to go on"
+    )
+
+
+def misplaced(lease: Lease, n: int, there: int) -> LeaseLost:
+    """Return the error for entries that do not follow the last one."""
+    return LeaseLost(
+        f"{lease.holder!r} has appended behind the entry {n} of the run {lease.run!r}, which has {there}; nothing "
+        "was written: load it again"
+    )
+
+
+def has_ended(run: str) -> NotAsked:
+    """Return the error for a post to a run that has ended."""
+    return NotAsked(f"the run {run!r} has ended and reads no posts")
+
+
+def not_asked(run: str, key: str, asked: Collection[str]) -> NotAsked:
+    """Return the error for a question that is not open."""
+    return NotAsked(f"the run {run!r} asks no question {key!r}{hint(key, asked)}")

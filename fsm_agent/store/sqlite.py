@@ -1,0 +1,316 @@
+"""Runs in a file of SQLite: thousands of them, driven by any number of OS processes on one machine.
+
+Reading takes a connection of a pool, writing is done by one thread: see `GroupCommit`.  What has been written is on the
+disk (a write-ahead log, forced there at each commit), so neither the end of the OS process nor that of the machine
+takes it away.  A store may be used by many threads, and on both sides of a fork.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fsm_agent.errors import UsageError
+from fsm_agent.store import sqlite_runs as runs
+from fsm_agent.store.changes import Changes
+from fsm_agent.store.connections import Connections
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.holders import Holders
+from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
+from fsm_agent.store.sqlite_file import connect, explained, prepare
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+
+Write = Callable[[sqlite3.Connection], Any]
+
+
+class SqliteStore:
+    """A store in one file, which is created if it is not there; see `Store` for its methods.
+
+    Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
+    their owner only.
+
+    Args:
+        path: The file, on a disk of this machine.
+        clock: Returns the Unix time.
+
+    Raises:
+        StoreError: The file is no store, or that of a newer version, or cannot be opened.
+    """
+
+    is_volatile = False
+
+    def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise UsageError(f"the path {os.fspath(path)!r} is no file: for runs in memory there is MemoryStore")
+        self._path = Path(path).absolute()
+        self._clock = clock
+        with _opening:
+            prepare(self._path)
+            self._begin()
+            _stores.add(self)
+
+    def _begin(self) -> None:
+        """Make what an OS process has for itself."""
+        self._connections = Connections(lambda: connect(self._path), self._closed)
+        self._watching = Connections(lambda: connect(self._path), self._closed)
+        self._writer = GroupCommit[Write](self._commit, self._closed)
+        self._changes = Changes(self._version)
+        self._holders = Holders(self._path.with_name(self._path.name + ".holders"))
+        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        check_new(run, header, agent)
+        if follows is not None:
+            check_text("the name of a conversation", follows.conversation)
+        is_new: bool = self._writer.run(
+            lambda connection: runs.create(connection, run, header, agent, follows, self._clock())
+        )
+        self._changes.add()
+        return is_new
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+    ) -> Lease | None:
+        for name in (holder, run or "", *agents):
+            check_text("the name of a holder, a run or an agent", name)
+        changes = self._changes.count()
+
+        def wish() -> runs.Claim:
+            clock_s = self._clock()
+            due_s = clock_s if now_s is None else now_s
+            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
+
+        with self._reading() as connection:  # whoever finds nothing to do does not hold up those who write
+            dead = self._dead(connection, run)
+            looked = wish()
+            is_found = runs.find(connection, looked) is not None
+        lease: Lease | None = None
+        if is_found:
+            instance = self._holders.instance(self._has_leases)
+            lease = self._writer.run(lambda connection: runs.take(connection, wish(), instance))
+        if lease is None:
+            self._looked.vain = changes, looked.agents, looked.due_s
+        return lease
+
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        unread: int = self._writer.run(lambda connection: runs.renew(connection, lease, self._clock() + for_s))
+        return unread
+
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        unread: int = self._writer.run(self._append(lease, n, lines, rest, took, snapshot))
+        if rest is not None:
+            self._changes.add()
+        return unread
+
+    def submit(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> Future[int]:
+        future: Future[int] = self._writer.submit(self._append(lease, n, lines, rest, took, snapshot))
+        if rest is not None:
+            future.add_done_callback(lambda _: self._changes.add())
+        return future
+
+    def _append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None,
+        took: Sequence[int],
+        snapshot: bytes | None,
+    ) -> Write:
+        check_entries(lines, rest)
+        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
+            rest = rest.changed(due_s=0.0)
+        new = runs.Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
+        return lambda connection: runs.append(connection, new, self._clock())
+
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        check_text("the name of a run", run)
+        with self._reading() as connection:
+            return runs.load(connection, run, after, self._clock())
+
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        check_text("the name of a run", run)
+        check_post(key, body, by)
+        self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
+        self._changes.add()
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        ended: bool | None = None,
+        asked: bool = False,
+        due_before: float | None = None,
+        limit: int = 100,
+    ) -> builtins.list[Run]:
+        conditions: dict[str, Sequence[object]] = {}
+        if agent is not None:
+            check_text("the name of an agent", agent)
+        if ended is not None:
+            conditions["is_ended = ?"] = [ended]
+        if asked:
+            conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
+        if due_before is not None:
+            conditions["due < ?"] = [due_before]
+        with self._reading() as connection:
+            return runs.select(connection, agent, conditions, max(0, limit), self._clock())
+
+    def head(self, conversation: str) -> Head:
+        check_text("the name of a conversation", conversation)
+        with self._reading() as connection:
+            return runs.head(connection, conversation)
+
+    def delete(self, run: str) -> None:
+        check_text("the name of a run", run)
+        with self._reading() as connection:
+            dead = self._dead(connection, run)
+        self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
+
+    def wait(self, timeout_s: float) -> None:
+        vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
+        self._looked.vain = None
+        changes, agents, looked_s = vain
+        with self._reading() as connection:
+            next_s = runs.next_due_s(connection, agents, looked_s)
+        if next_s is not None:
+            timeout_s = min(timeout_s, next_s - self._clock())
+        self._changes.wait(changes, timeout_s)
+
+    def close(self) -> None:
+        """Finish what was submitted, and close files and connections; safe to repeat."""
+        self._writer.close()
+        if not self._connections.is_closed:
+            self._holders.end(self._has_leases)
+        self._connections.close()
+        self._watching.close()
+
+    def _before_fork(self) -> None:
+        for connections in (self._connections, self._watching):
+            connections.before_fork()
+
+    def _after_fork(self) -> None:
+        for connections in (self._connections, self._watching):
+            connections.after_fork()
+
+    def _begin_anew(self) -> None:
+        """Make what the OS process has for itself, after a fork: locks and threads of the other one are not here."""
+        is_closed = self._connections.is_closed
+        self._holders.abandon()
+        self._begin()
+        if is_closed:
+            self.close()
+
+    def _closed(self) -> StoreError:
+        return StoreError(f"the store {str(self._path)!r} is closed")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that sees the store as it is now until the end."""
+        with self._connections.one() as connection, explained(self._path):
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+
+    def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
+        """Do all in one transaction; see `GroupCommit`."""
+        with self._connections.one() as connection, explained(self._path):
+            connection.execute("BEGIN IMMEDIATE")
+            if len(writes) == 1:
+                outcomes = [writes[0](connection)]
+            else:
+                outcomes = [self._try(connection, write) for write in writes]
+            connection.execute("COMMIT")
+        return outcomes
+
+    def _try(self, connection: sqlite3.Connection, write: Write) -> Any:
+        """Do one of many; return the exception if it is refused, which leaves the others what they have done."""
+        connection.execute("SAVEPOINT write")
+        try:
+            with explained(self._path):
+                return write(connection)
+        except Exception as error:
+            if not connection.in_transaction:  # the disk is full, or worse
+                raise
+            connection.execute("ROLLBACK TO write")
+            return error
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE write")
+
+    def _version(self) -> object:
+        with self._watching.one() as connection, explained(self._path):
+            return connection, connection.execute("PRAGMA data_version").fetchone()
+
+    def _dead(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
+        return frozenset(filter(self._holders.is_dead, runs.instances(connection, run)))
+
+    def _has_leases(self, instance: str) -> bool:
+        with self._reading() as connection:
+            return runs.has_leases(connection, instance)
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_opening = threading.Lock()  # held by whoever opens a store, or forks
+_forking: list[SqliteStore] = []  # the stores that wait for the end of a fork
+
+
+def _before_fork() -> None:
+    _opening.acquire()
+    _forking.extend(_stores)
+    for store in _forking:
+        store._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking:
+        store._after_fork()
+    _after_fork()
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking:
+        store._begin_anew()
+    _after_fork()
+
+
+def _after_fork() -> None:
+    _forking.clear()
+    _opening.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

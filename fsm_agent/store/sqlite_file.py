@@ -1,0 +1,167 @@
+"""The file of a `SqliteStore`: its schema and the steps from older ones, and how it is opened.
+
+The file, those that SQLite puts beside it (their modes follow it) and the folder of locks are their owner's alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fsm_agent.store.errors import StoreError
+
+APPLICATION_ID = 0x66736D61  # "fsma": so that no other program's database is taken for a store
+BUSY_S = 30.0  # how long a transaction waits for that of another OS process
+_OLDEST = (3, 37, 0)  # of SQLite, for strict tables
+_OWNERS = stat.S_IRUSR | stat.S_IWUSR
+
+# Of a run, `due` is as in `Run.due_s`, and `queued` the time since when it is due or from which on it will be; `until`
+# is null while nobody holds the run, and stays when the time is over; `unread` counts its posts, so that a giving-back
+# and a post that meet both change this row; `given_back` is the entry behind which the append was that gave it back.
+# The header is the entry 0.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE run (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            agent TEXT NOT NULL,
+            n INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            is_ended INTEGER NOT NULL,
+            due REAL,
+            queued REAL,
+            unread INTEGER NOT NULL,
+            fence INTEGER NOT NULL,
+            tries INTEGER NOT NULL,
+            holder TEXT NOT NULL,
+            instance TEXT NOT NULL,
+            since REAL NOT NULL,
+            until REAL,
+            given_back INTEGER NOT NULL,
+            created REAL NOT NULL,
+            updated REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX run_free ON run (agent, due, queued) WHERE until IS NULL AND due IS NOT NULL",
+        "CREATE INDEX run_held ON run (instance, until) WHERE until IS NOT NULL AND due IS NOT NULL",
+        "CREATE INDEX run_updated ON run (agent, updated)",
+        """CREATE TABLE entry (
+            run INTEGER NOT NULL, n INTEGER NOT NULL, line TEXT NOT NULL, PRIMARY KEY (run, n)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE TABLE snapshot (run INTEGER PRIMARY KEY, n INTEGER NOT NULL, record BLOB NOT NULL) STRICT",
+        """CREATE TABLE question (
+            run INTEGER NOT NULL,
+            key TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            about TEXT NOT NULL,
+            answers TEXT NOT NULL,
+            answered_by TEXT NOT NULL,
+            answered REAL,
+            PRIMARY KEY (run, key)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX question_open ON question (run) WHERE answered IS NULL",
+        """CREATE TABLE post (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            run INTEGER NOT NULL,
+            key TEXT NOT NULL,
+            body TEXT NOT NULL,
+            posted_by TEXT NOT NULL,
+            posted REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX post_of_run ON post (run)",
+        "CREATE TABLE conversation (name TEXT PRIMARY KEY, version INTEGER NOT NULL, run TEXT NOT NULL) STRICT",
+    ),
+)
+
+
+def prepare(path: Path) -> None:
+    """Create the file or bring it up to date; not for two threads at a time.
+
+    Raises:
+        StoreError: It is no store, or a newer version's, or cannot be opened.
+    """
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise StoreError(f"SQLite is {sqlite3.sqlite_version}: a store needs 3.37 or newer")
+    try:
+        _create_private(path)
+    except OSError as error:
+        raise StoreError(f"the store {str(path)!r} cannot be opened: {error.strerror}") from error
+    connection = connect(path)
+    try:
+        with explained(path):
+            _migrate(connection, path)
+    finally:
+        connection.close()
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a new connection, for one thread at a time, whose transactions are begun and ended by hand.
+
+    Raises:
+        StoreError: The file cannot be opened.
+    """
+    with explained(path):
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Have the errors of SQLite name the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"the store {str(path)!r} failed: {error}") from error
+
+
+def _create_private(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS)
+    except FileExistsError:
+        for suffix in ("", "-wal", "-shm"):
+            _make_private(path.with_name(path.name + suffix))
+    else:  # nobody has opened it: closing a file frees all locks that the OS process has on it, also SQLite's
+        os.close(descriptor)
+
+
+def _make_private(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & ~_OWNERS:
+            path.chmod(mode & _OWNERS)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    if _version(connection, path) == len(MIGRATIONS):
+        return
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    version = _version(connection, path)  # another OS process may have been faster
+    for statements in MIGRATIONS[version:]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        raise StoreError(f"{str(path)!r} is a database of something else; a store needs a file of its own")
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"the store {str(path)!r} has the version {version}, and this fsm_agent knows those up to "
+            f"{len(MIGRATIONS)}: use a newer one"
+        )
+    return int(version)

@@ -1,0 +1,339 @@
+"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Sequence
+from sqlite3 import Connection
+from typing import Any, NamedTuple
+
+from fsm_agent.machine.process import Question
+from fsm_agent.store import refusals
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+
+# The free runs of an agent: that which has been due at once for longest, and that whose time came first.
+FREE = """
+SELECT * FROM (SELECT queued, key FROM run
+    WHERE agent = :agent AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
+UNION ALL SELECT * FROM (SELECT due, key FROM run
+    WHERE agent = :agent AND until IS NULL AND due > 0.0 AND due <= :due_s ORDER BY due LIMIT 1)"""
+HELD = """
+SELECT until, key, agent FROM run
+    WHERE instance = :instance AND until IS NOT NULL AND due IS NOT NULL AND until <= :until_s ORDER BY until"""
+INSTANCES = "SELECT DISTINCT instance FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
+AGENTS = """
+WITH RECURSIVE agents (name) AS (
+    SELECT min(agent) FROM run WHERE until IS NULL AND due IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(agent) FROM run WHERE agent > name AND until IS NULL AND due IS NOT NULL)
+    FROM agents WHERE name IS NOT NULL)
+SELECT name FROM agents WHERE name IS NOT NULL"""
+ALL_AGENTS = """
+WITH RECURSIVE agents (name) AS (
+    SELECT min(agent) FROM run
+    UNION ALL SELECT (SELECT min(agent) FROM run WHERE agent > name) FROM agents WHERE name IS NOT NULL)
+SELECT name FROM agents WHERE name IS NOT NULL"""
+NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
+NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
+
+_ROW = "key, id, agent, n, state, is_ended, due, holder, until, created, updated"
+
+
+class Claim(NamedTuple):
+    """The wish for a lease."""
+
+    holder: str
+    for_s: float
+    run: str | None
+    agents: tuple[str, ...]
+    due_s: float  # Unix time at which runs have to be due
+    now_s: float
+    dead: frozenset[str]  # instances whose leases are over
+
+
+def create(connection: Connection, run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
+    """Begin a run; return False if it is there already."""
+    old = connection.execute("SELECT line FROM run JOIN entry ON run = key WHERE id = ? AND entry.n = 0", (run,))
+    if (row := old.fetchone()) is not None:
+        if row[0] != header:
+            raise refusals.other_header(run)
+        return False
+    if follows is not None:
+        if (now := head(connection, follows.conversation)) != follows:
+            raise Conflict(now.conversation, now.run)
+        connection.execute(
+            "INSERT OR REPLACE INTO conversation VALUES (?, ?, ?)", (now.conversation, now.version + 1, run)
+        )
+    key = connection.execute(
+        "INSERT INTO run (id, agent, n, state, is_ended, due, queued, unread, fence, tries, holder, instance, since,"
+        " given_back, created, updated) VALUES (?, ?, 0, '', 0, 0.0, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?)",
+        (run, agent, now_s, now_s, now_s),
+    ).lastrowid
+    connection.execute("INSERT INTO entry VALUES (?, 0, ?)", (key, header))
+    return True
+
+
+def instances(connection: Connection, run: str | None) -> set[str]:
+    """Return the instances that hold leases: all, or that which holds this run."""
+    if run is None:
+        return {instance for (instance,) in connection.execute(INSTANCES)}
+    held = connection.execute("SELECT instance FROM run WHERE id = ? AND until IS NOT NULL", (run,))
+    return {instance for (instance,) in held}
+
+
+def has_leases(connection: Connection, instance: str) -> bool:
+    """Return True if an instance holds leases."""
+    held = "SELECT 1 FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL LIMIT 1"
+    return connection.execute(held, (instance,)).fetchone() is not None
+
+
+def find(connection: Connection, claim: Claim) -> int | None:
+    """Return the key of the run that can be claimed; None: nothing is due."""
+    if claim.run is not None:
+        return _free(connection, claim.run, claim.now_s, claim.dead)
+    found: list[tuple[float, int]] = []
+    for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
+        found += connection.execute(FREE, {"agent": agent, "due_s": claim.due_s})
+    for instance in instances(connection, None):
+        until_s = math.inf if instance in claim.dead else claim.now_s
+        for ended_s, key, agent in connection.execute(HELD, {"instance": instance, "until_s": until_s}):
+            if not claim.agents or agent in claim.agents:
+                found.append((min(ended_s, claim.now_s), key))
+                break
+    return min(found)[1] if found else None
+
+
+def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
+    """Take the lease of a run, as `find` finds it."""
+    if (key := find(connection, claim)) is None:
+        return None
+    until_s = claim.now_s + claim.for_s
+    connection.execute(
+        "UPDATE run SET fence = fence + 1, tries = tries + 1, holder = ?, instance = ?, since = ?, until = ?,"
+        " due = CASE WHEN is_ended THEN NULL ELSE 0.0 END WHERE key = ?",
+        (claim.holder, instance, claim.now_s, until_s, key),
+    )
+    row = connection.execute("SELECT id, agent, fence, n, tries FROM run WHERE key = ?", (key,)).fetchone()
+    run, agent, fence, n, tries = row
+    return Lease(run, agent, claim.holder, fence, claim.now_s, until_s, n, tries)
+
+
+def renew(connection: Connection, lease: Lease, until_s: float) -> int:
+    """Have a lease last until then; return how many posts wait."""
+    renewed = connection.execute(
+        "UPDATE run SET until = ? WHERE id = ? AND fence = ? AND since = ? AND holder = ? AND until IS NOT NULL",
+        (until_s, lease.run, lease.fence, lease.since_s, lease.holder),
+    )
+    if not renewed.rowcount:
+        raise refusals.lost(lease)
+    return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
+
+
+class Append(NamedTuple):
+    """The arguments of `Store.append`, whose rest is due at a time that is not negative."""
+
+    lease: Lease
+    n: int
+    lines: tuple[str, ...]
+    rest: Rest | None
+    took: tuple[int, ...]
+    snapshot: bytes | None
+
+
+def append(connection: Connection, new: Append, now_s: float) -> int:
+    """Add entries and give the lease back, if there is a rest; return how many posts wait."""
+    lease, rest, end = new.lease, new.rest, new.n + len(new.lines)
+    row = connection.execute(
+        "SELECT key, n, unread, until, given_back FROM run WHERE id = ? AND fence = ? AND since = ? AND holder = ?",
+        (lease.run, lease.fence, lease.since_s, lease.holder),
+    ).fetchone()
+    if row is None:
+        raise refusals.lost(lease)
+    key, there, unread, until_s, given_back = row
+    if until_s is None or there != new.n:
+        if rest is None:
+            is_place = until_s is not None and new.lines and new.n >= lease.n and end <= there
+        else:
+            is_place = until_s is None and new.n == given_back and end == there
+        if is_place and _lines(connection, key, new.n, end) == new.lines:
+            return int(unread)  # it was done before
+        raise refusals.lost(lease) if until_s is None else refusals.misplaced(lease, new.n, there)
+    connection.executemany(
+        "INSERT INTO entry VALUES (?, ?, ?)", [(key, n, line) for n, line in enumerate(new.lines, new.n + 1)]
+    )
+    for post_id in new.took:
+        unread -= connection.execute("DELETE FROM post WHERE id = ? AND run = ?", (post_id, key)).rowcount
+    if new.snapshot is not None:
+        connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", (key, end, new.snapshot))
+    if rest is not None:
+        _give_back(connection, key, new.n, rest, unread, now_s)
+    if new.lines:
+        connection.execute(
+            "UPDATE run SET n = ?, unread = ?, updated = ?, tries = 0 WHERE key = ?", (end, unread, now_s, key)
+        )
+    elif new.took:
+        connection.execute("UPDATE run SET unread = ? WHERE key = ?", (unread, key))
+    return int(unread)
+
+
+def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int, now_s: float) -> None:
+    _ask(connection, key, rest.questions)
+    if rest.is_ended:
+        due_s = queued_s = None
+    elif unread or rest.due_s == 0.0:
+        due_s, queued_s = 0.0, min(now_s, rest.due_s or now_s)
+    else:
+        due_s = queued_s = rest.due_s
+    connection.execute(
+        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, until = NULL, given_back = ?, updated = ?"
+        " WHERE key = ?",
+        (rest.state, rest.is_ended, due_s, queued_s, n, now_s, key),
+    )
+
+
+def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> None:
+    """Replace the questions; one that was answered is asked anew once its answer has been used up."""
+    kept = dict[str, bool]()
+    asked = {question.key for question in questions}
+    is_kept = (
+        "SELECT key, answered IS NULL OR EXISTS (SELECT 1 FROM post WHERE post.run = ?1 AND post.key = question.key)"
+        " FROM question WHERE run = ?1"
+    )
+    for name, is_open_or_unread in connection.execute(is_kept, (key,)).fetchall():
+        if name in asked and is_open_or_unread:
+            kept[name] = True
+        else:
+            connection.execute("DELETE FROM question WHERE run = ? AND key = ?", (key, name))
+    for question in questions:
+        if question.key not in kept:
+            kept[question.key] = True
+            connection.execute(
+                "INSERT INTO question VALUES (?, ?, ?, ?, ?, '', NULL)",
+                (key, question.key, question.kind, question.about, json.dumps(question.answers)),
+            )
+
+
+def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: float) -> None:
+    """Put a letter into the box of a run."""
+    row = connection.execute("SELECT key, is_ended FROM run WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise refusals.unknown(run)
+    if row[1]:
+        raise refusals.has_ended(run)
+    if key:
+        asked = "SELECT answered_by, answered FROM question WHERE run = ? AND key = ?"
+        if (answer := connection.execute(asked, (row[0], key)).fetchone()) is None:
+            raise refusals.not_asked(run, key, [question.key for question in _questions(connection, row[0])])
+        if answer[1] is not None:
+            raise AlreadyAnswered(run, key, *answer)
+        connection.execute(
+            "UPDATE question SET answered_by = ?, answered = ? WHERE run = ? AND key = ?", (by, now_s, row[0], key)
+        )
+    connection.execute(
+        "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
+    )
+    connection.execute(
+        "UPDATE run SET unread = unread + 1, due = 0.0, queued = min(coalesce(queued, ?1), ?1) WHERE key = ?2",
+        (now_s, row[0]),
+    )
+
+
+def load(connection: Connection, run: str, after: int | None, now_s: float) -> Loaded:
+    """Return a run as it is."""
+    row = connection.execute(f"SELECT {_ROW} FROM run WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise refusals.unknown(run)
+    key = row[0]
+    snapshot = connection.execute("SELECT n, record FROM snapshot WHERE run = ?", (key,)).fetchone()
+    if after is None:
+        after = snapshot[0] if snapshot is not None else 0
+    posts = "SELECT id, key, body, posted_by, posted FROM post WHERE run = ? ORDER BY id"
+    return Loaded(
+        header=_lines(connection, key, -1, 0)[0],
+        snapshot=snapshot,
+        lines=_lines(connection, key, after, row[3]),
+        posts=tuple([Post(*letter) for letter in connection.execute(posts, (key,))]),
+        run=_run(connection, row, now_s),
+    )
+
+
+def select(
+    connection: Connection, agent: str | None, conditions: dict[str, Sequence[object]], limit: int, now_s: float
+) -> list[Run]:
+    """Return the rows for which all these SQL conditions hold, the last changed first."""
+    where = " AND ".join(["agent = ?", *conditions])
+    query = f"SELECT {_ROW} FROM run WHERE {where} ORDER BY updated DESC, key DESC LIMIT ?"
+    values = [value for values in conditions.values() for value in values]
+    agents = [agent] if agent is not None else [name for (name,) in connection.execute(ALL_AGENTS).fetchall()]
+    rows = [row for name in agents for row in connection.execute(query, (name, *values, limit)).fetchall()]
+    rows.sort(key=lambda row: (row[-1], row[0]), reverse=True)  # one index less to be changed by each append
+    return [_run(connection, row, now_s) for row in rows[:limit]]
+
+
+def head(connection: Connection, conversation: str) -> Head:
+    """Return where a conversation stands."""
+    found = connection.execute("SELECT version, run FROM conversation WHERE name = ?", (conversation,)).fetchone()
+    return Head(conversation, *found) if found is not None else Head(conversation)
+
+
+def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> None:
+    """Delete a run that nobody holds."""
+    key = _free(connection, run, now_s, dead)
+    for table in ("entry", "snapshot", "question", "post"):
+        connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
+    connection.execute("DELETE FROM run WHERE key = ?", (key,))
+
+
+def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
+    """Return the first Unix time behind ``after_s`` at which the clock makes a run of these agents due."""
+    moments = [
+        connection.execute(NEXT_FREE, (agent, after_s)).fetchone()[0]
+        for agent in agents or [name for (name,) in connection.execute(AGENTS).fetchall()]
+    ]
+    moments += [
+        connection.execute(NEXT_HELD, (instance, after_s)).fetchone()[0] for instance in instances(connection, None)
+    ]
+    return min([moment for moment in moments if moment is not None], default=None)
+
+
+def _free(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> int:
+    """Return the key of a run that nobody holds."""
+    row = connection.execute("SELECT key, holder, since, until, instance FROM run WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise refusals.unknown(run)
+    key, holder, since_s, until_s, instance = row
+    if until_s is not None and until_s > now_s and instance not in dead:
+        raise RunBusy(run, holder, since_s, until_s)
+    return int(key)
+
+
+def _lines(connection: Connection, key: int, after: int, end: int) -> tuple[str, ...]:
+    found = connection.execute(
+        "SELECT line FROM entry WHERE run = ? AND n > ? AND n <= ? ORDER BY n", (key, after, end)
+    )
+    return tuple([line for (line,) in found])
+
+
+def _questions(connection: Connection, key: int) -> tuple[Question, ...]:
+    found = connection.execute(
+        "SELECT key, kind, about, answers FROM question WHERE run = ? AND answered IS NULL ORDER BY key", (key,)
+    )
+    return tuple([Question(name, kind, about, tuple(json.loads(answers))) for name, kind, about, answers in found])
+
+
+def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
+    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s = row
+    return Run(
+        id=run,
+        agent=agent,
+        n=n,
+        state=state,
+        is_ended=bool(is_ended),
+        due_s=due_s,
+        holder=holder if until_s is not None and until_s > now_s else None,
+        created_s=created_s,
+        updated_s=updated_s,
+        waits=_questions(connection, key),
+    )
