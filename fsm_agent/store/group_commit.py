@@ -15,8 +15,6 @@ from typing import Any, Generic, TypeVar
 
 W = TypeVar("W")
 
-IDLE_S = 5.0  # how long the thread waits for the next work
-
 
 class GroupCommit(Generic[W]):
     """A queue of work and the thread that commits it; thread-safe.
@@ -25,11 +23,19 @@ class GroupCommit(Generic[W]):
         commit: Does each work in one transaction and returns what each came to, once they are on the disk: the
             exception of one that was refused, which has left nothing.  It raises if nothing at all was written.
         closed: Returns the error for work that is submitted after `close`.
+        idle_s: How long the thread waits for the next work.
     """
 
-    def __init__(self, commit: Callable[[Sequence[W]], Sequence[Any]], closed: Callable[[], Exception]) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[W]], Sequence[Any]],
+        closed: Callable[[], Exception],
+        *,
+        idle_s: float = 5.0,
+    ) -> None:
         self._commit = commit
         self._closed = closed
+        self._idle_s = idle_s
         self._turn = threading.Lock()  # held during a commit, and when the queue is emptied for one
         self._changed = threading.Condition()
         self._queue: list[tuple[W, Future[Any]]] = []
@@ -84,7 +90,7 @@ class GroupCommit(Generic[W]):
     def _has_work(self) -> bool:
         """Wait for work; return False if there has been none for a while: the thread ends."""
         with self._changed:
-            if self._changed.wait_for(lambda: self._queue or self._is_closed, IDLE_S) and self._queue:
+            if self._changed.wait_for(lambda: self._queue or self._is_closed, self._idle_s) and self._queue:
                 return True
             self._thread = None
             return False

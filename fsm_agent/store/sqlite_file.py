@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -77,8 +77,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
     """Create the file or bring it up to date; not for two threads at a time.
+
+    Args:
+        path: The file.
+        migrations: The statements that lead to each version from the one before, the first from an empty file.
 
     Raises:
         StoreError: It is no store, or a newer version's, or cannot be opened.
@@ -92,7 +96,7 @@ def prepare(path: Path) -> None:
     connection = connect(path)
     try:
         with explained(path):
-            _migrate(connection, path)
+            _migrate(connection, path, migrations)
     finally:
         connection.close()
 
@@ -140,28 +144,29 @@ def _make_private(path: Path) -> None:
             path.chmod(mode & _OWNERS)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    if _version(connection, path) == len(MIGRATIONS):
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:
+    newest = len(migrations)
+    if _version(connection, path, newest) == newest:
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
-    version = _version(connection, path)  # another OS process may have been faster
-    for statements in MIGRATIONS[version:]:
+    version = _version(connection, path, newest)  # another OS process may have been faster
+    for statements in migrations[version:]:
         for statement in statements:
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    connection.execute(f"PRAGMA user_version = {newest}")
     connection.execute("COMMIT")
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [application] = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise StoreError(f"{str(path)!r} is a database of something else; a store needs a file of its own")
-    if version > len(MIGRATIONS):
+    if version > newest:
         raise StoreError(
-            f"the store {str(path)!r} has the version {version}, and this fsm_agent knows those up to "
-            f"{len(MIGRATIONS)}: use a newer one"
+            f"the store {str(path)!r} has the version {version}, and this fsm_agent knows those up to {newest}: "
+            "use a newer one"
         )
     return int(version)
