@@ -8,46 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from fsm_agent.machine.process import Question
 from fsm_agent.store import refusals
 from fsm_agent.store.due_queue import DueQueue
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
+from fsm_agent.store.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
 from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
-
-
-class _Asked:
-    """A question that is open, or answered while its answer is unread."""
-
-    __slots__ = ("at_s", "by", "question")
-
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.at_s: float | None = None  # of its answer
-        self.by = ""
-
-
-class _Kept:
-    """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
-
-    __slots__ = (
-        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "lines"),
-        *("name", "place", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
-    )
-
-    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
-        self.name, self.header, self.agent = name, header, agent
-        self.lines: list[str] = []
-        self.posts: dict[int, Post] = {}
-        self.asked: dict[str, _Asked] = {}
-        self.snapshot: tuple[int, bytes] | None = None
-        self.state, self.is_ended = "", False
-        self.due_s: float | None = 0.0  # as the last rest said
-        self.created_s = self.updated_s = now_s
-        self.fence = self.tries = self.place = 0
-        self.holder, self.since_s = "", 0.0
-        self.until_s: float | None = None
-        self.given_back_at = -1  # behind which entry the append was that gave the lease back
 
 
 class MemoryStore:
@@ -61,9 +27,9 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._runs: dict[str, _Kept] = {}
+        self._runs: dict[str, KeptRun] = {}
         self._heads: dict[str, Head] = {}
-        self._queue = DueQueue[_Kept]()
+        self._queue = DueQueue[KeptRun]()
         self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
@@ -86,7 +52,7 @@ class MemoryStore:
                     raise Conflict(name, head.run)
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
-            self._runs[run] = kept = _Kept(run, header, agent, now_s)
+            self._runs[run] = kept = KeptRun(run, header, agent, now_s)
             self._make_due(kept, now_s)
         return True
 
@@ -141,7 +107,7 @@ class MemoryStore:
             kept = self._newest(lease)
             entries = kept.lines
             if kept.until_s is None or len(entries) != n:
-                if not _is_repeated(kept, lease, n, lines, rest):
+                if not is_repeated(kept, lease, n, lines, rest):
                     raise refusals.lost(lease) if kept.until_s is None else refusals.misplaced(lease, n, len(entries))
                 return len(kept.posts)
             if lines:
@@ -186,7 +152,7 @@ class MemoryStore:
                 snapshot=kept.snapshot,
                 lines=tuple(kept.lines[after:]),
                 posts=tuple(kept.posts.values()),
-                run=_row(kept, self._clock()),
+                run=row_of(kept, self._clock()),
             )
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
@@ -198,7 +164,7 @@ class MemoryStore:
             now_s = self._clock()
             if key:
                 if (asked := kept.asked.get(key)) is None:
-                    raise refusals.not_asked(run, key, [open_.key for open_ in _open(kept)])
+                    raise refusals.not_asked(run, key, [open_.key for open_ in open_questions(kept)])
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
@@ -224,12 +190,12 @@ class MemoryStore:
                 for kept in reversed(self._runs.values())
                 if (agent is None or kept.agent == agent)
                 and (ended is None or kept.is_ended == ended)
-                and (not asked or _open(kept))
-                and (due_before is None or ((due_s := _due_s(kept)) is not None and due_s < due_before))
+                and (not asked or open_questions(kept))
+                and (due_before is None or ((due_s := shown_due_s(kept)) is not None and due_s < due_before))
             ]
             found.sort(key=lambda kept: kept.updated_s, reverse=True)
             now_s = self._clock()
-            return [_row(kept, now_s) for kept in found[: max(0, limit)]]
+            return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
 
     def head(self, conversation: str) -> Head:
         with self._lock:
@@ -261,12 +227,12 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: what is in memory goes with the store."""
 
-    def _get(self, run: str) -> _Kept:
+    def _get(self, run: str) -> KeptRun:
         if (kept := self._runs.get(run)) is None:
             raise refusals.unknown(run)
         return kept
 
-    def _newest(self, lease: Lease) -> _Kept:
+    def _newest(self, lease: Lease) -> KeptRun:
         """Return the run of a lease that nobody has outdated.
 
         A run that was deleted and begun again counts its fences from 1 again.
@@ -276,11 +242,11 @@ class MemoryStore:
             raise refusals.lost(lease)
         return kept
 
-    def _check_free(self, kept: _Kept, now_s: float) -> None:
+    def _check_free(self, kept: KeptRun, now_s: float) -> None:
         if kept.until_s is not None and kept.until_s > now_s:
             raise RunBusy(kept.name, kept.holder, kept.since_s, kept.until_s)
 
-    def _make_due(self, kept: _Kept, now_s: float) -> None:
+    def _make_due(self, kept: KeptRun, now_s: float) -> None:
         since_s = min(now_s, kept.due_s) if kept.due_s else now_s
         self._queue.make_due(kept, since_s)
         self._tell()
@@ -290,13 +256,13 @@ class MemoryStore:
         if self._waiting:
             self._due.notify_all()
 
-    def _give_back(self, kept: _Kept, rest: Rest) -> None:
+    def _give_back(self, kept: KeptRun, rest: Rest) -> None:
         kept.until_s = None
         kept.state, kept.is_ended = rest.state, rest.is_ended
         kept.due_s = due_s = None if rest.due_s is None else max(0.0, rest.due_s)
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
-            kept.asked = _asked_now(kept.asked, rest.questions, unread)
+            kept.asked = asked_now(kept.asked, rest.questions, unread)
         kept.place = 0
         if rest.is_ended:
             return
@@ -305,49 +271,3 @@ class MemoryStore:
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)
             self._tell()
-
-
-def _is_repeated(kept: _Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
-    """Return True if this lease has done this append before."""
-    end = n + len(lines)
-    if rest is None:
-        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= len(kept.lines)
-    else:
-        is_place = kept.until_s is None and n == kept.given_back_at and end == len(kept.lines)
-    return is_place and kept.lines[n:end] == list(lines)
-
-
-def _asked_now(before: dict[str, _Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, _Asked]:
-    """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
-    now: dict[str, _Asked] = {}
-    for question in questions:
-        asked = before.get(question.key)
-        if asked is None or (asked.at_s is not None and question.key not in unread):
-            asked = _Asked(question)
-        now.setdefault(question.key, asked)
-    return now
-
-
-def _open(kept: _Kept) -> list[Question]:
-    return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
-
-
-def _due_s(kept: _Kept) -> float | None:
-    if kept.is_ended:
-        return None
-    return 0.0 if kept.posts or kept.until_s is not None else kept.due_s
-
-
-def _row(kept: _Kept, now_s: float) -> Run:
-    return Run(
-        id=kept.name,
-        agent=kept.agent,
-        n=len(kept.lines),
-        state=kept.state,
-        is_ended=kept.is_ended,
-        due_s=_due_s(kept),
-        holder=kept.holder if kept.until_s is not None and kept.until_s > now_s else None,
-        created_s=kept.created_s,
-        updated_s=kept.updated_s,
-        waits=tuple(_open(kept)),
-    )

@@ -1,0 +1,91 @@
+"""A run as a store in memory keeps it, and what is read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm_agent.machine.process import Question
+from fsm_agent.store.store import Lease, Post, Rest, Run
+
+
+class Asked:
+    """A question that is open, or answered while its answer is unread."""
+
+    __slots__ = ("at_s", "by", "question")
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.at_s: float | None = None  # of its answer
+        self.by = ""
+
+
+class KeptRun:
+    """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
+
+    __slots__ = (
+        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "lines"),
+        *("name", "place", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
+    )
+
+    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
+        self.name, self.header, self.agent = name, header, agent
+        self.lines: list[str] = []
+        self.posts: dict[int, Post] = {}
+        self.asked: dict[str, Asked] = {}
+        self.snapshot: tuple[int, bytes] | None = None
+        self.state, self.is_ended = "", False
+        self.due_s: float | None = 0.0  # as the last rest said
+        self.created_s = self.updated_s = now_s
+        self.fence = self.tries = self.place = 0
+        self.holder, self.since_s = "", 0.0
+        self.until_s: float | None = None
+        self.given_back_at = -1  # behind which entry the append was that gave the lease back
+
+
+def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+    """Return True if this lease has done this append before."""
+    end = n + len(lines)
+    if rest is None:
+        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= len(kept.lines)
+    else:
+        is_place = kept.until_s is None and n == kept.given_back_at and end == len(kept.lines)
+    return is_place and kept.lines[n:end] == list(lines)
+
+
+def asked_now(before: dict[str, Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, Asked]:
+    """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
+    now: dict[str, Asked] = {}
+    for question in questions:
+        asked = before.get(question.key)
+        if asked is None or (asked.at_s is not None and question.key not in unread):
+            asked = Asked(question)
+        now.setdefault(question.key, asked)
+    return now
+
+
+def open_questions(kept: KeptRun) -> list[Question]:
+    """Return the questions that nobody has answered, by key."""
+    return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
+
+
+def shown_due_s(kept: KeptRun) -> float | None:
+    """Return the time at which a run is due, as `Run.due_s` says it."""
+    if kept.is_ended:
+        return None
+    return 0.0 if kept.posts or kept.until_s is not None else kept.due_s
+
+
+def row_of(kept: KeptRun, now_s: float) -> Run:
+    """Return what can be known of a run without its journal."""
+    return Run(
+        id=kept.name,
+        agent=kept.agent,
+        n=len(kept.lines),
+        state=kept.state,
+        is_ended=kept.is_ended,
+        due_s=shown_due_s(kept),
+        holder=kept.holder if kept.until_s is not None and kept.until_s > now_s else None,
+        created_s=kept.created_s,
+        updated_s=kept.updated_s,
+        waits=tuple(open_questions(kept)),
+    )
