@@ -1,4 +1,4 @@
-"""Doubles for tests of agents, and conformance suites for codecs and clients of one's own.
+"""Doubles for tests of agents, and conformance suites for codecs, clients and stores of one's own.
 
 `script` holds a model with scripted replies and a clock that moves only on a sleep; the pytest plugin is beside it.
 Nothing in the package needs any of it to run.
@@ -23,6 +23,7 @@ _MODULES = {
         "model_requests",
         "no_model_requests",
     ),
+    "store_conformance": ("StoreConformance",),
     "streams": ("framed",),
     "turns": ("Turn", "TurnPart"),
 }
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.script import call as call
     from fsm_agent.testing.script import model_requests as model_requests
     from fsm_agent.testing.script import no_model_requests as no_model_requests
+    from fsm_agent.testing.store_conformance import StoreConformance as StoreConformance
     from fsm_agent.testing.streams import framed as framed
     from fsm_agent.testing.turns import Turn as Turn
     from fsm_agent.testing.turns import TurnPart as TurnPart

@@ -1,0 +1,164 @@
+"""The place where the stores of one test keep their runs, its clock, and ways to have two things happen at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.store import Lease, Rest, Store
+
+PATIENCE_S = 20.0  # for what happens at once on a machine that is not busy
+HELD_UP_S = 0.05  # for how long a method stands still at its reading of the clock, if nothing else happens
+LONG_S = 600.0
+
+
+class Clock:
+    """A clock that stands still until it is moved, and at which a thread can be held up."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_800_000_000.5
+        self.holds_up: Callable[[], None] | None = None  # called at the next reading, if it is ``held_thread``'s
+        self.held_thread: int | None = None  # None: any
+
+    def __call__(self) -> float:
+        hold_up = self.holds_up
+        if hold_up is not None and self.held_thread in (None, threading.get_ident()):
+            self.holds_up = None
+            hold_up()
+        return self.now_s
+
+
+class Place:
+    """A place for runs: a store on it, and any number of further ones, as other OS processes have them."""
+
+    def __init__(self, opened: Callable[[Callable[[], float]], Store], *, takes_clock: bool = True) -> None:
+        self._opened = opened
+        self._takes_clock = takes_clock
+        self._stores: list[Store] = []
+        self.clock = Clock()
+        self.store = self.another()
+
+    def another(self) -> Store:
+        """Return a further store on the same runs; the same one again, if what it keeps is its own."""
+        if self._stores and self._stores[0].is_volatile:
+            return self._stores[0]
+        self._stores.append(self._opened(self.clock))
+        return self._stores[-1]
+
+    def close(self) -> None:
+        """Close the stores, twice: that has to be possible."""
+        for store in self._stores * 2:
+            store.close()
+
+    @property
+    def now_s(self) -> float:
+        """The present, as the stores see it."""
+        return self.clock.now_s if self._takes_clock else time.time()
+
+    def is_now(self, at_s: float) -> bool:
+        """Return whether a time that a store has written is the present."""
+        return abs(at_s - self.now_s) < (0.001 if self._takes_clock else PATIENCE_S)
+
+    def elapse(self, seconds: float) -> None:
+        """Let time pass; stores that have a clock of their own are waited for."""
+        self.clock.now_s += seconds
+        if not self._takes_clock:
+            time.sleep(seconds)
+
+    def interleaved(self, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
+        """Begin the second when the first reads the clock, and let the first go on when it is over, or blocked.
+
+        Returns:
+            What came of each: a value or a `StoreError`.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            futures: list[Future[Any]] = []
+
+            def begin_second() -> None:
+                futures.append(thread.submit(outcome, second))
+                wait(futures, HELD_UP_S)
+
+            self.clock.held_thread, self.clock.holds_up = threading.get_ident(), begin_second
+            came_of_first = outcome(first)
+            if self.clock.holds_up is not None:  # it reads no clock
+                self.clock.holds_up = None
+                begin_second()
+            return [came_of_first, futures[0].result(PATIENCE_S)]
+
+
+class StoreTests:
+    """What all tests of stores share.
+
+    Attributes:
+        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for milliseconds.
+    """
+
+    takes_clock: ClassVar[bool] = True
+
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        """Return a store.
+
+        Those that are opened with one folder are stores on the same runs, as two OS processes have them.
+
+        Args:
+            folder: An empty folder at first.
+            clock: Return Unix time in seconds.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.opened is missing: a store on this folder is right")
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        """Return the place of one test."""
+        place = Place(lambda clock: self.opened(tmp_path, clock), takes_clock=self.takes_clock)
+        yield place
+        place.close()
+
+
+def outcome(action: Callable[[], Any]) -> Any:
+    """Return what comes of an action: its value or its `StoreError`."""
+    try:
+        return action()
+    except StoreError as error:
+        return error
+
+
+def together(*actions: Callable[[], Any]) -> list[Any]:
+    """Do these at once, each in a thread of its own; return what came of them: values or `StoreError`."""
+    meeting = threading.Barrier(len(actions), timeout=PATIENCE_S)
+
+    def act(action: Callable[[], Any]) -> Any:
+        meeting.wait()
+        return outcome(action)
+
+    with ThreadPoolExecutor(len(actions)) as threads:
+        return [future.result() for future in [threads.submit(act, action) for action in actions]]
+
+
+def claimed(store: Store, run: str = "r", *, holder: str = "w", for_s: float = LONG_S) -> Lease:
+    """Return a lease of this run."""
+    lease = store.claim(holder, for_s=for_s, run=run)
+    assert lease is not None, f"claim of the run {run!r} by its name is None: a lease is right"
+    return lease
+
+
+def begun(store: Store, run: str = "r", *, agent: str = "a", for_s: float = LONG_S) -> Lease:
+    """Begin a run; return a lease of it."""
+    store.create(run, "header", agent=agent)
+    return claimed(store, run, for_s=for_s)
+
+
+def waiting(*keys: str, due_s: float | None = None) -> Rest:
+    """Return a rest with questions under these keys."""
+    questions = tuple([Question(key=key, kind="approval", about="{}") for key in keys])
+    return Rest(state="ToolInterrupt", due_s=due_s, questions=questions)
+
+
+ENDED = Rest(state="Completed", is_ended=True)

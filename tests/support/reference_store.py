@@ -1,0 +1,298 @@
+"""A store that is right and simple, in memory; stores of one folder have the same runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fsm_agent.errors import UsageError
+from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+
+
+class Kept:
+    """A run."""
+
+    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
+        self.name, self.header, self.agent = name, header, agent
+        self.lines: list[str] = []
+        self.posts: list[Post] = []
+        self.asked: dict[str, tuple[Question, str | None, float]] = {}  # the question, who answered, when
+        self.snapshot: tuple[int, bytes] | None = None
+        self.state, self.is_ended = "", False
+        self.due_s: float | None = 0.0
+        self.due_since_s = self.created_s = self.updated_s = now_s
+        self.fence = self.tries = 0
+        self.holder, self.since_s = "", 0.0
+        self.until_s: float | None = None  # None: nobody has it
+        self.done: set[tuple[int, int, tuple[str, ...], bool]] = set()
+
+
+class Shared:
+    """All runs of a folder."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.runs: dict[str, Kept] = {}
+        self.heads: dict[str, Head] = {}
+        self.last_post = 0
+
+
+_PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
+
+
+class ReferenceStore:
+    """A store without a fault."""
+
+    is_volatile = False  # as far as its other stores can tell
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        self.shared, self.clock = _PLACES[folder], clock
+        self.writer = ThreadPoolExecutor(1)
+
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        check_texts(run, agent, header, lines=[header])
+        if not run:
+            raise UsageError("a run without a name")
+        with self.shared.changed:
+            if run in self.shared.runs:
+                if self.kept(run).header != header:
+                    raise RunExists(f"there is another run {run!r}")
+                return False
+            now_s = self.clock()
+            if follows is not None:
+                self.follow(follows, run)
+            self.shared.runs[run] = Kept(run, header, agent, now_s)
+            self.shared.changed.notify_all()
+            return True
+
+    def follow(self, head: Head, run: str) -> None:
+        now = self.head(head.conversation)
+        if now != head:
+            raise Conflict(head.conversation, now.run)
+        self.shared.heads[head.conversation] = Head(head.conversation, head.version + 1, run)
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+    ) -> Lease | None:
+        with self.shared.changed:
+            at_s = self.clock()
+            if run is None:
+                run = self.longest_due(at_s, at_s if now_s is None else now_s, agents)
+                if run is None:
+                    return None
+            self.check_free(self.kept(run), at_s, holder)
+            return self.take(self.kept(run), holder, at_s, for_s)
+
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        free = [
+            (kept.due_s or kept.due_since_s, kept.name)
+            for kept in self.shared.runs.values()
+            if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
+            if not agents or kept.agent in agents
+        ]
+        return min(free)[1] if free else None
+
+    def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
+        if kept.until_s is not None and kept.until_s > at_s:
+            raise RunBusy(kept.name, kept.holder, kept.since_s, kept.until_s)
+
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        kept.fence += 1
+        kept.tries += 1
+        kept.holder, kept.since_s, kept.until_s = holder, at_s, at_s + for_s
+        if not kept.is_ended:
+            kept.due_s, kept.due_since_s = 0.0, kept.until_s
+        return Lease(kept.name, kept.agent, holder, kept.fence, at_s, kept.until_s, len(kept.lines), kept.tries)
+
+    def newest(self, lease: Lease) -> Kept:
+        kept = self.shared.runs.get(lease.run)
+        if kept is None or (kept.fence, kept.holder, kept.since_s) != (lease.fence, lease.holder, lease.since_s):
+            raise LeaseLost(f"the lease of {lease.run!r} is outdated")
+        return kept
+
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        with self.shared.changed:
+            kept = self.newest(lease)
+            if kept.until_s is None:
+                raise LeaseLost(f"the run {lease.run!r} was given back")
+            kept.until_s = kept.due_since_s = self.clock() + for_s
+            return len(kept.posts)
+
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        check_texts(*([rest.state] if rest is not None else []), lines=lines)
+        with self.shared.changed:
+            now_s = self.clock()
+            kept = self.newest(lease)
+            if self.is_done(kept, lease, n, lines, rest):
+                return len(kept.posts)
+            self.check_follows(kept, lease, n)
+            self.write(kept, lease, n, lines, rest, took, snapshot, now_s)
+            return len(kept.posts)
+
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        return (lease.fence, n, tuple(lines), rest is not None) in kept.done
+
+    def check_follows(self, kept: Kept, lease: Lease, n: int) -> None:
+        if kept.until_s is None or len(kept.lines) != n:
+            raise LeaseLost(f"the run {lease.run!r} was given back, or has {len(kept.lines)} entries, not {n}")
+
+    def write(
+        self,
+        kept: Kept,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None,
+        took: Sequence[int],
+        snapshot: bytes | None,
+        now_s: float,
+    ) -> None:
+        kept.lines += lines
+        kept.posts = [post for post in kept.posts if post.id not in took]
+        if lines:
+            kept.tries = 0
+        if lines or rest is not None:
+            kept.done.add((lease.fence, n, tuple(lines), rest is not None))
+            kept.updated_s = now_s
+        if snapshot is not None:
+            kept.snapshot = len(kept.lines), snapshot
+        if rest is not None:
+            self.give_back(kept, rest, now_s)
+
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        kept.until_s, kept.state, kept.is_ended = None, rest.state, rest.is_ended
+        kept.asked = self.asked_now(kept, rest)
+        kept.due_s = None if rest.is_ended else 0.0 if kept.posts else rest.due_s
+        kept.due_since_s = now_s
+        self.shared.changed.notify_all()
+
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        unread = {post.key for post in kept.posts}
+        kept_on = {key: asked for key, asked in kept.asked.items() if asked[1] is None or key in unread}
+        return {question.key: kept_on.get(question.key, (question, None, 0.0)) for question in rest.questions}
+
+    def submit(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> Future[int]:
+        return self.writer.submit(self.append, lease, n, lines, rest, took=took, snapshot=snapshot)
+
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        with self.shared.changed:
+            kept = self.kept(run)
+            if after is None:
+                after = kept.snapshot[0] if kept.snapshot is not None else 0
+            lines, posts = tuple(kept.lines[after:]), tuple(kept.posts)
+            return Loaded(header=kept.header, snapshot=kept.snapshot, lines=lines, posts=posts, run=self.row(kept))
+
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        check_texts(key, body, by)
+        with self.shared.changed:
+            now_s, kept = self.clock(), self.kept(run)
+            self.check_open(kept, key)
+            self.answer(kept, key, body, by, now_s)
+            kept.due_s = 0.0
+            if kept.until_s is None and len(kept.posts) == 1:
+                kept.due_since_s = now_s
+            self.shared.changed.notify_all()
+
+    def check_open(self, kept: Kept, key: str) -> None:
+        if kept.is_ended or (key and key not in kept.asked):
+            raise NotAsked(f"the run {kept.name!r} does not ask {key!r}")
+        if key and (by := kept.asked[key][1]) is not None:
+            raise AlreadyAnswered(kept.name, key, by, kept.asked[key][2])
+
+    def answer(self, kept: Kept, key: str, body: str, by: str, now_s: float) -> None:
+        if key:
+            kept.asked[key] = (kept.asked[key][0], by, now_s)
+        kept.posts.append(Post(self.next_id(kept), key, body, by, now_s))
+
+    def next_id(self, kept: Kept) -> int:
+        self.shared.last_post += 1
+        return self.shared.last_post
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        ended: bool | None = None,
+        asked: bool = False,
+        due_before: float | None = None,
+        limit: int = 100,
+    ) -> list[Run]:
+        with self.shared.changed:
+            rows = [self.row(kept) for kept in reversed(self.shared.runs.values())]
+        rows = [row for row in rows if agent in (None, row.agent) and ended in (None, row.is_ended)]
+        rows = [row for row in rows if not asked or row.waits]
+        rows = [row for row in rows if due_before is None or (row.due_s is not None and row.due_s < due_before)]
+        return sorted(rows, key=lambda row: row.updated_s, reverse=True)[:limit]
+
+    def row(self, kept: Kept) -> Run:
+        return Run(
+            id=kept.name,
+            agent=kept.agent,
+            n=len(kept.lines),
+            state=kept.state,
+            is_ended=kept.is_ended,
+            due_s=kept.due_s,
+            holder=kept.holder if kept.until_s is not None and kept.until_s > self.clock() else None,
+            created_s=kept.created_s,
+            updated_s=kept.updated_s,
+            waits=tuple([question for _, (question, by, _) in sorted(kept.asked.items()) if by is None]),
+        )
+
+    def kept(self, run: str) -> Kept:
+        if run not in self.shared.runs:
+            raise RunUnknown(f"there is no run {run!r}")
+        return self.shared.runs[run]
+
+    def head(self, conversation: str) -> Head:
+        return self.shared.heads.get(conversation, Head(conversation))
+
+    def delete(self, run: str) -> None:
+        with self.shared.changed:
+            self.check_free(self.kept(run), self.clock(), "")
+            del self.shared.runs[run]
+
+    def wait(self, timeout_s: float) -> None:
+        with self.shared.changed:
+            self.shared.changed.wait(timeout_s)
+
+    def close(self) -> None:
+        self.writer.shutdown()
+
+
+def check_texts(*texts: str, lines: Sequence[str] = ()) -> None:
+    if any("\n" in line for line in lines):
+        raise UsageError("a line of two lines")
+    try:
+        "".join([*texts, *lines]).encode()
+    except UnicodeEncodeError:
+        raise UsageError("half a surrogate pair") from None

@@ -1,0 +1,766 @@
+"""Does each check of the suite of stores catch a store that is wrong in just that?"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support.reference_store import Kept, ReferenceStore, check_texts
+
+from fsm_agent.errors import FsmAgentError
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
+from fsm_agent.testing import StoreConformance
+from fsm_agent.testing.store_place import Place
+
+
+class ReferenceSuite(StoreConformance):
+    make: ClassVar[type[ReferenceStore]] = ReferenceStore
+
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return self.make(folder, clock)
+
+
+class TestReference(ReferenceSuite):
+    """Without a fault, nothing is found."""
+
+
+class VolatileStore(ReferenceStore):
+    is_volatile = True
+
+
+class TestVolatile(ReferenceSuite):
+    """One that keeps nothing is spared what it cannot do."""
+
+    make = VolatileStore
+
+
+class TestOwnClock(ReferenceSuite):
+    """One with a clock of its own is waited for."""
+
+    takes_clock = False
+
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return ReferenceStore(folder, time.time)
+
+
+# what is kept
+
+
+class IsNotDueAtFirst(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        made = super().create(run, header, agent=agent, follows=follows)
+        if made:
+            self.kept(run).due_s = self.clock()
+        return made
+
+
+class TakesAnyHeader(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        try:
+            return super().create(run, header, agent=agent, follows=follows)
+        except RunExists:
+            return False
+
+
+class AlwaysMadeTheRun(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        super().create(run, header, agent=agent, follows=follows)
+        return True
+
+
+class NamesNoRun(ReferenceStore):
+    def kept(self, run: str) -> Kept:
+        if run not in self.shared.runs:
+            raise RunUnknown("there is no such run")
+        return super().kept(run)
+
+
+class CountsFromOne(ReferenceStore):
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        return super().load(run, after=after and after - 1)
+
+
+class KeepsTheSnapshotOfARefusedAppend(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        if more.get("snapshot") is not None:
+            self.kept(lease.run).snapshot = n, more["snapshot"]
+        return super().append(lease, n, lines, rest, **more)
+
+
+class UsesPostsUpInARefusedAppend(ReferenceStore):
+    def check_follows(self, kept: Kept, lease: Lease, n: int) -> None:
+        if n > len(kept.lines):
+            kept.posts.clear()
+        super().check_follows(kept, lease, n)
+
+
+class RefusesRepetitions(ReferenceStore):
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        return rest is not None and super().is_done(kept, lease, n, lines, rest)
+
+
+class RemembersTheLastAppend(ReferenceStore):
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        return n + len(lines) == len(kept.lines) and super().is_done(kept, lease, n, lines, rest)
+
+
+class RefusesRepeatedRests(ReferenceStore):
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        return rest is None and super().is_done(kept, lease, n, lines, rest)
+
+
+class GivesBackWhatIsRepeated(ReferenceStore):
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        done = super().is_done(kept, lease, n, lines, None)
+        if done and rest is not None:
+            self.give_back(kept, rest, self.clock())
+        return done or super().is_done(kept, lease, n, lines, rest)
+
+
+class DoesNothingWithoutLines(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        return super().append(lease, n, lines, rest, **more) if lines else 0
+
+
+class SplitsLinesAnywhere(ReferenceStore):
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        loaded = super().load(run, after=after)
+        return loaded.changed(lines=tuple("\n".join(loaded.lines).splitlines()))
+
+
+class EndsTextsAtNul(ReferenceStore):
+    def answer(self, kept: Kept, key: str, body: str, by: str, now_s: float) -> None:
+        super().answer(kept, key, body.partition("\0")[0], by, now_s)
+
+
+class TakesHalfCharacters(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        return super().append(lease, n, [line.encode("utf-8", "replace").decode() for line in lines], rest, **more)
+
+
+class TakesNoName(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        return super().create(run or "?", header, agent=agent, follows=follows)
+
+
+class FoldsCase(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        if run.casefold() in self.shared.runs and run != run.casefold():
+            raise RunExists(f"there is another run {run!r}")
+        return super().create(run, header, agent=agent, follows=follows)
+
+
+class ForgetsSnapshots(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        posts = super().append(lease, n, lines, rest, **more)
+        if more.get("snapshot") is None:
+            self.kept(lease.run).snapshot = None
+        return posts
+
+
+class KeepsTheFirstSnapshot(ReferenceStore):
+    def write(self, kept: Kept, *arguments: Any) -> None:
+        before = kept.snapshot
+        super().write(kept, *arguments)
+        kept.snapshot = before or kept.snapshot
+
+
+class KeepsItsHeadsToItself(ReferenceStore):
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        super().__init__(folder, clock)
+        self.heads: dict[str, Head] = {}
+
+    def follow(self, head: Head, run: str) -> None:
+        super().follow(head, run)
+        self.heads[head.conversation] = self.shared.heads[head.conversation]
+
+    def head(self, conversation: str) -> Head:
+        return self.heads.get(conversation, Head(conversation))
+
+
+class SubmitsOutOfOrder(ReferenceStore):
+    def submit(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> Any:
+        self.writer = ThreadPoolExecutor(1) if n == 5 else self.writer
+        started = threading.Event()
+        if n == 4:
+            self.writer.submit(started.wait, 0.1)
+        return super().submit(lease, n, lines, rest, **more)
+
+
+class SubmitsNoSnapshots(ReferenceStore):
+    def submit(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> Future[int]:
+        return super().submit(lease, n, lines, rest, took=more.get("took", ()))
+
+
+class FailsTogether(ReferenceStore):
+    failure: LeaseLost | None = None
+
+    def submit(self, *arguments: Any, **more: Any) -> Future[int]:
+        def append() -> int:
+            if self.failure is not None:
+                raise self.failure
+            try:
+                return self.append(*arguments, **more)
+            except LeaseLost as error:
+                self.failure = error
+                raise
+
+        return self.writer.submit(append)
+
+
+class BlocksInSubmit(ReferenceStore):
+    def submit(self, *arguments: Any, **more: Any) -> Future[int]:
+        future = Future[int]()
+        future.set_result(self.append(*arguments, **more))
+        return future
+
+
+class ListsByAge(ReferenceStore):
+    def list(self, **filters: Any) -> list[Run]:
+        return sorted(super().list(**filters), key=lambda run: -run.created_s)
+
+
+class ListsWithoutLimit(ReferenceStore):
+    def list(self, *, limit: int = 100, **filters: Any) -> list[Run]:
+        return super().list(**filters)
+
+
+class ListsFreeRunsAsDue(ReferenceStore):
+    def list(self, **filters: Any) -> list[Run]:
+        runs = super().list(**filters)
+        return [run for run in runs if not run.holder] if filters.get("due_before") is not None else runs
+
+
+class ListsWhatIsDueAtThatTime(ReferenceStore):
+    def list(self, *, due_before: float | None = None, **filters: Any) -> list[Run]:
+        return super().list(due_before=due_before and due_before + 0.001, **filters)
+
+
+class ListsAnsweredQuestions(ReferenceStore):
+    def list(self, *, asked: bool = False, **filters: Any) -> list[Run]:
+        return [run for run in super().list(**filters) if not asked or self.kept(run.id).asked]
+
+
+class ComparesRunsAlone(ReferenceStore):
+    def follow(self, head: Head, run: str) -> None:
+        now = self.head(head.conversation)
+        super().follow(now if now.run == head.run else head, run)
+
+
+class LeavesTheLoserBehind(ReferenceStore):
+    def follow(self, head: Head, run: str) -> None:
+        self.shared.runs[run] = Kept(run, "header", "a", self.clock())
+        super().follow(head, run)
+
+
+class LetsAllFollow(ReferenceStore):
+    def follow(self, head: Head, run: str) -> None:
+        super().follow(self.head(head.conversation), run)
+
+
+class FollowsInTwoSteps(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        if follows is not None:
+            if self.head(follows.conversation) != follows:
+                raise Conflict(follows.conversation, self.head(follows.conversation).run)
+            self.clock()
+            follows = self.head(follows.conversation)
+        return super().create(run, header, agent=agent, follows=follows)
+
+
+class DeletesWhatIsHeld(ReferenceStore):
+    def delete(self, run: str) -> None:
+        self.kept(run)
+        del self.shared.runs[run]
+
+
+class DeletesTheHead(ReferenceStore):
+    def delete(self, run: str) -> None:
+        super().delete(run)
+        for name, head in list(self.shared.heads.items()):
+            if head.run == run:
+                del self.shared.heads[name]
+
+
+class DeletesWhatWasGivenBackAlone(ReferenceStore):
+    def delete(self, run: str) -> None:
+        kept = self.kept(run)
+        if kept.until_s is not None:
+            kept.until_s += 9
+        super().delete(run)
+
+
+class ComparesFencesAlone(ReferenceStore):
+    def newest(self, lease: Lease) -> Kept:
+        kept = self.shared.runs.get(lease.run)
+        return super().newest(lease if kept is None else lease.changed(holder=kept.holder, since_s=kept.since_s))
+
+
+class PicksUpWhatWasDeleted(ReferenceStore):
+    deleted: ClassVar[dict[str, Kept]] = {}
+
+    def delete(self, run: str) -> None:
+        kept = self.kept(run)
+        super().delete(run)
+        self.deleted[run] = kept
+
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        made = super().create(run, header, agent=agent, follows=follows)
+        if run in self.deleted:
+            self.kept(run).posts = self.deleted.pop(run).posts
+        return made
+
+
+# leases
+
+
+class SaysHowLongInsteadOfWhen(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        return super().take(kept, holder, at_s, for_s).changed(until_s=for_s)
+
+
+class LetsItsHolderIn(ReferenceStore):
+    def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
+        if kept.holder != holder:
+            super().check_free(kept, at_s, holder)
+
+
+class NamesTheClaimant(ReferenceStore):
+    def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
+        if kept.until_s is not None and kept.until_s > at_s:
+            super().check_free(_named(kept, holder or kept.holder), at_s, holder)
+
+
+def _named(kept: Kept, holder: str) -> Kept:
+    other = Kept(kept.name, kept.header, kept.agent, kept.created_s)
+    other.holder, other.since_s, other.until_s = holder, kept.since_s, kept.until_s
+    return other
+
+
+class KeepsTheFenceOfItsHolder(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        kept.fence -= kept.holder == holder
+        return super().take(kept, holder, at_s, for_s)
+
+
+class BelievesOldHolders(ReferenceStore):
+    def newest(self, lease: Lease) -> Kept:
+        return self.kept(lease.run)
+
+
+class EndsLeasesTooLate(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        return super().longest_due(at_s - 0.001, due_s, agents)
+
+
+class EndsLeasesByTime(ReferenceStore):
+    def check_follows(self, kept: Kept, lease: Lease, n: int) -> None:
+        super().check_follows(kept, lease, n)
+        if kept.until_s is not None and kept.until_s <= self.clock():
+            raise LeaseLost(f"the lease of {lease.run!r} is over")
+
+
+class RenewsWhatWasGivenBack(ReferenceStore):
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        self.newest(lease).until_s = self.clock() + for_s
+        return 0
+
+
+class RenewsFromTheOldEnd(ReferenceStore):
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        end_s = self.newest(lease).until_s or 0.0
+        return super().renew(lease, for_s=end_s + for_s - self.clock())
+
+
+class RenewsInSilence(ReferenceStore):
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        super().renew(lease, for_s=for_s)
+        return 0
+
+
+class IsDueTooLate(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        return super().longest_due(at_s, due_s - 0.001, agents)
+
+
+class KnowsOnlyNow(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        return super().longest_due(at_s, at_s, agents)
+
+
+class ClaimsOnlyWhatIsDue(ReferenceStore):
+    def claim(self, holder: str, *, run: str | None = None, **more: Any) -> Lease | None:
+        if run is not None and (self.kept(run).due_s or 0.0) > self.clock():
+            return None
+        return super().claim(holder, run=run, **more)
+
+
+class ClaimsByName(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        names = sorted(self.shared.runs)
+        free = [name for name in names if (self.kept(name).due_s or 0.0) <= due_s and self.kept(name).until_s is None]
+        return next((name for name in free if not agents or self.kept(name).agent in agents), None)
+
+
+class ClaimsOfAllAgents(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        return super().longest_due(at_s, due_s, ())
+
+
+class PutsNewRunsFirst(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+        made = super().create(run, header, agent=agent, follows=follows)
+        self.kept(run).due_since_s = -self.clock() if made else self.kept(run).due_since_s
+        return made
+
+
+class KeepsTheDueTimeOfTheLastRest(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        due_s = kept.due_s
+        lease = super().take(kept, holder, at_s, for_s)
+        kept.due_s = due_s
+        return lease
+
+
+class WakesTheDead(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest, now_s)
+        if kept.posts:
+            kept.due_s = 0.0
+
+
+class TakesPostsForTheDead(ReferenceStore):
+    def check_open(self, kept: Kept, key: str) -> None:
+        if key:
+            super().check_open(kept, key)
+
+
+class CountsTriesForEver(ReferenceStore):
+    def write(self, kept: Kept, *arguments: Any) -> None:
+        tries = kept.tries
+        super().write(kept, *arguments)
+        kept.tries = tries
+
+
+class ForgivesAtEachRest(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest, now_s)
+        kept.tries = 0
+
+
+class GivesSomeRunsTwice(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        lease = super().take(kept, holder, at_s, for_s)
+        if kept.name == "r7" and kept.fence == 1:
+            kept.until_s = None
+        return lease
+
+
+class ClaimsInTwoSteps(ReferenceStore):
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+    ) -> Lease | None:
+        run = run or self.longest_due(0.0, 1e12, agents)
+        if run is None:
+            return None
+        self.check_free(self.kept(run), 0.0, holder)
+        return self.take(self.kept(run), holder, self.clock(), for_s)
+
+
+class AppendsInTwoSteps(ReferenceStore):
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        check_texts(*([rest.state] if rest is not None else []), lines=lines)
+        kept = self.newest(lease)
+        if not self.is_done(kept, lease, n, lines, rest):
+            self.check_follows(kept, lease, n)
+            self.write(kept, lease, n, lines, rest, took, snapshot, self.clock())
+        return len(kept.posts)
+
+
+class LosesAnEntry(ReferenceStore):
+    def write(self, kept: Kept, *arguments: Any) -> None:
+        super().write(kept, *arguments)
+        if len(kept.lines) == 7:
+            del kept.lines[3]
+
+
+class WaitsForItself(ReferenceStore):
+    def wait(self, timeout_s: float) -> None:
+        threading.Event().wait(timeout_s)
+
+
+class HearsNoPosts(ReferenceStore):
+    def wait(self, timeout_s: float) -> None:
+        with self.shared.changed:
+            before = len(self.shared.runs)
+            self.shared.changed.wait_for(lambda: len(self.shared.runs) > before, timeout_s)
+
+
+class WaitsUntilSomethingHappens(ReferenceStore):
+    def wait(self, timeout_s: float) -> None:
+        super().wait(timeout_s + 2)
+
+
+# posts and questions
+
+
+class NumbersPostsByRun(ReferenceStore):
+    def next_id(self, kept: Kept) -> int:
+        return max([post.id for post in kept.posts], default=0) + 1
+
+
+class UsesAllPostsUp(ReferenceStore):
+    def write(self, kept: Kept, *arguments: Any) -> None:
+        super().write(kept, *arguments)
+        if arguments[4]:
+            kept.posts.clear()
+
+
+class HasTheRestDecide(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest, now_s)
+        kept.due_s = rest.due_s
+
+
+class TakesTheLastAnswer(ReferenceStore):
+    def check_open(self, kept: Kept, key: str) -> None:
+        try:
+            super().check_open(kept, key)
+        except AlreadyAnswered:
+            kept.posts = [post for post in kept.posts if post.key != key]
+
+
+class ListsQuestionsAsAsked(ReferenceStore):
+    def row(self, kept: Kept) -> Run:
+        row = super().row(kept)
+        return row.changed(waits=tuple([question for question, by, _ in kept.asked.values() if by is None]))
+
+
+class WakesForNothing(ReferenceStore):
+    def check_open(self, kept: Kept, key: str) -> None:
+        kept.due_s = 0.0
+        super().check_open(kept, key)
+
+
+class AddsQuestionsUp(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        return kept.asked | super().asked_now(kept, rest)
+
+
+class ClosesQuestionsAtEachAppend(ReferenceStore):
+    def write(self, kept: Kept, *arguments: Any) -> None:
+        super().write(kept, *arguments)
+        if arguments[3] is None:
+            kept.asked = {}
+
+
+class AsksEachTimeAnew(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        return {question.key: (question, None, 0.0) for question in rest.questions}
+
+
+class ShowsTheLastWords(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        asked = super().asked_now(kept, rest)
+        return {question.key: (question, *asked[question.key][1:]) for question in rest.questions}
+
+
+class AsksOnceForAll(ReferenceStore):
+    answered: ClassVar[dict[str, Any]] = {}
+
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        self.answered.update({key: asked for key, asked in kept.asked.items() if asked[1] is not None})
+        return super().asked_now(kept, rest) | {
+            question.key: self.answered[question.key] for question in rest.questions if question.key in self.answered
+        }
+
+
+class HasRefusedAnswersStay(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        return {question.key: kept.asked.get(question.key, (question, None, 0.0)) for question in rest.questions}
+
+
+class AnswersInTwoSteps(ReferenceStore):
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        kept = self.kept(run)
+        self.check_open(kept, key)
+        self.answer(kept, key, body, by, self.clock())
+        kept.due_s = 0.0
+
+
+class WakesNobody(ReferenceStore):
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        due_s = self.kept(run).due_s
+        super().post(run, key, body, by=by)
+        self.kept(run).due_s = due_s
+
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest, now_s)
+        kept.due_s = rest.due_s
+
+
+class CountsPostsTooEarly(ReferenceStore):
+    """It is trap 1 of databases: a statement that waits for a row sees the letters of before."""
+
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        posts = list(self.kept(lease.run).posts)
+        self.clock()
+        count = super().append(lease, n, lines, rest, **more)
+        if rest is not None and not posts:
+            self.kept(lease.run).due_s = rest.due_s
+        return count
+
+
+class LooksForTheHolderTooEarly(ReferenceStore):
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        is_held = self.kept(run).until_s is not None
+        self.clock()
+        super().post(run, key, body, by=by)
+        if is_held:  # its holder will see to it
+            self.kept(run).due_s = None
+
+
+FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
+    ("a_new_run_is_due_and_empty", IsNotDueAtFirst, {}),
+    ("creating_again_changes_nothing", TakesAnyHeader, {}),
+    ("creating_again_changes_nothing", AlwaysMadeTheRun, {}),
+    ("many_create_one_run_once", AlwaysMadeTheRun, {}),
+    ("an_unknown_run_is_named", NamesNoRun, {}),
+    ("entries_come_back_in_order", CountsFromOne, {}),
+    ("an_append_follows_the_last_entry", KeepsTheSnapshotOfARefusedAppend, {}),
+    ("an_append_follows_the_last_entry", UsesPostsUpInARefusedAppend, {}),
+    ("an_append_can_be_repeated", RefusesRepetitions, {}),
+    ("an_append_can_be_repeated", RemembersTheLastAppend, {}),
+    ("a_giving_back_can_be_repeated", RefusesRepeatedRests, {}),
+    ("a_repeated_append_gives_nothing_back", GivesBackWhatIsRepeated, {}),
+    ("an_append_may_have_no_lines", DoesNothingWithoutLines, {}),
+    ("any_text_comes_back", SplitsLinesAnywhere, {}),
+    ("any_text_comes_back", EndsTextsAtNul, {}),
+    ("what_cannot_be_kept_is_refused", TakesHalfCharacters, {}),
+    ("what_cannot_be_kept_is_refused", TakesNoName, {}),
+    ("names_stay_apart", FoldsCase, {}),
+    ("a_snapshot_replaces_the_one_before", ForgetsSnapshots, {}),
+    ("a_snapshot_replaces_the_one_before", KeepsTheFirstSnapshot, {}),
+    ("what_is_kept_outlives_its_store", KeepsItsHeadsToItself, {}),
+    ("submit_does_what_append_does", SubmitsOutOfOrder, {}),
+    ("submit_does_what_append_does", SubmitsNoSnapshots, {}),
+    ("what_is_submitted_fails_alone", FailsTogether, {}),
+    ("submit_does_not_block", BlocksInSubmit, {}),
+    ("list_has_the_last_changed_first", ListsByAge, {}),
+    ("list_has_the_last_changed_first", ListsWithoutLimit, {}),
+    ("list_has_what_was_asked_for", ListsFreeRunsAsDue, {}),
+    ("list_has_what_was_asked_for", ListsWhatIsDueAtThatTime, {}),
+    ("list_has_what_was_asked_for", ListsAnsweredQuestions, {}),
+    ("a_conversation_is_a_chain_of_runs", ComparesRunsAlone, {}),
+    ("a_conversation_is_a_chain_of_runs", LeavesTheLoserBehind, {}),
+    ("of_many_who_follow_a_head_one_does", LetsAllFollow, {}),
+    ("a_head_is_compared_and_moved_in_one", FollowsInTwoSteps, {}),
+    ("a_deleted_run_is_gone", DeletesWhatIsHeld, {}),
+    ("a_deleted_run_is_gone", DeletesTheHead, {}),
+    ("a_run_that_nobody_holds_any_more_can_be_deleted", DeletesWhatWasGivenBackAlone, {}),
+    ("a_run_that_was_deleted_begins_anew", ComparesFencesAlone, {}),
+    ("a_run_that_was_deleted_begins_anew", PicksUpWhatWasDeleted, {}),
+    ("a_claim_gives_a_lease", SaysHowLongInsteadOfWhen, {}),
+    ("a_run_is_held_by_one", LetsItsHolderIn, {"holder": "w"}),
+    ("a_run_is_held_by_one", NamesTheClaimant, {"holder": "v"}),
+    ("each_claim_raises_the_fence", KeepsTheFenceOfItsHolder, {}),
+    ("a_lease_that_is_over_is_taken", BelievesOldHolders, {}),
+    ("a_lease_that_is_over_is_taken", EndsLeasesTooLate, {}),
+    ("a_lease_that_nobody_takes_goes_on", EndsLeasesByTime, {}),
+    ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
+    ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
+    ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("a_run_is_due_at_the_time_of_its_rest", IsDueTooLate, {}),
+    ("a_run_is_due_at_the_time_of_its_rest", KnowsOnlyNow, {}),
+    ("a_named_run_need_not_be_due", ClaimsOnlyWhatIsDue, {}),
+    ("what_has_been_due_longest_is_claimed_first", ClaimsByName, {}),
+    ("what_has_been_due_longest_is_claimed_first", ClaimsOfAllAgents, {}),
+    ("nobody_waits_for_ever", ClaimsByName, {}),
+    ("nobody_waits_for_ever", PutsNewRunsFirst, {}),
+    ("a_run_that_was_not_given_back_is_due", KeepsTheDueTimeOfTheLastRest, {}),
+    ("an_ended_run_is_never_due", WakesTheDead, {}),
+    ("an_ended_run_is_never_due", TakesPostsForTheDead, {}),
+    ("tries_are_the_claims_since_the_last_entry", CountsTriesForEver, {}),
+    ("tries_are_the_claims_since_the_last_entry", ForgivesAtEachRest, {}),
+    ("many_who_claim_have_a_run_each", GivesSomeRunsTwice, {}),
+    ("a_run_is_looked_at_and_claimed_in_one", ClaimsInTwoSteps, {"run": "r"}),
+    ("a_run_is_looked_at_and_claimed_in_one", ClaimsInTwoSteps, {"run": None}),
+    ("an_append_compares_and_writes_in_one", AppendsInTwoSteps, {}),
+    ("two_holders_never_mix", LosesAnEntry, {}),
+    ("wait_hears_of_a_new_run", WaitsForItself, {}),
+    ("wait_hears_of_a_post", HearsNoPosts, {}),
+    ("wait_ends", WaitsUntilSomethingHappens, {}),
+    ("posts_wait_in_order", NumbersPostsByRun, {}),
+    ("posts_wait_in_order", UsesAllPostsUp, {}),
+    ("a_run_with_unread_posts_is_due", HasTheRestDecide, {}),
+    ("a_question_is_answered_once", TakesTheLastAnswer, {}),
+    ("a_question_is_answered_once", ListsQuestionsAsAsked, {}),
+    ("a_refused_post_wakes_nobody", WakesForNothing, {}),
+    ("a_rest_says_which_questions_are_open", AddsQuestionsUp, {}),
+    ("a_rest_says_which_questions_are_open", ClosesQuestionsAtEachAppend, {}),
+    ("a_question_that_is_asked_again_stays_as_it_is", AsksEachTimeAnew, {}),
+    ("a_question_that_is_asked_again_stays_as_it_is", ShowsTheLastWords, {}),
+    ("a_question_can_be_asked_anew", AsksOnceForAll, {}),
+    ("a_question_whose_answer_was_refused_is_asked_again", HasRefusedAnswersStay, {}),
+    ("of_many_who_answer_one_does", TakesTheLastAnswer, {}),
+    ("a_question_is_looked_at_and_answered_in_one", AnswersInTwoSteps, {}),
+    ("a_post_at_the_time_of_a_giving_back_is_not_lost", WakesNobody, {}),
+    ("a_post_and_a_giving_back_take_turns", CountsPostsTooEarly, {"first": "append"}),
+    ("a_post_and_a_giving_back_take_turns", LooksForTheHolderTooEarly, {"first": "post"}),
+]
+
+
+@pytest.mark.parametrize(("check", "wrong", "case"), FAULTS, ids=[f"{w.__name__}-{check}" for check, w, _ in FAULTS])
+def test_a_wrong_store_is_caught(
+    check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsm_agent.testing.store_place.PATIENCE_S", 1.0)
+    place = Place(lambda clock: wrong(tmp_path, clock))
+    with pytest.raises((AssertionError, pytest.fail.Exception, FsmAgentError, ValueError)):
+        getattr(StoreConformance(), f"test_{check}")(place, **case)
+    place.close()
+
+
+def test_each_check_has_a_fault_that_it_catches() -> None:
+    checks = {name.removeprefix("test_") for name in dir(StoreConformance) if name.startswith("test_")}
+    assert checks == {check for check, _, _ in FAULTS}
+
+
+def test_no_fault_is_forgotten() -> None:
+    wrong = {fault for fault in globals().values() if inspect.isclass(fault) and issubclass(fault, ReferenceStore)}
+    assert wrong - {ReferenceStore, VolatileStore} == {fault for _, fault, _ in FAULTS}
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match=r"StoreConformance\.opened is missing"):
+        StoreConformance().opened(tmp_path, lambda: 0.0)
+
+
+def test_what_the_suite_needs_is_named() -> None:
+    code = "import sys; sys.modules['pytest'] = None; from fsm_agent.testing import StoreConformance"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: StoreConformance needs pytest: pip install pytest" in done.stderr
