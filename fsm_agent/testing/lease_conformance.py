@@ -170,6 +170,7 @@ class LeaseConformance(StoreTests):
         assert claimed_due(place.another()).run == "z"
         assert claimed_due(place.another()).run == "y"
         now_s = place.now_s + 2
+        place.elapse(0.01)
         store.create("x", "header", agent="a")
         left = [place.another().claim("w", for_s=LONG_S, now_s=now_s) for _ in range(3)]
         found = [lease.run for lease in left if lease is not None]
