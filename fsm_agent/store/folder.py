@@ -48,7 +48,7 @@ from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreErro
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
 from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
-from fsm_agent.store.run_file import (
+from fsm_agent.store.run_files.run_file import (
     Known,
     LockedFile,
     RunFile,
@@ -60,7 +60,7 @@ from fsm_agent.store.run_file import (
     sync_folder,
     version_of,
 )
-from fsm_agent.store.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
+from fsm_agent.store.run_files.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 _LARGE = 1 << 20  # bytes of the file of changes before it begins anew

@@ -254,7 +254,7 @@ class JournalConformance(StoreTests):
         assert [question.key for question in loaded.run.waits] == ["k"]
 
     def test_what_is_submitted_fails_alone(self, place: Place) -> None:
-        """What is in the same commit is not touched by it."""
+        """The others of its commit are not touched by it."""
         one, two = begun(place.store, "one"), begun(place.store, "two")
         submitted = [(one, 0, "1"), (one, 7, "else"), (two, 0, "2"), (two, 0, "else"), (one, 1, "3"), (two, 1, "4")]
         futures = [place.store.submit(lease, n, [line]) for lease, n, line in submitted]
@@ -313,7 +313,7 @@ class JournalConformance(StoreTests):
         assert ids(store.list(agent="b", ended=False, asked=True, due_before=now_s + 101)) == {"later"}
 
     def test_a_conversation_is_a_chain_of_runs(self, place: Place) -> None:
-        """Who follows an old head is told the new one, and leaves nothing behind."""
+        """A run that follows an old head is refused, and leaves nothing behind."""
         store, other = place.store, place.another()
         start = store.head("c")
         assert start == Head("c", 0, "")

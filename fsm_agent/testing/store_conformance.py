@@ -80,7 +80,7 @@ class StoreConformance(JournalConformance, LeaseConformance):
         assert due.run == "r"
 
     def test_a_question_is_answered_once(self, place: Place) -> None:
-        """Who is late learns who answered, and when; nothing of a refused answer is left."""
+        """A late one learns who answered, and when; nothing of a refused answer is left."""
         store, other = place.store, place.another()
         store.append(begun(store), 0, ["one"], waiting("b", "c", "a"))
         assert [question.key for question in other.load("r").run.waits] == ["a", "b", "c"]

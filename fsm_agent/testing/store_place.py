@@ -95,7 +95,7 @@ class Place:
 
 
 class StoreTests:
-    """What all tests of stores share.
+    """The base of all tests of stores.
 
     Attributes:
         takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for milliseconds.

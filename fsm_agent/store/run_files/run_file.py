@@ -18,7 +18,16 @@ from typing import NamedTuple, Self
 
 from fsm_agent.errors import UsageError
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.run_records import DamagedError, Record, State, TornError, decoded, encoded, folded, line_of
+from fsm_agent.store.run_files.run_records import (
+    DamagedError,
+    Record,
+    State,
+    TornError,
+    decoded,
+    encoded,
+    folded,
+    line_of,
+)
 
 try:
     import fcntl
@@ -147,7 +156,7 @@ class LockedFile:
 
 
 class Known(NamedTuple):
-    """What is known of a run's file."""
+    """A run's file as it was left."""
 
     state: State | None  # None: no run was created there, or not to the end
     version: tuple[int, int, int]  # another one if the file has changed
