@@ -71,8 +71,9 @@ _MODULES = {
     "prompts.prompt": ("Prompt",),
     "clients.rate_limit": ("RateLimit",),
     "lifecycle.interpret": ("Stop", "StopContext"),
-    "lifecycle.record": ("Reason", "RequestFailure", "State"),
-    "lifecycle.rounds": ("RoundReport", "rounds_of"),
+    "lifecycle.record": ("Reason", "State"),
+    "lifecycle.reports.failure": ("RequestFailure",),
+    "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config": ("AgentConfig",),
     "agents.registry": ("build_agent",),
@@ -157,10 +158,10 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Stopped as Stopped
     from fsm_agent.lifecycle.prices import Price as Price
     from fsm_agent.lifecycle.record import Reason as Reason
-    from fsm_agent.lifecycle.record import RequestFailure as RequestFailure
     from fsm_agent.lifecycle.record import State as State
-    from fsm_agent.lifecycle.rounds import RoundReport as RoundReport
-    from fsm_agent.lifecycle.rounds import rounds_of as rounds_of
+    from fsm_agent.lifecycle.reports.failure import RequestFailure as RequestFailure
+    from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
+    from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
     from fsm_agent.lifecycle.snapshot import restore as restore
     from fsm_agent.lifecycle.snapshot import snapshot as snapshot
     from fsm_agent.lifecycle.stopping import any_of as any_of

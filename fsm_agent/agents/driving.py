@@ -1,4 +1,7 @@
-"""The ways in which the calls of an agent are driven."""
+"""The ways in which the calls of an agent are driven.
+
+More than 300 lines, because each way has its overloads, sync and under asyncio.
+"""
 
 from __future__ import annotations
 

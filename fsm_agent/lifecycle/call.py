@@ -42,7 +42,8 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, Reason, RequestFailure, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, RequestFailure, State
-from fsm_agent.lifecycle.rounds import RoundReport, rounds_of
+from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Usage

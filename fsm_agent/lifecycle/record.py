@@ -13,6 +13,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
@@ -61,17 +62,6 @@ class Ending(Value, frozen=True, kw_only=True):
     function: str = ""  # the repeated or failed one
     count: int | None = None  # the number of those rounds
     output_json: str | None = None  # the output, when `stop_when` provided one
-
-
-class RequestFailure(Value, frozen=True, kw_only=True):
-    """A request to the model that failed, whatever came of the call."""
-
-    key: str  # of the request
-    attempt: int  # at this request, from 1
-    round: int  # from 1: the one that the reply would have belonged to
-    report: ErrorReport
-    at_s: float  # Unix time
-    delay_s: float | None = None  # until the next attempt; None: there was none
 
 
 class Tally(Value, frozen=True):

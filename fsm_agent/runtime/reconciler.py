@@ -42,6 +42,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
+from fsm_agent.runtime.logs.log import log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.world import World
 
@@ -254,7 +255,9 @@ class Reconciler(ABC):
         process.advance(key, outcome)
         if process.is_narrowed:
             self._record = process.record
-        return process.steps if self.is_heard else ()
+        steps = process.steps
+        log_steps(process.record, steps, outcome)
+        return steps if self.is_heard else ()
 
     # Ending early
 

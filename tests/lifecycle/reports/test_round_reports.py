@@ -17,7 +17,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, ModelFailed, Replied, Returned, Slept
 from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.rounds import RoundReport, rounds_of
+from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 
 PRICE = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)

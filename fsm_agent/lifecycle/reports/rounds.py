@@ -8,7 +8,8 @@ from itertools import groupby
 
 from fsm_agent._internal.values import Value
 from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.record import ASKING, CallRecord, RequestFailure, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
