@@ -35,6 +35,7 @@ from fsm_agent.lifecycle.outcomes import (
     Cancelled,
     Denied,
     Expired,
+    FunctionFailed,
     Injected,
     ModelFailed,
     Modified,
@@ -747,6 +748,19 @@ def test_the_failure_that_ends_a_call_is_reported_without_a_delay():
     assert (failure.delay_s, failure.round, failure.report.status) == (None, 2, 400)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert copy.result.failures == (failure,)
+
+
+@pytest.mark.spec("4.20: the error says state, round and attempts", "4.20: it names the function that failed")
+def test_an_error_has_state_round_and_function_as_data():
+    call = say(begun(), function_call("tick"))
+    call = say(returned(call), function_call("tick"))
+    call.advance(call.effects[0].key, FunctionFailed(text="OSError: the disk is full"))
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    assert (caught.value.state, caught.value.round, caught.value.function) == (State.TOOL_INTERRUPT, 2, "tick")
+    with pytest.raises(CallFailed) as caught:
+        failed(begun(), 400).result()
+    assert (caught.value.state, caught.value.round, caught.value.function) == (State.CALLING, 1, "")
 
 
 def test_a_reply_that_the_model_broke_off_is_a_failure_too():
