@@ -224,7 +224,8 @@ class Reconciler(ABC):
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
         yield from activity.inside(activity.announcement())
-        if self.process.record is self._record and self.process.end_request is None:  # else a listener changed it
+        is_wanted = self.process.record is self._record or self._is_wanted(activity)  # a listener may have changed it
+        if is_wanted and self.process.end_request is None:
             activity.begin()
             self.start(activity)
 
