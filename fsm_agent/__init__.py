@@ -62,6 +62,7 @@ _MODULES = {
         "Modified",
         "Replied",
         "Returned",
+        "Stopped",
     ),
     "prompts.parser": ("extract_json",),
     "functions.policy": ("Default", "Retries"),
@@ -71,6 +72,8 @@ _MODULES = {
     "clients.rate_limit": ("RateLimit",),
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
+    "lifecycle.reports.failure": ("RequestFailure",),
+    "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config": ("AgentConfig",),
     "agents.registry": ("build_agent",),
@@ -152,9 +155,13 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Modified as Modified
     from fsm_agent.lifecycle.outcomes import Replied as Replied
     from fsm_agent.lifecycle.outcomes import Returned as Returned
+    from fsm_agent.lifecycle.outcomes import Stopped as Stopped
     from fsm_agent.lifecycle.prices import Price as Price
     from fsm_agent.lifecycle.record import Reason as Reason
     from fsm_agent.lifecycle.record import State as State
+    from fsm_agent.lifecycle.reports.failure import RequestFailure as RequestFailure
+    from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
+    from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
     from fsm_agent.lifecycle.snapshot import restore as restore
     from fsm_agent.lifecycle.snapshot import snapshot as snapshot
     from fsm_agent.lifecycle.stopping import any_of as any_of

@@ -19,6 +19,8 @@ FsmAgentError
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
 ```
+
+More than 300 lines, because whoever handles errors finds all of them, and what they have, in one place.
 """
 
 from __future__ import annotations
@@ -228,6 +230,9 @@ class CallFailed(FsmAgentError):
     Attributes:
         call: The `AgentCall`; its record holds everything, and its dialog can be sent again.
         reason: The `Reason`, as data.
+        state: The `State` in which it failed.
+        round: The round in which it failed, from 1.
+        function: The name of the function that failed or was called again and again; "" if it was none.
         trace: The steps that it took.
         __cause__: The provider's last error, when it is its fault.
     """
@@ -241,6 +246,19 @@ class CallFailed(FsmAgentError):
         ending = self.call.record.ending
         assert ending is not None, "a call that failed has ended"
         return ending.reason
+
+    @property
+    def state(self) -> str:
+        return str(self.trace[-1].source)
+
+    @property
+    def round(self) -> int:
+        return len(self.result.by_round)
+
+    @property
+    def function(self) -> str:
+        ending = self.call.record.ending
+        return "" if ending is None else ending.function
 
     @property
     def result(self) -> CallResult:

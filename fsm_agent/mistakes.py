@@ -10,6 +10,7 @@ from dataclasses import FrozenInstanceError
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.values import ValueType, field_names
 from fsm_agent.errors import UsageError, hint
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
 
 MAX_SHOWN_CHARS = 80
+MAX_DEPTH = 50  # of JSON within JSON
 
 _DIALOG = "a Dialog as the task: call(result.dialog.put('…'))"
 _ROUNDS = "limits=Limits(rounds=…)"
@@ -61,6 +63,7 @@ CALL_WORDS = {
     **dict.fromkeys(("usage_limits", "limits", "timeout"), "limits=Limits(…) of the Agent"),
     **dict.fromkeys(("model_settings", "settings", "config"), "args={'temperature': 0}, say"),
     **dict.fromkeys(("context", "ctx", "dependencies"), "deps=…"),
+    **dict.fromkeys(("metadata", "tags", "trace_metadata"), "extra={…}"),
     **dict.fromkeys(("output_type", "result_type", "response_model", "output"), _PROMPT.format("output=…")),
     **dict.fromkeys(("tools", "functions", "toolsets"), _PROMPT.format("functions=[…]")),
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
@@ -113,6 +116,42 @@ def check_fields(instance: object, owner: str, rights: Rights) -> None:
     for name, is_right, right in rights:
         value = getattr(instance, name)
         check(f"{name} of {owner}", value, is_right(value), right)
+
+
+def plain_json(what: str, value: object) -> dict[str, Any]:
+    """Return a mapping as JSON will have it: a copy of dictionaries, lists and plain values.
+
+    Raises:
+        UsageError: JSON cannot hold something in it; the message says where.
+    """
+    check(what, value, isinstance(value, Mapping), "a mapping such as {'ticket': 17}")
+    plain: dict[str, Any] = _plain_json(what, value, MAX_DEPTH)
+    return plain
+
+
+def _plain_json(what: str, value: object, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        check(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without half a surrogate pair")
+        return str(value)
+    if is_whole(value):
+        return int(value)  # type: ignore[call-overload]
+    if isinstance(value, float) and is_finite(value):
+        return float(value)
+    if isinstance(value, Mapping | list | tuple) and not depth:
+        raise UsageError(f"{what[:MAX_SHOWN_CHARS]}… is nested more than {MAX_DEPTH} deep: flatter data would be right")
+    if isinstance(value, Mapping):
+        for key in value:
+            check(f"a key of {what}", key, isinstance(key, str), "text")
+        return {
+            _plain_json(f"a key of {what}", k, 1): _plain_json(f"{what}[{k!r:.40}]", item, depth - 1)
+            for k, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain_json(f"{what}[{index}]", item, depth - 1) for index, item in enumerate(value)]
+    right = "text, a finite number, True, False, None, or a list or mapping of these"
+    raise wrong(what, value, right)
 
 
 def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]:

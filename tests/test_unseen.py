@@ -17,11 +17,13 @@ from support.http_clients import KEY, client_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette
 from fsm_agent.clients.client import Network
-from fsm_agent.errors import CallFailed, ConfigError, ProviderError
-from fsm_agent.functions.function import function
+from fsm_agent.errors import CallFailed, ConfigError, ProviderError, RateLimited
+from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.hosted_tool import HostedMCP
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.testing import Script, call
 from fsm_agent.testing.client_requests import WAYS, ask, shown_by
 
 HEADERS = {
@@ -128,6 +130,29 @@ HOSTED = HostedMCP("files", "https://h.invalid/path-t0ken-4716?k=another.query.4
 def look() -> str:
     """Look."""
     return "seen"
+
+
+LIKELY = "sk-abcdefghijklmnopqrstuvwx"  # nobody declared it, and its format says what it is
+
+
+@pytest.mark.parametrize("on_error", ["tell", "fail"])
+def test_lines_about_user_code_that_quotes_a_key(on_error: Any, written: Any) -> None:
+    def look() -> str:
+        raise LookupError(f"no {LIKELY}") from ValueError(LIKELY)
+
+    def parse(text: str) -> str:
+        raise ZeroDivisionError(text)
+
+    asked = Script(call("look"), RateLimited(f"slow down, {LIKELY}", retry_after_s=0.001), LIKELY, LIKELY)
+    looking = Function.of(look, on_error=on_error)
+    agent = Agent(asked, limits=Limits(parse_retries=1))
+    with pytest.raises(CallFailed):
+        agent.call(Prompt("?", parser=parse, functions=[looking]), extra={"token": LIKELY})
+    assert "function 'look' (run:1.0) raised LookupError" in written()
+    assert "LookupError: no sk-a***" in written()
+    assert ("slow down, sk-a***" in written()) == (on_error == "tell")
+    assert ("ZeroDivisionError: sk-a***" in written()) == (on_error == "tell")
+    assert seen_in(written(), [LIKELY]) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -166,16 +166,40 @@ class Agent(Driving[Deps, Out]):
     def seed(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(
-        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[str],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> AgentCall[Out]: ...
     @overload
     def seed(
-        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[New],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> AgentCall[New]: ...
     @overload
     def seed(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall: ...
     def seed(
-        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+        self,
+        task: Task,
+        /,
+        *,
+        args: Given = None,
+        parser_args: Given = None,
+        extra: Given = None,
+        deps: Any = None,
+        **values: Any,
     ) -> AgentCall[Any]:
         """An agent call that has not begun.
 
@@ -183,16 +207,18 @@ class Agent(Driving[Deps, Out]):
             task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer.
             args: Settings for this call, over the agent's.
             parser_args: Keyword arguments for the prompt's parser.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so
+                has a snapshot.  The model is not shown it.
             deps: What functions find in their `Context`.
             values: The prompt's variables.
 
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        return self._seeded(task, values, args, parser_args, deps)
+        return self._seeded(task, values, args, parser_args, extra, deps)
 
     def _seeded(
-        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, extra: Given, deps: Any
     ) -> AgentCall[Any]:
         if values:
             check_values(task, values)
@@ -202,7 +228,7 @@ class Agent(Driving[Deps, Out]):
             prompt = governance.governed(prompt, governance.offered(deps))
         if parser_args:
             prompt = parsed(prompt, parser_args)
-        record = CallRecord.of(messages, limits=self.limits, depth=current_depth())
+        record = CallRecord.of(messages, limits=self.limits, depth=current_depth(), extra=extra)
         return AgentCall(record, prompt, **self._kept(prompt, args, deps))
 
     def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:

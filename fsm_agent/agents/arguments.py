@@ -17,7 +17,7 @@ from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
-CALL_OPTIONS = ("args", "parser_args", "deps")  # of a call, beside the variables of its prompt
+CALL_OPTIONS = ("args", "parser_args", "deps", "extra")  # of a call, beside the variables of its prompt
 
 
 def check_agent(agent: Any) -> None:

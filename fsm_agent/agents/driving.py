@@ -1,4 +1,7 @@
-"""The ways in which the calls of an agent are driven."""
+"""The ways in which the calls of an agent are driven.
+
+More than 300 lines, because each way has its overloads, sync and under asyncio.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Driving(ABC, Generic[Deps, Out]):
 
     @abstractmethod
     def _seeded(
-        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, extra: Given, deps: Any
     ) -> AgentCall[Any]:
         """Return a call that has not begun."""
 
@@ -60,16 +63,40 @@ class Driving(ABC, Generic[Deps, Out]):
     def call(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     def call(
-        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[str],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> CallResult[Out]: ...
     @overload
     def call(
-        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[New],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> CallResult[New]: ...
     @overload
     def call(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
     def call(
-        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+        self,
+        task: Task,
+        /,
+        *,
+        args: Given = None,
+        parser_args: Given = None,
+        extra: Given = None,
+        deps: Any = None,
+        **values: Any,
     ) -> CallResult[Any]:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
 
@@ -77,25 +104,49 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
-        return self.run(self._seeded(task, values, args, parser_args, deps))
+        return self.run(self._seeded(task, values, args, parser_args, extra, deps))
 
     @overload
     async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     async def acall(
-        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[str],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> CallResult[Out]: ...
     @overload
     async def acall(
-        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[New],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> CallResult[New]: ...
     @overload
     async def acall(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
     async def acall(
-        self, task: Task, /, *, args: Given = None, parser_args: Given = None, deps: Any = None, **values: Any
+        self,
+        task: Task,
+        /,
+        *,
+        args: Given = None,
+        parser_args: Given = None,
+        extra: Given = None,
+        deps: Any = None,
+        **values: Any,
     ) -> CallResult[Any]:
         """`call` for asyncio."""
-        return await self.arun(self._seeded(task, values, args, parser_args, deps))
+        return await self.arun(self._seeded(task, values, args, parser_args, extra, deps))
 
     def run(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """Drive a call from wherever it stands; with a sink, every event is given to it.
@@ -115,11 +166,27 @@ class Driving(ABC, Generic[Deps, Out]):
     def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
     @overload
     def stream(
-        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[str],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> Stream[Out]: ...
     @overload
     def stream(
-        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[New],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> Stream[New]: ...
     @overload
     def stream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
@@ -132,6 +199,7 @@ class Driving(ABC, Generic[Deps, Out]):
         *,
         args: Given = None,
         parser_args: Given = None,
+        extra: Given = None,
         deps: Any = None,
         **values: Any,
     ) -> Stream[Any]:
@@ -140,7 +208,7 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = self._call_of(task, values, args, parser_args, deps)
+        call = self._call_of(task, values, args, parser_args, extra, deps)
         with closing(drive(call, self._world)) as events:
             for event in events:
                 if self.hooks:
@@ -153,11 +221,27 @@ class Driving(ABC, Generic[Deps, Out]):
     def astream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
     @overload
     def astream(
-        self, task: Prompt[str], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[str],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> AsyncStream[Out]: ...
     @overload
     def astream(
-        self, task: Prompt[New], /, *, args: Given = ..., parser_args: Given = ..., deps: Deps = ..., **values: object
+        self,
+        task: Prompt[New],
+        /,
+        *,
+        args: Given = ...,
+        parser_args: Given = ...,
+        extra: Given = ...,
+        deps: Deps = ...,
+        **values: object,
     ) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
@@ -170,11 +254,12 @@ class Driving(ABC, Generic[Deps, Out]):
         *,
         args: Given = None,
         parser_args: Given = None,
+        extra: Given = None,
         deps: Any = None,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        call = self._call_of(task, values, args, parser_args, deps)
+        call = self._call_of(task, values, args, parser_args, extra, deps)
         async with aclosing(adrive(call, self._world)) as events:
             async for event in events:
                 if self.hooks:
@@ -184,11 +269,17 @@ class Driving(ABC, Generic[Deps, Out]):
             call.result()
 
     def _call_of(
-        self, task: Task | AgentCall, values: Mapping[str, Any], args: Given, parser_args: Given, deps: Any
+        self,
+        task: Task | AgentCall,
+        values: Mapping[str, Any],
+        args: Given,
+        parser_args: Given,
+        extra: Given,
+        deps: Any,
     ) -> AgentCall[Any]:
         if not isinstance(task, AgentCall):
-            return self._seeded(task, values, args, parser_args, deps)
-        options = {**values, "args": args, "parser_args": parser_args, "deps": deps}
+            return self._seeded(task, values, args, parser_args, extra, deps)
+        options = {**values, "args": args, "parser_args": parser_args, "extra": extra, "deps": deps}
         if given := [name for name, value in options.items() if value is not None]:
             name = given[0]
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")

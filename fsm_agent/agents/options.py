@@ -8,15 +8,21 @@ from typing import Any, Generic, TypedDict, TypeVar
 Deps = TypeVar("Deps")
 
 
-class CallOptions(TypedDict, Generic[Deps], total=False):
-    """The options of a call; variables of a prompt are none of them."""
+class _Options(TypedDict, Generic[Deps], total=False):
+    """The options of a call that are in no record."""
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
     deps: Deps
 
 
-class RestoreOptions(CallOptions[Deps], total=False):
+class CallOptions(_Options[Deps], total=False):
+    """The options of a call; variables of a prompt are none of them."""
+
+    extra: Mapping[str, Any] | None
+
+
+class RestoreOptions(_Options[Deps], total=False):
     """The options of `Agent.restore`."""
 
     signing_key: str | bytes | None

@@ -5,7 +5,7 @@ More than 300 lines, because whatever reads or moves the one mutable cell is a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from fsm_agent._internal.generics import New, Out
@@ -40,8 +40,10 @@ from fsm_agent.lifecycle.outcomes import (
     Outcome,
     Replied,
     Returned,
+    Stopped,
 )
 from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
@@ -74,7 +76,7 @@ else:
     transitions = deferred("transitions")
 
 _BEGINNING = (Begin("begin"),)
-_UNASKED = (Cancelled, Expired, Injected)
+_UNASKED = (Cancelled, Stopped, Expired, Injected)
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
@@ -146,7 +148,7 @@ class AgentCall(Driven, Generic[Out]):
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
-        self.cancellation = None
+        self.end_request = None
         self.driver = None
         self.is_narrowed = False  # the last step removed the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
@@ -163,6 +165,7 @@ class AgentCall(Driven, Generic[Out]):
         *,
         limits: Limits = Limits(),
         depth: int = 0,
+        extra: Mapping[str, Any] | None = None,
         **options: Unpack[CallParts],
     ) -> AgentCall[New]:
         """Return a call that has not begun.
@@ -172,10 +175,11 @@ class AgentCall(Driven, Generic[Out]):
             prompt: The task's.
             limits: The budgets.
             depth: How many agent calls this one is inside of.
+            extra: Data of the caller's that JSON can hold, kept in the record.
             options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         make: type[AgentCall[Any]] = cls
-        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth), prompt, **options)
+        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra), prompt, **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -209,11 +213,20 @@ class AgentCall(Driven, Generic[Out]):
         """
         super().cancel(Cancelled(reason=reason).reason)  # a reason that is no text is refused here
 
+    def stop(self, reason: str = "") -> None:
+        """End the call well, with the reply that it has, from any thread or from one of its functions.
+
+        It is as if `stop_when` had ended it with this reason: the call completes with `Reason.STOPPED` and no output,
+        and function calls that are pending are not run.  For the rest it is as with `cancel`.
+        """
+        outcome = Stopped(reason=reason)
+        self.request_end(outcome.kind, outcome.reason)
+
     def advance(self, key: str, outcome: Outcome) -> None:
         """Take the outcome of one effect.  All or nothing, synchronous, pure.
 
         Args:
-            key: The effect's key; ``""`` for `Cancelled` and `Expired`, which answer nothing.
+            key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer nothing.
             outcome: The outcome.
 
         Raises:
@@ -267,6 +280,8 @@ class AgentCall(Driven, Generic[Out]):
                 left = self._left(key)
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
+        if trigger == "model_failed":  # a reply may say so, too
+            changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, self.state))
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
         for watch in STEP_WATCHES.get():
             watch(step)
@@ -431,6 +446,13 @@ def _problem(answer: Answer) -> str:
     if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
+
+
+def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:
+    """Return the report of a request that failed."""
+    delay_s = answer.delay_s if to is State.BACKOFF else None
+    number, report = before.rounds + 1, answer.error
+    return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)
 
 
 _OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Usage
@@ -79,6 +81,24 @@ class CallResult(Generic[Out], Unpacked):
     def function_calls(self) -> tuple[FunctionCall, ...]:
         """All calls that the model asked for, settled, in the order asked."""
         return tuple(self.record.function_calls)
+
+    @property
+    def failures(self) -> tuple[RequestFailure, ...]:
+        """All requests to the model that failed, in order, also those after which it was asked again."""
+        return tuple(self.record.failures)
+
+    @property
+    def by_round(self) -> tuple[RoundReport, ...]:
+        """The rounds of the call, each with its requests, function calls, errors, tokens and times.
+
+        `rounds_of` gives their cost as well, as it is told the price.
+        """
+        return rounds_of(self.record)
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The data that the caller gave with ``extra``."""
+        return self.record.extra
 
     @property
     def usage(self) -> Usage:

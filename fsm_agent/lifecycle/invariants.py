@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsm_agent.lifecycle.approval import approved_keys
-from fsm_agent.lifecycle.record import FINAL, CallRecord, State
+from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import shown
@@ -21,7 +21,7 @@ _COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  #
 
 def inconsistency(r: CallRecord) -> str | None:
     """Return a contradiction within a record that a call has come to; None: there is none.  Takes linear time."""
-    checks = (_of_trace, _of_state, _of_counters, _of_function_calls, _of_round)
+    checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round)
     return next((problem for check in checks for problem in check(r)), None)
 
 
@@ -47,12 +47,15 @@ def _of_state(r: CallRecord) -> Iterator[str]:
     state = str(r.state)
     if (r.ending is not None) != (r.state in FINAL):
         yield f"the state is {state!r}, and there is {'an' if r.ending else 'no'} ending"
-    if r.state is State.COMPLETED and r.reply is None:
+    was_stopped = r.ending is not None and r.ending.reason is Reason.STOPPED  # from outside, before any reply
+    if r.state is State.COMPLETED and r.reply is None and not was_stopped:
         yield f"the state is {state!r}, and there is no reply"
     if bool(r.pending) != (r.state is State.TOOL_INTERRUPT):
         yield f"the state is {state!r}, and {len(r.pending)} function call(s) are pending"
     if r.round and not r.pending:
         yield f"the state is {state!r}, and the round is not closed"
+    if r.injected and r.state is not State.TOOL_INTERRUPT:
+        yield f"the state is {state!r}, and {len(r.injected)} injected message(s) are not in the dialog"
     if bool(r.branch) != (r.state is State.PARSE_EXCEPTION) and not (r.branch and r.state is State.BACKOFF):
         yield f"the state is {state!r}, and the exception branch has {len(r.branch)} message(s)"
 
@@ -70,6 +73,21 @@ def _of_counters(r: CallRecord) -> Iterator[str]:
         yield f"depth is {shown(r.depth)}, and only 0 and more are possible"
     if (least_released := min(r.released, default=1)) < 1:
         yield f"round {shown(least_released)} is released, and the first is 1"
+
+
+def _of_failures(r: CallRecord) -> Iterator[str]:
+    steps = [step for step in r.trace if step.trigger == "model_failed"]
+    if len(r.failures) > len(steps):
+        yield f"{len(r.failures)} failures are reported, and {len(steps)} requests have failed"
+        return
+    for failure, step in zip(r.failures, steps[len(steps) - len(r.failures) :], strict=True):  # old ones kept none
+        what = f"the failure of {shown(failure.key)}"
+        if failure.key != step.key:
+            yield f"{what} is reported, and the request that failed is {shown(step.key)}"
+        if (failure.delay_s is None) != (step.to != State.BACKOFF):
+            yield f"{what} is followed by {'no' if failure.delay_s is None else 'a'} delay, and by {shown(step.to)}"
+        if not (1 <= failure.attempt <= len(r.trace) and 1 <= failure.round <= r.rounds + 1):
+            yield f"{what} is of attempt {shown(failure.attempt)} in round {shown(failure.round)}, which there was not"
 
 
 def _of_function_calls(r: CallRecord) -> Iterator[str]:

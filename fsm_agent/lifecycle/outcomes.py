@@ -118,13 +118,19 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Somebody adds messages before the next request to the model.  Answers no effect: pass it under ``""``."""
+    """Somebody adds messages to the next request to the model.  Answers no effect: pass it under ``""``."""
 
     messages: tuple[Message, ...]
 
 
 class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
     """The deadline has passed.  Answers no effect: pass it under the key ``""``."""
+
+
+class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
+    """Somebody ended the call well, with the reply that it has.  Answers no effect: pass it under the key ``""``."""
+
+    reason: str = ""
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
@@ -145,5 +151,6 @@ Outcome: TypeAlias = (
     | FunctionFailed
     | Injected
     | Expired
+    | Stopped
     | Cancelled
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from msgspec import field
 from msgspec.structs import astuple
@@ -12,9 +13,11 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.mistakes import plain_json
 
 
 class State(StrEnum):
@@ -38,7 +41,7 @@ class Reason(StrEnum):
     """The reason why an agent call ended."""
 
     ANSWERED = "answered"  # with an output that the prompt's parser took
-    STOPPED = "stopped"  # by `stop_when`
+    STOPPED = "stopped"  # by `stop_when`, or from outside
     TOO_DEEP = "too deep"  # agents inside functions of agents
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
@@ -85,10 +88,13 @@ class CallRecord(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
+    injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
+    failures: Vector[RequestFailure] = Vector()  # of requests to the model
     turn: int = 0  # replies and failures of the model, and injections, so far
     replies: int = 0  # of the model, whether or not they could be used
     runs: int = 0  # settled function calls that were run
@@ -108,9 +114,21 @@ class CallRecord(Value, frozen=True, kw_only=True):
     trace: Vector[Stepped] = Vector()
 
     @classmethod
-    def of(cls, dialog: Vector[Message], *, limits: Limits = Limits(), depth: int = 0) -> CallRecord:
-        """Return the record of a call that has not begun."""
-        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth)
+    def of(
+        cls,
+        dialog: Vector[Message],
+        *,
+        limits: Limits = Limits(),
+        depth: int = 0,
+        extra: Mapping[str, Any] | None = None,
+    ) -> CallRecord:
+        """Return the record of a call that has not begun.
+
+        Raises:
+            UsageError: JSON cannot hold something in ``extra``.
+        """
+        kept = {} if extra is None else plain_json("extra", extra)
+        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, extra=kept)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CallRecord):

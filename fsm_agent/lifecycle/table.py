@@ -50,7 +50,7 @@ from fsm_agent.lifecycle.interpret import (
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
 from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, Reason, State
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
@@ -135,11 +135,11 @@ def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
 
 
-def keep_stopped(r: CallRecord, answer: StoppedReply, prompt: Prompt) -> CallRecord:
-    r = _opened(r, answer.requested)
-    r = _closed(r, _settled(r, "Not run: the call was stopped."), prompt) if r.round else r
-    ending = Ending(reason=Reason.STOPPED, detail=answer.reason, output_json=answer.output_json)
-    return r.changed(ending=ending)
+def keep_stopped(r: CallRecord, answer: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.STOPPED, detail=answer.reason)
+    if isinstance(answer, StoppedReply):
+        r, ending = _opened(r, answer.requested), ending.changed(output_json=answer.output_json)
+    return _ended(r, prompt, ending, "Not run: the call was stopped.")
 
 
 def keep_refusal(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -200,6 +200,10 @@ def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
     return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
 
 
+def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
+    return r.changed(injected=(*r.injected, *answer.messages))
+
+
 def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     attempt = r.parse_errors + 1
     plea = Message.of("user", prompt.handler_text("exception", error_message=answer.problem, attempt=attempt))
@@ -247,7 +251,7 @@ ROWS: tuple[Row, ...] = (
     # trigger            source                 to                     guard           action
     ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
-    ("stopped",          ASKING,                State.COMPLETED,       None,           keep_stopped),
+    ("stopped",          LIVE,                  State.COMPLETED,       None,           keep_stopped),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
@@ -276,6 +280,7 @@ ROWS: tuple[Row, ...] = (
     ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
     ("injected",         State.CALLING,         None,                  None,           inject),
+    ("injected",         State.TOOL_INTERRUPT,  None,                  None,           inject_later),
     ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
     ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
 )
@@ -325,11 +330,12 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
         results.append(Message(role="tool", parts=(_result(f, prompt),)))
         runs += f.was_run
     return r.changed(
-        dialog=r.dialog.extend(results),
+        dialog=r.dialog.extend((*results, *r.injected) if r.injected else results),
         function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
         runs=runs,
         round=(),
+        injected=(),
         rounds=r.rounds + 1,
     )
 
@@ -357,10 +363,17 @@ def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
     return r.changed(**changes)
 
 
-def _ended(r: CallRecord, prompt: Prompt, ending: Ending) -> CallRecord:
-    """Return the record of a call that was ended from outside: the round gets its results all the same."""
+def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
+    """Return the record of a call that was ended early: the round gets its results all the same.
+
+    Args:
+        r: The record.
+        prompt: The task's.
+        ending: The way in which it ended.
+        error: The error of function calls that are not run; by default the ending's own words.
+    """
     if r.round:
-        r = _closed(r, _settled(r, f"Not run: {ending.detail or ending.reason}"), prompt)
+        r = _closed(r, _settled(r, error or f"Not run: {ending.detail or ending.reason}"), prompt)
     return _pruned(r, ending=ending)
 
 

@@ -26,7 +26,7 @@ from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Driven, Ow
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
 
-_PASSED_DOWN = ("cancelled", "expired")  # kinds of outcomes that end the children, too
+_PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end the children, too
 
 
 class ParentRecord(Protocol):
@@ -74,7 +74,8 @@ class Parent(Driven, ABC):
 
     Its rows are given the record, the outcome and the process itself as definition; triggers are the kinds of outcomes.
     An action begins children by putting their records, which have not begun, into ``children``; children that have
-    ended are taken out before the row for their end is chosen.  A cancellation and the deadline end the children first.
+    ended are taken out before the row for their end is chosen.  A cancellation, a stop and the deadline end the
+    children first.
 
     Attributes:
         machine: The machine of the table; see `machine_of`.

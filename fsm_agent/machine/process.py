@@ -64,16 +64,23 @@ class Deadline(NamedTuple):
     key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
 
 
+class EndRequest(NamedTuple):
+    """A request from outside to end a process."""
+
+    kind: str  # of the outcome that its driver passes on: "cancelled" or "stopped"
+    reason: str
+
+
 class Process(Protocol):
     """Anything with effects that is advanced by their outcomes.
 
     Attributes:
         driver: The driver that has claimed the process, if there is one; its method `wake` has it look again.
-        cancellation: The reason of a cancellation that the driver has not taken yet; None: there is none.
+        end_request: The latest request to end it that the driver has not taken yet; None: there is none.
     """
 
     driver: weakref.ref[Any] | None
-    cancellation: str | None
+    end_request: EndRequest | None
 
     @property
     def record(self) -> Any:
@@ -118,14 +125,18 @@ class Process(Protocol):
 class Driven:
     """The part of a process that its driver and its listeners share; a base for processes."""
 
-    __slots__ = ("cancellation", "driver")
+    __slots__ = ("driver", "end_request")
 
     def __init__(self) -> None:
         self.driver: weakref.ref[Any] | None = None
-        self.cancellation: str | None = None
+        self.end_request: EndRequest | None = None
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the process, from any thread; its driver, the present or the next, ends it at once."""
-        self.cancellation = reason
+        self.request_end("cancelled", reason)
+
+    def request_end(self, kind: str, reason: str) -> None:
+        """Have the driver pass an outcome of this kind on to the process, before any other."""
+        self.end_request = EndRequest(kind, reason)
         if self.driver is not None and (driver := self.driver()) is not None:
             driver.wake()

@@ -104,7 +104,7 @@ class AsyncDriver(Reconciler):
         return None
 
     def _event_of(self, alone: Activity, event: Event) -> Event | None:
-        if self.process.cancellation is not None:
+        if self.process.end_request is not None:
             return None
         return Inside(alone.path, event) if alone.path else event
 

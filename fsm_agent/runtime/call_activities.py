@@ -21,6 +21,8 @@ from fsm_agent.messages.event import (
     RequestStarted,
 )
 from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.logs.lines import words
+from fsm_agent.runtime.logs.log import log_error
 from fsm_agent.runtime.run_function import Run, timed_out
 from fsm_agent.runtime.world import World
 
@@ -151,10 +153,8 @@ def log_problem(call: AgentCall) -> None:
     if problem is None:
         return
     level = logging.DEBUG if isinstance(problem, ValueError) else logging.WARNING
-    words = "call %s: the parser of prompt %r raised %s"
-    logging.getLogger("fsm_agent").log(
-        level, words, call.record.id, call.prompt.path, type(problem).__name__, exc_info=problem
-    )
+    place = f"call {words(call.record.id, 100)}: the parser of prompt {call.prompt.path!r}"
+    log_error(level, f"{place} raised {type(problem).__name__}", problem)
     left, seen = list[BaseException | None]([problem]), set[int]()
     while left:
         if (error := left.pop()) is not None and id(error) not in seen:

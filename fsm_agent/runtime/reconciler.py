@@ -11,11 +11,12 @@ there is nothing to do before something happens; the driver then waits (`wait`),
   one, the driver itself under asyncio.  Its events and its outcome go into the inbox, from any thread, and are taken
   from there one at a time, so that only the driver ever advances the process, and in one place (`step`).  What is
   particular to a kind of effect is asked of its activity.
-- *Who may cancel what.*  A cancellation and the deadline are checked before each effect that is started and each
-  outcome that is taken: once a process has been cancelled, no later outcome counts.  What it no longer wants is let go
-  of at once: a task is cancelled, a thread is left behind and notified (`fsm_agent.runtime.abort`).  Stopping the
-  *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of everything and leaves the process at rest;
-  the results that functions had returned by then are kept, since the functions would run twice otherwise.
+- *Who may cancel what.*  A request to end the process and its deadline are checked before each effect that is started
+  and each outcome that is taken: once a process has been cancelled or stopped, no later outcome counts.  What it no
+  longer wants is let go of at once: a task is cancelled, a thread is left behind and notified
+  (`fsm_agent.runtime.abort`).  Stopping the *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of
+  everything and leaves the process at rest; the results that functions had returned by then are kept, since the
+  functions would run twice otherwise.
 - *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
   listener may advance or cancel the process at any event; nothing is started behind its back.
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
@@ -33,19 +34,22 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Expired
-from fsm_agent.machine.process import SEPARATOR, Deadline, Process
+from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
+from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
+from fsm_agent.runtime.logs.log import log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
 MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
+
+_ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
 _claiming = threading.Lock()
 
@@ -129,8 +133,8 @@ class Reconciler(ABC):
         process = self.process
         while process.record is self._record or self._reconcile():
             is_late = self._deadline is not None and self._time_left() == 0.0
-            if process.cancellation is not None:
-                yield from self._cancel(process.cancellation)
+            if process.end_request is not None:
+                yield from self._end(process.end_request)
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 yield from self._begin(self.waiting.popleft())
             elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
@@ -220,7 +224,8 @@ class Reconciler(ABC):
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
         yield from activity.inside(activity.announcement())
-        if self.process.record is self._record and self.process.cancellation is None:  # else a listener changed it
+        is_wanted = self.process.record is self._record or self._is_wanted(activity)  # a listener may have changed it
+        if is_wanted and self.process.end_request is None:
             activity.begin()
             self.start(activity)
 
@@ -251,13 +256,15 @@ class Reconciler(ABC):
         process.advance(key, outcome)
         if process.is_narrowed:
             self._record = process.record
-        return process.steps if self.is_heard else ()
+        steps = process.steps
+        log_steps(process.record, steps, outcome)
+        return steps if self.is_heard else ()
 
     # Ending early
 
-    def _cancel(self, reason: str) -> Iterable[Event]:
-        steps = self.step("", Cancelled(reason=reason, at_s=self.world.clock.now()))
-        self.process.cancellation = None
+    def _end(self, request: EndRequest) -> Iterable[Event]:
+        steps = self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.world.clock.now()))
+        self.process.end_request = None
         return steps
 
     def _expire(self) -> Iterable[Event]:

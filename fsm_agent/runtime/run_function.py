@@ -25,6 +25,8 @@ from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
+from fsm_agent.runtime.logs.lines import words
+from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.result_pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
 from fsm_agent.runtime.world import World
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     import logging
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
-
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -97,7 +98,7 @@ class Run:
         return Context(
             deps=self._call.deps,
             call=self.effect.call,
-            agent_call_id=self._call.record.id,
+            agent_call_id=self.agent_call_id,
             depth=self.depth - 1,
             attempt=self.attempt,
             emit=self._emit,
@@ -113,6 +114,11 @@ class Run:
         """Return the outcome with its result as the pipeline leaves it."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
+
+    @property
+    def agent_call_id(self) -> str:
+        """The id of the agent call."""
+        return self._call.record.id
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -210,8 +216,8 @@ def _governed(run: Run, wait: Wait) -> Ended:
         return ended
     try:
         return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
-    except Exception:
-        return _unpiped(ended, run)
+    except Exception as error:
+        return _unpiped(ended, error, run)
 
 
 async def _agoverned(run: Run) -> Ended:
@@ -238,8 +244,8 @@ async def _agoverned(run: Run) -> Ended:
         return ended
     try:
         return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
-    except Exception:
-        return _unpiped(ended, run)
+    except Exception as error:
+        return _unpiped(ended, error, run)
 
 
 async def _in_thread(run: Run) -> Ended:
@@ -264,6 +270,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
             value = yield None
         except Exception as error:
             if _is_worth_it(error, retries, run):
+                _log_raised(error, run)
                 yield _delay_s(retries, run)
                 if not run.is_cancelled:
                     run.attempt += 1
@@ -354,9 +361,7 @@ def _returned(value: Any, run: Run) -> Returned:
     try:
         text, attachments = _content(value, run)
     except Exception as error:  # the function has run: how its result is shown is no reason to run it again
-        logging.getLogger("fsm_agent").warning(
-            "the result of function %r cannot be shown as it should be", run.function.name, exc_info=True
-        )
+        log_error(logging.WARNING, f"{_line(run)}: its result cannot be shown as it should be", error)
         try:
             text, attachments = result_text(value), ()
         except Exception:
@@ -385,6 +390,7 @@ def _raised(error: Exception, run: Run) -> Ended:
     """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
     if isinstance(error, Retry):
         return _error(error_text(error), run)
+    _log_raised(error, run)
     text = _error_text(error)
     match run.function.on_error:
         case "fail":
@@ -399,12 +405,20 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _unpiped(ended: Returned, run: Run) -> Returned:
+def _unpiped(ended: Returned, error: Exception, run: Run) -> Returned:
     """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
-    logging.getLogger("fsm_agent").warning(
-        "the result pipeline failed on the result of function %r", run.function.name, exc_info=True
-    )
+    log_error(logging.WARNING, f"{_line(run)}: the result pipeline failed on its result", error)
     return ended
+
+
+def _log_raised(error: Exception, run: Run) -> None:
+    attempt = f" at attempt {run.attempt}" if run.attempt > 1 else ""
+    log_error(logging.WARNING, f"{_line(run)} raised {type(error).__name__}{attempt}", error)
+
+
+def _line(run: Run) -> str:
+    """Return the beginning of a line about a run."""
+    return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 
 def _error(text: str, run: Run) -> Returned:
@@ -413,4 +427,5 @@ def _error(text: str, run: Run) -> Returned:
 
 def timed_out(run: Run) -> Returned:
     """Return the outcome of a function that exceeded its timeout."""
+    LOG.warning("%s did not return within %g s", _line(run), run.function.timeout_s)
     return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)

@@ -7,9 +7,10 @@ import contextlib
 import dataclasses
 import enum
 import gc
+import pickle
 import weakref
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -183,6 +184,69 @@ def test_parser_args_reach_the_parser(script):
     assert agent.call(Prompt("?", parser=split), parser_args={"separator": ";"}).output == ["a", "b"]
     with pytest.raises(UsageError, match="need a prompt with a parser"):
         agent.call("?", parser_args={"separator": ";"})
+
+
+EXTRA = {"ticket": 17, "tags": ["a", None], "of": {"user": "Ada", "share": 0.5, "is_new": True}}
+
+
+@pytest.mark.spec("3.2: extra is kept in the record, the result and the snapshot")
+class TestExtra:
+    @pytest.mark.parametrize(
+        "task", ["?", Prompt("?"), Message.of("user", "?"), Dialog().put("?")], ids=lambda t: str(type(t))
+    )
+    def test_the_result_has_it_and_the_model_does_not(self, script, task):
+        one = script(*"abcdef")
+        agent = Agent(one)
+        results = [
+            agent.call(task, extra=EXTRA),
+            asyncio.run(agent.acall(task, extra=EXTRA)),
+            list(agent.stream(task, extra=EXTRA))[-1].result,
+            agent.run(agent.seed(task, extra=EXTRA)),
+        ]
+        assert [result.extra for result in results] == [EXTRA] * 4
+        assert "ticket" not in repr(one.requests)
+        assert agent.call(task, extra=None).extra == agent.call(task).extra == {}
+
+    def test_a_snapshot_has_it_and_so_has_a_pickled_result(self, script):
+        agent = Agent(script("a"))
+        one = agent.seed("?", extra=EXTRA)
+        assert agent.restore(snapshot(one)).record.extra == EXTRA
+        assert pickle.loads(pickle.dumps(agent.run(one))).extra == EXTRA
+
+    def test_it_is_the_callers_no_longer(self, script):
+        given = {"tags": ("a", "b")}
+        one = Agent(script()).seed("?", extra=given)
+        given["tags"] += ("c",)
+        assert one.record.extra == {"tags": ["a", "b"]}
+
+    @pytest.mark.parametrize(
+        ("extra", "says"),
+        [
+            (5, "extra is 5: a mapping such as {'ticket': 17} would be right"),
+            ({"a": {"b": [1, object]}}, r"extra\['a'\]\['b'\]\[1\] is <class 'object'>: text, a finite number, True"),
+            ({1: 2}, "a key of extra is 1: text would be right"),
+            ({"a": float("nan")}, r"extra\['a'\] is nan: text, a finite number"),
+            ({"a": 10**30}, r"extra\['a'\] is 10+: text, a finite number"),
+            ({"a": "\ud800"}, r"extra\['a'\] is .*: text without half a surrogate pair would be right"),
+            ({"\ud800": 1}, "a key of extra is .*: text without half a surrogate pair"),
+        ],
+    )
+    def test_what_json_cannot_hold_is_refused_by_name(self, script, extra, says):
+        one = script()
+        with pytest.raises(UsageError, match=says):
+            Agent(one).call("?", extra=extra)
+        assert one.requests == []
+
+    def test_what_has_no_end_is_refused(self, script):
+        endless: dict[str, Any] = {}
+        endless["a"] = endless
+        with pytest.raises(UsageError, match="is nested more than 50 deep: flatter data would be right"):
+            Agent(script()).call("?", extra=endless)
+
+    def test_a_call_that_is_there_has_its_own(self, script):
+        agent = Agent(script())
+        with pytest.raises(UsageError, match="extra is given with an AgentCall"):
+            list(agent.stream(agent.seed("?"), extra=EXTRA))
 
 
 @pytest.mark.parametrize(

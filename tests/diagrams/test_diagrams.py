@@ -168,7 +168,12 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
         "expired",
         "cancelled",
     )
-    assert shown["ToolInterrupt", "ToolInterrupt"].lines == ("approved", "denied [else]", "returned [else]")
+    assert shown["ToolInterrupt", "ToolInterrupt"].lines == (
+        "approved",
+        "denied [else]",
+        "returned [else]",
+        "injected",
+    )
 
 
 @pytest.mark.parametrize("format", ["mermaid", "dot", pytest.param("svg", marks=needs_dot)])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import json
+import pickle
+from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel
 from support.call_steps import begun, fail, keys, request, returned, say, texts
 from support.walks import PROMPT, assert_sendable, function_call, parse, seeded
 
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
+    ErrorReport,
     IllegalTrigger,
     OutcomeError,
     ParseError,
@@ -31,11 +35,14 @@ from fsm_agent.lifecycle.outcomes import (
     Cancelled,
     Denied,
     Expired,
+    FunctionFailed,
     Injected,
+    ModelFailed,
     Modified,
     Replied,
     Returned,
     Slept,
+    Stopped,
 )
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.lifecycle.snapshot import restore, snapshot
@@ -644,12 +651,133 @@ def test_a_call_that_has_ended_takes_nothing_more():
 @pytest.mark.spec("1.30: injected messages are in the next request", "1.30: they stand behind the results")
 def test_what_is_injected_between_two_steps_stands_behind_the_results():
     call = say(begun(), function_call("tick"))
-    with pytest.raises(IllegalTrigger, match="'injected' is not possible in ToolInterrupt"):
-        call.advance("", Injected((Message.of("user", "Hurry."),)))
+    before = call.record.dialog
+    for word in ("Hurry.", "Please."):
+        call.advance("", Injected((Message.of("user", word),)))
+    assert (call.record.dialog, keys(call)) == (before, ["run:2.0"]), "it would part the round"
+    call = restore(snapshot(call), PROMPT)
     call.advance("run:2.0", Returned(text="now"))
-    call.advance("", Injected((Message.of("user", "Hurry."),)))
-    assert texts(request(call).messages)[-2:] == ["now", "Hurry."]
+    assert texts(request(call).messages)[-3:] == ["now", "Hurry.", "Please."]
+    call.advance("", Injected((Message.of("user", "At last."),)))
+    assert texts(request(call).messages)[-2:] == ["Please.", "At last."]
     assert say(call, "42").result().output == 42
+
+
+@pytest.mark.parametrize("outcome", [Cancelled(), Expired(), Stopped()])
+def test_what_is_injected_into_a_round_that_is_ended_stands_behind_it_all_the_same(outcome):
+    call = say(begun(), function_call("tick"))
+    call.advance("", Injected((Message.of("user", "Hurry."),)))
+    call.advance("", outcome)
+    assert texts(call.record.dialog)[-1] == "Hurry."
+    assert_sendable(call.record.dialog)
+
+
+def test_the_last_word_of_the_limit_comes_behind_what_is_injected():
+    call = say(begun(Limits(rounds=1)), function_call("tick"))
+    call.advance("", Injected((Message.of("user", "Hurry."),)))
+    call.advance("run:2.0", Returned(text="now"))
+    result, hurry, final = texts(request(call).messages)[-3:]
+    assert (result, hurry, final[:16]) == ("now", "Hurry.", "You have reached")
+
+
+@pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
+class TestStoppedFromOutside:
+    def test_before_any_reply_there_is_no_output(self):
+        for call in (seeded(), begun()):
+            call.advance("", Stopped(reason="enough"))
+            result = call.result()
+            assert (result.state, result.output, result.text) == (State.COMPLETED, None, "")
+            assert (result.ending.reason, result.ending.detail) == (Reason.STOPPED, "enough")
+            assert restore(snapshot(call), PROMPT).record == call.record
+
+    def test_in_a_round_every_call_still_gets_its_result(self):
+        call = say(begun(), "Let me see.", function_call("add", a=1, b=2), function_call("tick"))
+        call.advance("run:2.1", Returned(text="now"))
+        call.advance("", Stopped(reason="enough"))
+        result = call.result()
+        assert (result.output, result.text) == (None, "Let me see.")
+        assert texts(result.dialog)[-2:] == ["Not run: the call was stopped.", "now"]
+        assert_sendable(result.dialog)
+
+    def test_behind_a_round_the_present_reply_is_that_of_the_round(self):
+        call = say(begun(), "Let me see.", function_call("tick"))
+        call.advance("run:2.0", Returned(text="now"))
+        call.advance("", Stopped())
+        assert (call.result().text, call.record.rounds) == ("Let me see.", 1)
+
+    def test_in_the_branch_it_is_pruned(self):
+        call = say(begun(), "forty-two")
+        before = call.record.dialog
+        call.advance("", Stopped(reason="enough"))
+        assert (call.record.dialog, call.record.branch, len(call.record.pruned)) == (before, (), 2)
+        assert call.result().output is None
+
+    def test_behind_the_end_it_changes_nothing(self):
+        call = say(begun(), "42")
+        with pytest.raises(IllegalTrigger, match="it has ended"):
+            call.advance("", Stopped())
+        assert call.result().output == 42
+
+
+def failed(call: AgentCall, status: int, *, delay_s: float = 2.0, at_s: float = 0.0, **facts: Any) -> AgentCall:
+    report = ErrorReport(message="busy", status=status, retryable=status >= 429, **facts)
+    call.advance(call.effects[0].key, ModelFailed(error=report, delay_s=delay_s, at_s=at_s))
+    return call
+
+
+@pytest.mark.spec("3.10: reports are kept after a success", "3.30: status and request id of failures are kept")
+def test_reports_of_failed_requests_are_kept_after_a_success():
+    call = failed(begun(), 429, at_s=5.0, request_id="r1", model="openai:x")
+    call.advance(call.effects[0].key, Slept())
+    call = failed(call, 529, at_s=8.0, delay_s=4.0)
+    call.advance(call.effects[0].key, Slept())
+    result = say(call, "42").result()
+    slow, busy = result.failures
+    assert (slow.key, slow.attempt, slow.round, slow.at_s, slow.delay_s) == ("model:0", 1, 1, 5.0, 2.0)
+    assert (slow.report.status, slow.report.request_id, slow.report.model) == (429, "r1", "openai:x")
+    assert (busy.key, busy.attempt, busy.at_s, busy.delay_s, busy.report.status) == ("model:1", 2, 8.0, 4.0, 529)
+    assert restore(snapshot(call), PROMPT).record.failures == call.record.failures
+
+
+def test_the_failure_that_ends_a_call_is_reported_without_a_delay():
+    call = say(begun(), function_call("tick"))
+    call = failed(returned(call), 400)
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    (failure,) = caught.value.result.failures
+    assert (failure.delay_s, failure.round, failure.report.status) == (None, 2, 400)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.result.failures == (failure,)
+
+
+@pytest.mark.spec("4.20: the error says state, round and attempts", "4.20: it names the function that failed")
+def test_an_error_has_state_round_and_function_as_data():
+    call = say(begun(), function_call("tick"))
+    call = say(returned(call), function_call("tick"))
+    call.advance(call.effects[0].key, FunctionFailed(text="OSError: the disk is full"))
+    with pytest.raises(CallFailed) as caught:
+        call.result()
+    assert (caught.value.state, caught.value.round, caught.value.function) == (State.TOOL_INTERRUPT, 2, "tick")
+    with pytest.raises(CallFailed) as caught:
+        failed(begun(), 400).result()
+    assert (caught.value.state, caught.value.round, caught.value.function) == (State.CALLING, 1, "")
+
+
+def test_a_reply_that_the_model_broke_off_is_a_failure_too():
+    call = say(begun(), "4", finish="error")
+    (failure,) = call.record.failures
+    assert (failure.key, failure.report.kind, failure.delay_s) == ("model:0", "BadReply", 0.0)
+
+
+def test_an_older_snapshot_knows_none_of_it():
+    call = failed(begun(), 429)
+    document = json.loads(snapshot(call))
+    for name in ("failures", "extra", "injected"):
+        del document["record"][name]
+    again = restore(json.dumps(document), PROMPT)
+    assert (again.record.failures, again.record.extra, again.record.injected) == (Vector(), {}, ())
+    again.advance(again.effects[0].key, Slept())
+    assert len(restore(snapshot(failed(again, 503)), PROMPT).record.failures) == 1
 
 
 class Odd(Exception):

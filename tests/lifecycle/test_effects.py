@@ -34,6 +34,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
     Slept,
+    Stopped,
 )
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
@@ -57,6 +58,7 @@ OUTCOMES = [
     FunctionFailed(text="the disk is full"),
     Injected((Message.of("user", "Hurry."),)),
     Expired(at_s=4.0),
+    Stopped(reason="enough"),
     Cancelled(reason="enough"),
 ]
 

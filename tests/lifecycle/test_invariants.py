@@ -10,11 +10,11 @@ import pytest
 from support.walks import PROMPT, asked, function_call, seeded
 from test_snapshots import waiting
 
-from fsm_agent.errors import SnapshotError
+from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, Modified, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied, Returned
 from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
@@ -47,6 +47,14 @@ def edited(one: AgentCall, path: str, value: Any) -> str:
     return json.dumps(document)
 
 
+def recalled() -> AgentCall:
+    one = seeded()
+    one.advance("begin", Begun(at_s=0.0))
+    one.advance("model:0", ModelFailed(error=ErrorReport(message="busy", retryable=True)))
+    return one
+
+
+FAILURE = json.loads(snapshot(recalled()))["record"]["failures"][0]
 STEP = {"source": "ToolInterrupt", "trigger": "approved", "to": "ToolInterrupt", "key": "", "at_s": 0.0}
 ASSISTANT = {"role": "assistant", "parts": []}
 PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
@@ -91,6 +99,12 @@ PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
         (waiting, "round.0.name", "erase", "function call '2.0' is of 'erase', and the model asked for 'add'"),
         (waiting, "round.1.arguments_json", '{"path":"/"}', "function call '2.1' is not what the model asked for"),
         (waiting, "round.1.fingerprint", "other", "function call '2.1' is not what the model asked for, and nobody"),
+        (waiting, "failures", [FAILURE], "1 failures are reported, and 0 requests have failed"),
+        (recalled, "failures.0.key", "model:7", "the failure of 'model:7' is reported, and the request that failed is"),
+        (recalled, "failures.0.delay_s", None, "the failure of 'model:0' is followed by no delay, and by 'Backoff'"),
+        (recalled, "failures.0.attempt", 0, "the failure of 'model:0' is of attempt 0 in round 1, which there was not"),
+        (recalled, "failures.0.round", 2, "the failure of 'model:0' is of attempt 1 in round 2, which there was not"),
+        (ended, "injected", [ASSISTANT], r"'Completed', and 1 injected message\(s\) are not in the dialog"),
         (waiting, "surprise", 1, "record: object contains unknown field surprise"),
         (waiting, "round.0.surprise", 1, r"record\.round\[0\]: object contains unknown field surprise"),
     ],
@@ -119,7 +133,7 @@ def test_arguments_that_an_approver_changed_are_no_contradiction():
     assert restore(snapshot(one), PROMPT).record == one.record
 
 
-@pytest.mark.parametrize("make", [seeded, waiting, ended])
+@pytest.mark.parametrize("make", [seeded, waiting, ended, recalled])
 def test_what_really_happened_is_consistent(make):
     assert inconsistency(make().record) is None
 

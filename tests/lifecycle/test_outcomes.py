@@ -96,7 +96,7 @@ def test_a_wrong_reason_is_refused_where_the_call_is_called_off():
     one = seeded()
     with pytest.raises(OutcomeError, match=r"Cancelled\.reason is 5"):
         one.cancel(5)
-    assert one.cancellation is None
+    assert one.end_request is None
 
 
 @anyhow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import pytest
@@ -171,6 +171,25 @@ IN_ITS_OWN_THREAD = {  # functions that the sync driver runs itself, and waits f
 @pytest.mark.parametrize("driven", WAYS)
 @pytest.mark.parametrize("pending", PENDING)
 def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending: str, driven: Driver):
+    off = ended_while_waiting(pending, driven, AgentCall.cancel)
+    assert (off.state, off.record.ending.reason) == (State.FAILED, Reason.CANCELLED)
+
+
+@pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
+@pytest.mark.parametrize("driven", WAYS)
+@pytest.mark.parametrize("pending", PENDING)
+def test_a_stop_ends_it_well_at_once_whoever_drives_and_listens(pending: str, driven: Driver):
+    off = ended_while_waiting(pending, driven, AgentCall.stop)
+    result = off.result()
+    assert (result.state, result.ending.reason, result.output) == (State.COMPLETED, Reason.STOPPED, None)
+    assert result.record.reply is not None or result.text == ""
+    told = {m.text for m in result.dialog if m.role == "tool"}
+    assert told <= {"Not run: the call was stopped."}
+    assert bool(told) == (pending not in ("a request", "a moment"))
+
+
+def ended_while_waiting(pending: str, driven: Driver, end: Callable[[AgentCall, str], None]) -> AgentCall:
+    """Return a call that was ended from another thread while something was pending; it has ended at once."""
     if (pending, driven) in IN_ITS_OWN_THREAD:
         pytest.skip("runs in the driver's own thread, and is waited for")
     script, off, options = PENDING[pending]()
@@ -188,7 +207,7 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
     try:
         assert script.begun.wait(10)
         began = time.monotonic()
-        off.cancel("no longer needed")
+        end(off, "no longer needed")
         driver.join(10)
         took_s = time.monotonic() - began
     finally:
@@ -196,16 +215,13 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
         driver.join(10)
     ended = off.record
     assert failures == []
-    assert (ended.state, ended.ending.reason, ended.ending.detail) == (
-        State.FAILED,
-        Reason.CANCELLED,
-        "no longer needed",
-    )
+    assert ended.ending.detail == "no longer needed"
     assert took_s < PROMPT_S
     assert_sendable(ended.dialog)
     until_threads_rest(busy)
     assert off.record is ended, "nothing that comes later counts"
     assert off.driver is None
+    return off
 
 
 @pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_run_unheard])
@@ -444,6 +460,30 @@ def test_a_function_can_call_off_the_call_that_it_is_part_of(driven):
     driven(off, Script(call("stop"), "never"))
     assert off.record.ending.reason is Reason.CANCELLED
     assert off.record.function_calls[0].result in ("stopped", None)
+
+
+@pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
+@anyhow
+def test_a_function_can_stop_the_call_that_it_is_part_of(driven: Driver):
+    @function(blocking=False)
+    def found() -> str:
+        """Say that it was found."""
+        one.stop("it was found")
+        return "noted"
+
+    one = seeded(found)
+    driven(one, Script(["Here it is.", call("found")], "never"))
+    result = one.result()
+    assert (result.ending.reason, result.ending.detail, result.text) == (Reason.STOPPED, "it was found", "Here it is.")
+
+
+@anyhow
+def test_the_latest_request_to_end_it_counts(driven: Driver):
+    one = seeded()
+    one.stop("enough")
+    one.cancel("at once")
+    driven(one, Script("never"))
+    assert (one.record.ending.reason, one.end_request) == (Reason.CANCELLED, None)
 
 
 @pytest.mark.spec("4.30: an agent call inside of a function ends with it")

@@ -735,6 +735,35 @@ def test_a_listener_may_call_it_off_at_any_event(driven: Driver, at: int):
     assert_sendable(one.record.dialog)
 
 
+@pytest.mark.spec("1.30: they stand behind the results")
+@everywhere
+def test_a_message_that_is_injected_while_functions_run_disturbs_none_of_them(driven: Driver):
+    ran: list[int] = []
+    begun: list[str] = []
+
+    def work(n: int) -> str:
+        """Work."""
+        ran.append(n)
+        return str(n)
+
+    def listen(event: Any) -> None:
+        if isinstance(event, FunctionStarted):
+            begun.append(event.id)
+        if isinstance(event, FunctionStarted) and event.arguments_json == '{"n": 1}':
+            one.advance("", Injected((Message.of("user", "Be brief."),)))
+
+    one = seed(PROMPT.extend(functions=[Function.of(work)]))
+    script = Script([call("work", n=n) for n in range(3)], "42")
+    if driven in (by_arun, by_adrive):
+        asyncio.run(arun(one, world(script), listen))
+    else:
+        run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+    assert one.result().output == 42
+    assert sorted(ran) == [0, 1, 2], "each ran once"
+    assert begun == ["2.0", "2.1", "2.2"], "and was said to begin once"
+    assert [m.text for m in script.requests[1].messages][-4:] == ["0", "1", "2", "Be brief."]
+
+
 @everywhere
 def test_a_message_that_a_listener_injects_while_the_model_answers_makes_that_request_anew(driven: Driver):
     one, deltas = seed(), []

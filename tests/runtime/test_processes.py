@@ -34,7 +34,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, CallModel, RunFunction
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned, Stopped
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import (
@@ -588,12 +588,30 @@ def test_a_child_alone_is_cancelled_under_its_path():
     assert [step.path for step in one.steps if isinstance(step, Inside)] == ["deep/deeper/one", "deep/deeper", "deep"]
 
 
+def test_a_process_that_is_stopped_stops_its_children_and_ends_by_its_own_row():
+    one = started(tower())
+    one.advance("", Stopped(reason="enough", at_s=2.0))
+    assert (one.record.state, one.record.reason, one.effects) == (Stage.DONE, "stopped: enough", ())
+    inner = one.record.ended["deep"].ended["deeper"].ended["one"]
+    assert (inner.state, inner.ending.reason, inner.ending.detail) == (State.COMPLETED, Reason.STOPPED, "enough")
+    paths = [step.path for step in one.steps if isinstance(step, Inside)]
+    assert paths.index("deep/deeper/one") < paths.index("deep/deeper") < paths.index("deep")
+
+
+@anyhow
+def test_a_request_to_stop_is_passed_on_by_the_driver(driven: Driver):
+    one = pair()
+    one.request_end("stopped", "enough")
+    driven(one, Script())
+    assert (one.record.state, one.record.reason) == (Stage.DONE, "stopped: enough")
+
+
 @anyhow
 def test_a_process_that_was_cancelled_before_it_began_is_ended_by_its_driver(driven: Driver):
     one = pair()
     one.cancel("too late")
     driven(one, Script())
-    assert (one.record.state, one.record.children, one.cancellation) == (Stage.FAILED, {}, None)
+    assert (one.record.state, one.record.children, one.end_request) == (Stage.FAILED, {}, None)
 
 
 @pytest.mark.parametrize("colour", ["sync", "asyncio"])

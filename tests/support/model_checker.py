@@ -29,6 +29,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
     Slept,
+    Stopped,
 )
 from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
@@ -113,7 +114,7 @@ def explore(model: Model) -> Explored:
             explored.steps += 1
             explored.rows[call.step.source, call.step.trigger, call.step.to, call.step.guard] += 1
             there = _configuration(call.record)
-            if not isinstance(outcome, Expired | Cancelled):
+            if not isinstance(outcome, Expired | Cancelled | Stopped):
                 before.setdefault(there, set()).add(here)
             if there not in known:
                 known.add(there)
@@ -141,9 +142,10 @@ def _call(record: CallRecord, model: Model) -> AgentCall:
 
 
 def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
-    found: list[tuple[str, Outcome]] = [("", Expired()), ("", Cancelled())] if call.effects else []
+    found: list[tuple[str, Outcome]] = [("", Expired()), ("", Cancelled()), ("", Stopped())] if call.effects else []
     hurry = Message.of("user", "Hurry.")
-    if model.is_injected and call.state is State.CALLING and hurry not in call.record.dialog:
+    may_be = call.state in (State.CALLING, State.TOOL_INTERRUPT)
+    if model.is_injected and may_be and hurry not in (*call.record.dialog, *call.record.injected):
         found.append(("", Injected((hurry,))))
     for effect in call.effects:
         match effect:
@@ -177,7 +179,7 @@ def _configuration(r: CallRecord) -> object:
     waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
     succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
-    injected = any(m.text == "Hurry." for m in r.dialog)
+    injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
     ended = r.ending and r.ending.reason
     return r.state, counted, waiting, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended
 
@@ -228,8 +230,9 @@ def _check_counters(r: CallRecord) -> None:
 
 
 def _check_words_behind_results(r: CallRecord, prompt: Prompt) -> None:
-    """A loop is told, then that it is the last request."""
+    """What was injected meanwhile, that it is a loop, then that it is the last request."""
     told = r.dialog[max(i for i, m in enumerate(r.dialog) if m.role == "tool") + 1 :]
+    told = told[1:] if told and told[0].text == "Hurry." else told
     loop, same = r.limits.identical_rounds, _same_rounds(_marks(r))
     is_told = loop is not None and r.limits.on_loop == "tell" and same >= loop and same % loop == 0
     expected = [(r.limits.loop_role, "You have called")] * is_told
@@ -245,8 +248,10 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
             return State.FAILED, Reason.EXPIRED
         case Cancelled():
             return State.FAILED, Reason.CANCELLED
+        case Stopped():
+            return State.COMPLETED, Reason.STOPPED
         case Injected():
-            return State.CALLING, None
+            return before.state, None
         case Begun():
             is_deep = limits.depth is not None and before.depth >= limits.depth
             return (State.FAILED, Reason.TOO_DEEP) if is_deep else (State.CALLING, None)

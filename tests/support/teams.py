@@ -189,6 +189,7 @@ ROWS = (
     ("broke", Stage.DRAFTING, Stage.FAILED, None, keep_reason),
     ("expired", LIVE, Stage.FAILED, None, keep_reason),
     ("cancelled", LIVE, Stage.FAILED, None, keep_reason),
+    ("stopped", LIVE, Stage.DONE, None, keep_reason),
 )
 
 

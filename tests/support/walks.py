@@ -27,6 +27,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
     Slept,
+    Stopped,
 )
 from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.message import FunctionCall, Message, Text
@@ -152,10 +153,10 @@ def failure(rng: Random) -> ModelFailed:
 
 def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
     """What may become of an effect, or of the whole call; with the key that it is given under."""
-    if state is State.CALLING and rng.random() < 0.03:
+    if state in (State.CALLING, State.TOOL_INTERRUPT) and rng.random() < 0.03:
         return "", Injected((Message.of("user", "Hurry."),))
     if rng.random() < 0.03:
-        return "", rng.choice([Expired(), Cancelled(reason="no longer needed")])
+        return "", rng.choice([Expired(), Cancelled(reason="no longer needed"), Stopped(reason="enough")])
     match effect:
         case Begin():
             return effect.key, Begun(at_s=0.0, id="walk-1")

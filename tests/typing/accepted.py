@@ -113,6 +113,8 @@ def dependencies(shops: Toolset[Shop]) -> None:
     corner = Agent[CornerShop, str]("openai:gpt-5", functions=[declared.as_function(), needs_none, keeper, add])
     assert_type(corner.call("Who?", deps=CornerShop()).output, str)
     Agent("openai:gpt-5").call("Who?", deps="nothing reads it")
+    keeper.call("Who?", deps=Shop(), extra={"ticket": 17})
+    keeper.seed(Prompt("{{ x }}", output=int), x=1, deps=Shop(), extra=None)
     assert_type(shops.only("price").functions, tuple[Function[..., Any, Shop], ...])
     shops.filtered(lambda function, shop: shop.price(function.name) > 0)
 

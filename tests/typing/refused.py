@@ -81,6 +81,8 @@ keeper.call(asked, x=1, deps=5)  # mypy: call-overload; pyright: reportArgumentT
 keeper.seed("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.stream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.astream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.call("Who?", extra=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.restore("{}", extra={})  # mypy: call-overload; pyright: reportCallIssue
 keeper.restore("{}", deps=5)  # mypy: call-overload; pyright: reportArgumentType
 inferred = Agent("openai:gpt-5", functions=[price])
 inferred.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue

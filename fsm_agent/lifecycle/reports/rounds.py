@@ -1,0 +1,136 @@
+"""The rounds of a call, derived from its record and trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import groupby
+
+from fsm_agent._internal.values import Value
+from fsm_agent.lifecycle.prices import Price
+from fsm_agent.lifecycle.record import ASKING, CallRecord, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
+
+
+class RoundReport(Value, frozen=True, kw_only=True):
+    """One round of a call: from the request for a reply to the results of the functions that it requests.
+
+    The last one of a call that was answered ends with the answer.  Times are those of the steps, as far as they are
+    known; what a call waits for at present is not in them.
+    """
+
+    number: int  # from 1
+    requests: int = 0  # to the model that were answered or have failed
+    function_calls: tuple[FunctionCall, ...] = ()  # settled
+    parse_errors: tuple[str, ...] = ()  # of answers that could not be used
+    failures: tuple[RequestFailure, ...] = ()  # of requests
+    recalls: int = 0  # failures after which the model was asked again
+    usage: Usage = UNUSED
+    cost_pico_usd: int | None = None  # in millionths of a millionth of a dollar; None: no price, or nothing reported
+    began_at_s: float | None = None  # Unix time
+    ended_at_s: float | None = None  # None as well while it goes on
+    model_s: float = 0.0  # how long the model was waited for, in seconds
+    approvals_s: float = 0.0
+    functions_s: float = 0.0
+    backoff_s: float = 0.0
+
+    @property
+    def function_errors(self) -> tuple[FunctionCall, ...]:
+        """The function calls that have an error instead of a result."""
+        return tuple([f for f in self.function_calls if f.error is not None])
+
+
+def rounds_of(record: CallRecord, price: Price | None = None) -> tuple[RoundReport, ...]:
+    """Return the rounds of a call so far.  Takes linear time.
+
+    Args:
+        record: The call's.
+        price: That of the model's tokens; without one no cost is known.
+    """
+    rounds = [_Round(number, steps) for number, steps in enumerate(_stretches(record), 1)]
+    requested = groupby(record.function_calls, lambda f: f.id.partition(".")[0])
+    for one in rounds:
+        if one.has_functions:
+            one.function_calls = tuple(next(requested, ("", ()))[1])
+    if rounds and record.round:
+        rounds[-1].function_calls = tuple([f for f in record.round if f.is_settled])
+    for failure in record.failures:
+        rounds[failure.round - 1].failures.append(failure)
+    ended = len(rounds) if record.ending is not None else record.rounds
+    return tuple([one.report(price, one.number <= ended) for one in rounds])
+
+
+def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
+    """Yield the steps of each round, with the time before each that is known; that of the start is none's."""
+    steps: list[tuple[Stepped, float]] = []
+    before_s = 0.0
+    for step in record.trace:
+        steps.append((step, before_s))
+        before_s = step.at_s if 0 < step.at_s < math.inf else before_s
+        if _closes(step):
+            yield steps
+            steps = []
+    if steps:
+        yield steps
+
+
+def _closes(step: Stepped) -> bool:
+    """Return whether a step closes a round after which the call goes on."""
+    return step.to == State.CALLING and (step.source == State.TOOL_INTERRUPT or step.trigger in _AT_ONCE)
+
+
+_AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
+
+
+class _Round:
+    """One round in the making."""
+
+    def __init__(self, number: int, steps: list[tuple[Stepped, float]]) -> None:
+        self.number = number
+        self.steps = steps
+        self.function_calls: tuple[FunctionCall, ...] = ()
+        self.failures: list[RequestFailure] = []
+
+    @property
+    def has_functions(self) -> bool:
+        return self.steps[-1][0].trigger != "paused"
+
+    def report(self, price: Price | None, has_ended: bool) -> RoundReport:
+        usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
+        for step, before_s in self.steps:
+            if step.usage is not None:
+                usage += step.usage
+            if before_s and before_s < step.at_s < math.inf and (what := _waited_for(step)):
+                waited_s[what] += step.at_s - before_s
+        steps = [step for step, _ in self.steps]
+        first, before_s = self.steps[0]
+        return RoundReport(
+            number=self.number,
+            requests=sum(step.key.startswith("model:") for step in steps),
+            function_calls=self.function_calls,
+            parse_errors=tuple([step.detail for step in steps if step.trigger == "parse_failed"]),
+            failures=tuple(self.failures),
+            recalls=sum(step.trigger == "model_failed" and step.to == State.BACKOFF for step in steps),
+            usage=usage,
+            cost_pico_usd=None if price is None or usage == UNUSED else price.cost_pico_usd(usage),
+            began_at_s=before_s or first.at_s or None,
+            ended_at_s=(steps[-1].at_s or None) if has_ended else None,
+            **waited_s,
+        )
+
+
+_WAITED = ("model_s", "approvals_s", "functions_s", "backoff_s")
+
+
+def _waited_for(step: Stepped) -> str | None:
+    """Return the name of the field for the time before a step; None: it is none of them."""
+    if step.source in ASKING:
+        return "model_s"
+    if step.source == State.BACKOFF:
+        return "backoff_s"
+    if step.source != State.TOOL_INTERRUPT:
+        return None
+    return "approvals_s" if step.key.startswith("ask:") else "functions_s"

@@ -1,0 +1,91 @@
+"""Lines for the log: short, on one line, without control characters and keys.
+
+No line contains the dialog, arguments or results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.lifecycle.outcomes import ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.event import Inside, Stepped
+
+if TYPE_CHECKING:
+    import traceback
+else:
+    traceback = deferred("traceback")
+
+MAX_WORDS = 300  # characters of a detail
+MAX_TRACEBACK = 10_000  # characters
+MAX_FRAMES = 30  # of a traceback, the innermost
+_SLACK = 1000  # characters that are read beyond, so that a key at the cut is recognized
+
+
+def words(text: str, at_most: int = MAX_WORDS) -> str:
+    """Return ``text`` as it may stand in a line: masked, plain, cut, and without line ends."""
+    line = " ".join(_clean(text, at_most).split())
+    return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
+
+
+def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
+    """Return the line of a step that a process has taken.
+
+    Args:
+        record: The record of the process after it.
+        event: The step, or that of a child.
+        outcome: The outcome that led to it.
+    """
+    name, step = getattr(record, "id", ""), event
+    if isinstance(event, Inside):
+        name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]
+    assert isinstance(step, Stepped)
+    line = f"{step.source} -> {step.to}: {step.trigger}"
+    line += f" [{step.guard}]" if step.guard else ""
+    line += f" ({step.key})" if step.key else ""
+    if details := [text for text in (_subject(record, event, outcome), _detail(step, outcome)) if text]:
+        line += f": {'; '.join(details)}"
+    if step.usage is not None and step.usage.total_tokens:
+        line += f"; {step.usage.input_tokens or 0} + {step.usage.output_tokens or 0} tokens"
+    return f"call {words(name, 100) or '?'}: {line}"
+
+
+def _detail(step: Stepped, outcome: Any) -> str:
+    if step.trigger != "model_failed" or not isinstance(outcome, ModelFailed):
+        return words(step.detail)
+    report = outcome.error
+    again = f"; again in {outcome.delay_s:g} s" if step.to != "Failed" else ""
+    return words(f"{report.kind}: {report.exception()}") + again
+
+
+def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
+    """Return the names of the functions that a step is about."""
+    if isinstance(outcome, Replied):
+        return words(", ".join([f.name for f in outcome.reply.message.function_calls]))
+    if not isinstance(record, CallRecord) or not isinstance(event, Stepped):
+        return ""
+    id = event.key.partition(":")[2]
+    names = [f.name for f in (*record.round, *record.newest_round) if f.id == id]
+    failed = " failed" if isinstance(outcome, Returned) and outcome.is_error else ""
+    return f"{words(names[0])}{failed}" if names else ""
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception, from the first frame of the user's code; there may be none."""
+    start = error.__traceback__
+    while start is not None and str(start.tb_frame.f_globals.get("__name__", "")).startswith("fsm_agent."):
+        start = start.tb_next
+    try:
+        shown = traceback.TracebackException(type(error), error, start, limit=-MAX_FRAMES, compact=True)
+        has_frames = start or shown.__cause__ or shown.__context__
+        text = "".join(shown.format() if has_frames else shown.format_exception_only())
+    except Exception:  # its class is user code, too
+        text = type(error).__name__
+    return _clean(text, MAX_TRACEBACK)[:MAX_TRACEBACK].rstrip()
+
+
+def _clean(text: str, at_most: int) -> str:
+    return plain(mask_keys(text[: at_most + _SLACK]))

@@ -1,0 +1,43 @@
+"""The lines of the log and their levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent.messages.event import Inside
+from fsm_agent.runtime.logs.lines import step_line, traceback_text
+
+if TYPE_CHECKING:
+    import logging
+else:
+    logging = deferred("logging")
+
+LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
+
+
+def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
+    """Log steps: at WARNING those in which a request or a process failed, others at DEBUG.
+
+    Args:
+        record: The record of the process after them.
+        steps: Each is `Stepped`, or `Inside` with that of a child.
+        outcome: The outcome that led to them.
+    """
+    is_debugged = LOG.isEnabledFor(logging.DEBUG)
+    for event in steps:
+        step: Any = event.event if type(event) is Inside else event
+        if step.trigger == "model_failed" or (step.to == "Failed" and step.trigger != "cancelled"):
+            LOG.warning("%s", step_line(record, event, outcome))
+        elif is_debugged:
+            LOG.debug("%s", step_line(record, event, outcome))
+
+
+def log_error(level: int, line: str, error: Exception) -> None:
+    """Log the traceback of an exception of the user's code, as text."""
+    if LOG.isEnabledFor(level):
+        file, number, name, _ = LOG.findCaller()
+        record = LOG.makeRecord(LOG.name, level, file, number, line, (), None, name)
+        record.exc_text = traceback_text(error)
+        LOG.handle(record)
