@@ -78,8 +78,8 @@ _MODULES = {
     "agents.config": ("AgentConfig",),
     "agents.registry": ("build_agent",),
     "messages.reply": ("Reply", "Usage"),
-    "runtime.result_cache": ("ResultCache",),
-    "runtime.result_pipeline": ("ResultPipeline", "truncate"),
+    "runtime.results.cache": ("ResultCache",),
+    "runtime.results.pipeline": ("ResultPipeline", "truncate"),
     "lifecycle.call_result": ("CallResult",),
     "lifecycle.snapshot": ("restore", "snapshot"),
     "lifecycle.stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
@@ -208,9 +208,9 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.drive import run as run
     from fsm_agent.runtime.middleware import Cache as Cache
     from fsm_agent.runtime.middleware import Throttle as Throttle
-    from fsm_agent.runtime.result_cache import ResultCache as ResultCache
-    from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
-    from fsm_agent.runtime.result_pipeline import truncate as truncate
+    from fsm_agent.runtime.results.cache import ResultCache as ResultCache
+    from fsm_agent.runtime.results.pipeline import ResultPipeline as ResultPipeline
+    from fsm_agent.runtime.results.pipeline import truncate as truncate
     from fsm_agent.runtime.world import World as World
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from fsm_agent._internal.generics import New
@@ -18,6 +19,7 @@ from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, che
 from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
 from fsm_agent.agents.governing import Governance, parsed
 from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
@@ -37,7 +39,7 @@ from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used, render
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import SharedPolicy
+    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.store.store import Store
 
 
 @explains_mistakes(agent_words)
@@ -82,6 +86,8 @@ class Agent(Driving[Deps, Out]):
         processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
         results: What is done to the results of functions before the model is told.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
+            options.  Another OS process goes on with what this one has begun; see `resume`.
         world: More of what performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
     """
 
@@ -99,6 +105,7 @@ class Agent(Driving[Deps, Out]):
     processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
     hooks: Sequence[Any] = field(default=(), repr=False)
+    store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
     prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
 
@@ -128,7 +135,7 @@ class Agent(Driving[Deps, Out]):
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
-        others = ("stop_when", "approve", "processors", "results", "hooks")
+        others = ("stop_when", "approve", "processors", "results", "hooks", "store")
         has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
         return f"Agent({model!r}, functions=[{functions}], {', '.join([*plain, *has])})"
 
@@ -173,6 +180,7 @@ class Agent(Driving[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> AgentCall[Out]: ...
@@ -185,6 +193,7 @@ class Agent(Driving[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> AgentCall[New]: ...
@@ -198,6 +207,7 @@ class Agent(Driving[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         extra: Given = None,
+        run_id: str | None = None,
         deps: Any = None,
         **values: Any,
     ) -> AgentCall[Any]:
@@ -209,27 +219,34 @@ class Agent(Driving[Deps, Out]):
             parser_args: Keyword arguments for the prompt's parser.
             extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so
                 has a snapshot.  The model is not shown it.
+            run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that
+                is there already, the call goes on with that, or returns its result.
             deps: What functions find in their `Context`.
             values: The prompt's variables.
 
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        return self._seeded(task, values, args, parser_args, extra, deps)
+        return self._seeded(task, values, Options(args, parser_args, extra, run_id, deps))
 
-    def _seeded(
-        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, extra: Given, deps: Any
-    ) -> AgentCall[Any]:
+    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         if values:
             check_values(task, values)
         messages, prompt = self._asked(task, values)
         governance = self._governance
         if not (governance.is_fixed and prompt is self.prompt):
-            prompt = governance.governed(prompt, governance.offered(deps))
-        if parser_args:
-            prompt = parsed(prompt, parser_args)
-        record = CallRecord.of(messages, limits=self.limits, depth=current_depth(), extra=extra)
-        return AgentCall(record, prompt, **self._kept(prompt, args, deps))
+            prompt = governance.governed(prompt, governance.offered(options.deps))
+        if options.parser_args:
+            prompt = parsed(prompt, options.parser_args)
+        record = CallRecord.of(messages, limits=self.limits, depth=current_depth(), extra=options.extra)
+        call = AgentCall(record, prompt, **self._kept(prompt, options.args, options.deps))
+        if self.store is not None:
+            keep(self, call, options)
+        elif options.run_id is not None:
+            raise UsageError(
+                f"run_id {options.run_id!r} names a run in a store, and the agent has none: store='runs.db'"
+            )
+        return call
 
     def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
         """The messages that wait for an answer, and the prompt that governs it."""
@@ -252,6 +269,25 @@ class Agent(Driving[Deps, Out]):
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         return dialog.messages, prompt
+
+    def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
+        """Return the prompt of a call that began before, as the agent governs it now."""
+        governance = self._governance
+        return parsed(governance.governed(prompt or self.prompt, governance.offered(options.deps)), options.parser_args)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs in its store.
+
+        Raises:
+            UsageError: The agent has no store.
+        """
+        if self.store is None:
+            raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
+        return runs_of(self.store)
+
+    def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
+        return definition_of(self, prompt, options)
 
     def _kept(self, prompt: Prompt, args: Given, deps: Any) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and are in no record."""
@@ -287,8 +323,7 @@ class Agent(Driving[Deps, Out]):
         Raises:
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
-        governance = self._governance
-        governed = parsed(governance.governed(prompt or self.prompt, governance.offered(deps)), parser_args)
+        governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
     @spelled_out(Policy, without=("acall",))

@@ -14,10 +14,10 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
-CALL_OPTIONS = ("args", "parser_args", "deps", "extra")  # of a call, beside the variables of its prompt
+CALL_OPTIONS = ("args", "parser_args", "deps", "extra", "run_id")  # of a call, beside the variables of its prompt
 
 
 def check_agent(agent: Any) -> None:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
@@ -26,9 +29,14 @@ from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
 
 if TYPE_CHECKING:
+    import asyncio
     from typing import Unpack
 
     from fsm_agent.agents.options import CallOptions
+    from fsm_agent.store.recorder import StoreRecorder
+    from fsm_agent.store.runs import Definition, Held, Runs
+else:
+    asyncio = deferred("asyncio")
 
 Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
@@ -54,10 +62,17 @@ class Driving(ABC, Generic[Deps, Out]):
         """The world in which the effects of the calls are performed."""
 
     @abstractmethod
-    def _seeded(
-        self, task: Task, values: Mapping[str, Any], args: Given, parser_args: Given, extra: Given, deps: Any
-    ) -> AgentCall[Any]:
+    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         """Return a call that has not begun."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> Runs:
+        """The runs in the agent's store."""
+
+    @abstractmethod
+    def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
+        """Return the way in which calls of runs are made."""
 
     @overload
     def call(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -70,6 +85,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> CallResult[Out]: ...
@@ -82,6 +98,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> CallResult[New]: ...
@@ -95,6 +112,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         extra: Given = None,
+        run_id: str | None = None,
         deps: Any = None,
         **values: Any,
     ) -> CallResult[Any]:
@@ -104,7 +122,7 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
-        return self.run(self._seeded(task, values, args, parser_args, extra, deps))
+        return self.run(self._seeded(task, values, Options(args, parser_args, extra, run_id, deps)))
 
     @overload
     async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -117,6 +135,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> CallResult[Out]: ...
@@ -129,6 +148,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> CallResult[New]: ...
@@ -142,11 +162,12 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         extra: Given = None,
+        run_id: str | None = None,
         deps: Any = None,
         **values: Any,
     ) -> CallResult[Any]:
         """`call` for asyncio."""
-        return await self.arun(self._seeded(task, values, args, parser_args, extra, deps))
+        return await self.arun(self._seeded(task, values, Options(args, parser_args, extra, run_id, deps)))
 
     def run(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """Drive a call from wherever it stands; with a sink, every event is given to it.
@@ -155,12 +176,94 @@ class Driving(ABC, Generic[Deps, Out]):
             UsageError: The agent has an approver, and the call was made without one; or something drives it already.
         """
         check_call(call, "run", "call")
-        return run(self._for_driving(call), self._world, self._with_hooks(sink)).result()
+        call, recorder = self._held(self._for_driving(call))
+        return run(call, self._world, self._with_hooks(sink), recorder).result()
 
     async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
-        return (await arun(self._for_driving(call), self._world, self._with_hooks(sink))).result()
+        call = self._for_driving(call)
+        if call.journal is None:
+            return (await arun(call, self._world, self._with_hooks(sink))).result()
+        call, recorder = await self._aheld(call)
+        return (await arun(call, self._world, self._with_hooks(sink), recorder)).result()
+
+    def resume(
+        self,
+        run_id: str,
+        answers: Mapping[str, Outcome] | None = None,
+        *,
+        prompt: Prompt | None = None,
+        args: Given = None,
+        parser_args: Given = None,
+        deps: Any = None,
+        by: str = "",
+        sink: Callable[[Event], Any] | None = None,
+    ) -> CallResult[Out]:
+        """Go on with a run of the agent's store, from its last rest on; return the result of one that has ended.
+
+        Args:
+            run_id: The run.
+            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``.
+            prompt: That of the task, if it was one of its own.
+            args: Settings over the agent's; None: those that the run began with.
+            parser_args: Keyword arguments for the prompt's parser; None: those that the run began with.
+            deps: What functions find in their `Context`; they are in no store.
+            by: Who answers, for people.
+            sink: Receives every event.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunBusy: Somebody else drives it; the answers reach it all the same.
+            NotAsked: The run asks no such question.
+            AlreadyAnswered: Somebody was first.
+            ReplayError: The code has changed, and would have gone on otherwise since the last rest.
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for somebody again.
+        """
+        if answers:
+            self.runs.answer(run_id, answers, by=by)
+        call, recorder = self.runs.resume(run_id, self._definition(prompt, Options(args, parser_args, deps=deps)))
+        run(call, self._world, self._with_hooks(sink), recorder)
+        result: CallResult[Out] = call.result()
+        return result
+
+    async def aresume(
+        self,
+        run_id: str,
+        answers: Mapping[str, Outcome] | None = None,
+        *,
+        prompt: Prompt | None = None,
+        args: Given = None,
+        parser_args: Given = None,
+        deps: Any = None,
+        by: str = "",
+        sink: Callable[[Event], Any] | None = None,
+    ) -> CallResult[Out]:
+        """`resume` for asyncio."""
+        runs, definition = self.runs, self._definition(prompt, Options(args, parser_args, deps=deps))
+
+        def claimed() -> Held:
+            if answers:
+                runs.answer(run_id, answers, by=by)
+            return runs.resume(run_id, definition)
+
+        call, recorder = await asyncio.to_thread(claimed)
+        await arun(call, self._world, self._with_hooks(sink), recorder)
+        result: CallResult[Out] = call.result()
+        return result
+
+    def _held(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
+        """Return a call and what records it; of a run that has begun before, the call as it is there."""
+        if call.journal is None or not call.journal.header:
+            return call, None
+        return self.runs.begin(call, self._definition(call.prompt, Options(deps=call.deps)))
+
+    async def _aheld(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
+        """Do the same as `_held` under asyncio."""
+        if call.journal is None or not call.journal.header or self.runs.store.is_volatile:
+            return self._held(call)
+        return await asyncio.to_thread(self._held, call)
 
     @overload
     def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
@@ -173,6 +276,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> Stream[Out]: ...
@@ -185,6 +289,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> Stream[New]: ...
@@ -200,6 +305,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         extra: Given = None,
+        run_id: str | None = None,
         deps: Any = None,
         **values: Any,
     ) -> Stream[Any]:
@@ -208,8 +314,9 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = self._call_of(task, values, args, parser_args, extra, deps)
-        with closing(drive(call, self._world)) as events:
+        call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
+        call, recorder = self._held(call)
+        with closing(drive(call, self._world, recorder=recorder)) as events:
             for event in events:
                 if self.hooks:
                     notify(self.hooks, event)
@@ -228,6 +335,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> AsyncStream[Out]: ...
@@ -240,6 +348,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = ...,
         parser_args: Given = ...,
         extra: Given = ...,
+        run_id: str | None = ...,
         deps: Deps = ...,
         **values: object,
     ) -> AsyncStream[New]: ...
@@ -255,12 +364,14 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         extra: Given = None,
+        run_id: str | None = None,
         deps: Any = None,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        call = self._call_of(task, values, args, parser_args, extra, deps)
-        async with aclosing(adrive(call, self._world)) as events:
+        call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
+        call, recorder = await self._aheld(call)
+        async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
             async for event in events:
                 if self.hooks:
                     notify(self.hooks, event)
@@ -268,19 +379,10 @@ class Driving(ABC, Generic[Deps, Out]):
         if not call.effects:
             call.result()
 
-    def _call_of(
-        self,
-        task: Task | AgentCall,
-        values: Mapping[str, Any],
-        args: Given,
-        parser_args: Given,
-        extra: Given,
-        deps: Any,
-    ) -> AgentCall[Any]:
+    def _call_of(self, task: Task | AgentCall, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         if not isinstance(task, AgentCall):
-            return self._seeded(task, values, args, parser_args, extra, deps)
-        options = {**values, "args": args, "parser_args": parser_args, "extra": extra, "deps": deps}
-        if given := [name for name, value in options.items() if value is not None]:
+            return self._seeded(task, values, options)
+        if given := [name for name, value in {**values, **options._asdict()}.items() if value is not None]:
             name = given[0]
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
         return self._for_driving(task)

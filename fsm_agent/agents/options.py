@@ -20,6 +20,7 @@ class CallOptions(_Options[Deps], total=False):
     """The options of a call; variables of a prompt are none of them."""
 
     extra: Mapping[str, Any] | None
+    run_id: str | None
 
 
 class RestoreOptions(_Options[Deps], total=False):

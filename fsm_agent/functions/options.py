@@ -23,6 +23,8 @@ class SharedPolicy(TypedDict, total=False):
     timeout_s: float | None
     retries: Retries | None
     on_error: OnError | Default
+    once: bool
+    reconcile: Callable[..., Any] | None
     middleware: tuple[Middleware, ...] | list[Middleware]
     format: Callable[[Any, FunctionCall], str] | None
 

@@ -61,6 +61,11 @@ class Policy:
     timeout_s: float | None = None  # for one run, its retries included; an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
+    # It must not run twice: its start is noted, on disk if the run is in a store, before it begins.  If nobody knows
+    # then what became of it, somebody is asked, or `reconcile` finds out: it is given the `Context`, whose
+    # `idempotency_key` is that of the run in doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
+    once: bool = False
+    reconcile: Callable[..., Any] | None = field(default=None, repr=False)
     middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
     format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
 
@@ -75,6 +80,10 @@ def check_policy(policy: Policy, owner: str) -> None:
         if isinstance(value := getattr(policy, name), list):
             object.__setattr__(policy, name, tuple(value))
     check_fields(policy, owner, _POLICY)
+    if policy.once and (policy.retries or policy.on_error == "retry"):
+        raise UsageError(f"{owner} has once=True, so it must not run twice, and retries run it again: one of them goes")
+    if policy.reconcile is not None and not policy.once:
+        raise UsageError(f"reconcile of {owner} finds out what became of a function with once=True, and this has not")
 
 
 def check_names(policy: Iterable[str]) -> None:
@@ -146,6 +155,8 @@ _POLICY = (
         lambda value: isinstance(value, Default) or value in ("tell", "retry", "fail"),
         "'tell', 'retry', 'fail' or Default(…)",
     ),
+    ("once", _is_bool, "True or False"),
+    ("reconcile", lambda value: value is None or callable(value), "None or a function of the Context"),
     ("middleware", _are_callables, "a tuple of callables of (call, next), (logged,) say,"),
     ("format", lambda value: value is None or is_plain(value), "None or a plain function of (value, call)"),
 )

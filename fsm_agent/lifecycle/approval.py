@@ -62,7 +62,9 @@ def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
     approved = approved_keys(r) if r.round else set()
 
     def waits(f: FunctionCall) -> bool:
-        function = prompt.by_name[f.name]
+        function = prompt.by_name.get(f.name)
+        if function is None:  # it is gone: the model is told
+            return False
         return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, r)
 
     calls = list(r.round)

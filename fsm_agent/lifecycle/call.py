@@ -6,12 +6,13 @@ More than 300 lines, because whatever reads or moves the one mutable cell is a m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError
+from fsm_agent._internal.values import from_json, quick_json, to_json
+from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate
 from fsm_agent.lifecycle.call_result import CallResult
@@ -23,13 +24,15 @@ from fsm_agent.lifecycle.effects import (
     Begin,
     CallModel,
     Effect,
+    FindOut,
     Request,
     RunFunction,
     Settings,
     Sleep,
+    StartFunction,
     explained,
 )
-from fsm_agent.lifecycle.function_budgets import drafts, is_final, offered, ready
+from fsm_agent.lifecycle.function_budgets import drafts, gone, is_final, offered, ready
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
@@ -42,9 +45,10 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE
+from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
@@ -77,6 +81,7 @@ else:
 
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
+_NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
@@ -150,6 +155,7 @@ class AgentCall(Driven, Generic[Out]):
         self.problem: Exception | None = None
         self.end_request = None
         self.driver = None
+        self.journal = None
         self.is_narrowed = False  # the last step removed the effect that was answered, and changed no other
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
@@ -235,6 +241,7 @@ class AgentCall(Driven, Generic[Out]):
         """
         r = self.record
         about = self._subject(key, outcome)
+        document = "" if self.journal is None else self.encode(key, outcome)
         if type(outcome) is Replied:
             gate = Gate(self.has_approver, self.deps)
             trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
@@ -245,7 +252,7 @@ class AgentCall(Driven, Generic[Out]):
             event: Any = MACHINE.events[trigger]
             if not event.take(self, answer, self.prompt):
                 raise transitions.MachineError(f"the guards {rows.guard_names(MACHINE, trigger, r.state)} said no")
-            self._commit(trigger, key, outcome, answer)
+            self._commit(trigger, key, outcome, answer, document)
         except transitions.MachineError as error:
             self.state = r.state
             legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
@@ -255,7 +262,7 @@ class AgentCall(Driven, Generic[Out]):
             self.state = self.record.state  # the new record's, when Ctrl-C came after the commit
             raise
 
-    def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer) -> None:
+    def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer, document: str) -> None:
         """Make the record of the row the call's, with the changes that all rows have in common."""
         before, after = self.record, self.after
         changes: dict[str, Any] = {"state": self.state}
@@ -286,12 +293,111 @@ class AgentCall(Driven, Generic[Out]):
         for watch in STEP_WATCHES.get():
             watch(step)
         changes["trace"] = before.trace.push(step)
+        record = after.changed(**changes)
+        if self.journal is not None:
+            self.journal.add(Entry(key, document, own_step_json(trigger), record), before)
         self._output, self.problem = output, problem
         self.step = step
         self._effects = None  # before the record: after an interruption in between they are computed anew
-        self.record = after.changed(**changes)
+        self.record = record
         self._effects = left
         self.is_narrowed = left is not None
+
+    # Its journal
+
+    def journaled(self) -> Self:
+        """Begin to keep a journal in memory, as `undo` and `states` need one; return the call itself."""
+        if self.journal is None:
+            self.journal = Journal(self)
+        return self
+
+    @property
+    def states(self) -> list[CallRecord]:
+        """The records from the beginning of the journal to the present one, one per step.
+
+        Raises:
+            UsageError: The call keeps no journal.
+        """
+        return self._kept("states").records
+
+    def undo(self) -> None:
+        """Return to the state before the last step.
+
+        Raises:
+            UsageError: The call keeps no journal, something drives it, or there is no step to undo; or its journal is
+                in a store, where nothing is ever undone.
+        """
+        self._return_to(self._kept("undo").undo())
+
+    def redo(self) -> None:
+        """Take the step again that was undone last.
+
+        Raises:
+            UsageError: As `undo` does.
+        """
+        self._return_to(self._kept("redo").redo())
+
+    def fork(self, at: int) -> AgentCall[Out]:
+        """Return a call that goes on from an earlier state of this one, on its own.
+
+        Args:
+            at: The index of the state in `states`.
+
+        Raises:
+            UsageError: The call keeps no journal, or there is no such state.
+        """
+        states = self._kept("states").records
+        if not -len(states) <= at < len(states):
+            raise UsageError(f"there is no state {at!r} to fork at: there are {len(states)}, from 0")
+        return AgentCall(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
+
+    def _kept(self, use: str) -> Journal:
+        if self.journal is None:
+            raise UsageError(f"{use} needs a journal, and {self} keeps none: journaled() begins one")
+        if use != "states" and self.driver is not None and self.driver() is not None:
+            raise UsageError(f"{use} is not possible while {self} is being driven")
+        if use != "states" and self.journal.is_stored:
+            raise UsageError(f"{use} is not possible: {self} is in a store, which only grows; fork() makes a copy")
+        return self.journal
+
+    def _return_to(self, record: CallRecord) -> None:
+        self.step = record.trace[-1] if record.trace else NEVER
+        self._output, self.problem = _UNPARSED, None
+        self._seen, self._folded = set(), 0
+        self._effects = None
+        self.record, self.state = record, record.state
+
+    @property
+    def definition(self) -> str:
+        """A fingerprint of the prompt, its handlers, its functions and their policies."""
+        return self.prompt.fingerprint
+
+    def encode(self, key: str, outcome: Outcome) -> str:
+        """Return an outcome as JSON.
+
+        Raises:
+            OutcomeError: It holds something that could not be read again.
+        """
+        try:
+            if type(outcome) is not Replied:  # their fields are checked when they are made
+                return quick_json(outcome)
+            is_lasting = self.journal is None or self.journal.is_lasting or outcome.reply.logprobs
+            return to_json(outcome) if is_lasting else quick_json(outcome)
+        except ValueError as error:
+            what = f"the outcome of {key!r} is not taken, as no journal could be read again with it"
+            raise OutcomeError(f"{what}: {str(error)[:500]}") from None
+
+    def decode(self, key: str, document: bytes | str) -> Outcome:
+        """Return the outcome that JSON holds.
+
+        Raises:
+            OutcomeError: It is damaged, or of no kind that there is.
+        """
+        try:
+            outcome: Outcome = from_json(document, Outcome)
+        except ValueError as error:
+            raise OutcomeError(f"the outcome for {key!r} cannot be read: {error}") from None
+        return outcome
 
     @property
     def outcome(self) -> CallResult[Out]:
@@ -330,7 +436,9 @@ class AgentCall(Driven, Generic[Out]):
         """
         r = self.record
         if r.ending is None:
-            raise CallSuspended(f"the agent call waits in {r.state} for {explained(self.effects)}", call=self)
+            raise CallSuspended(
+                f"the agent call waits in {r.state} for {explained(self.effects, self._run)}", call=self
+            )
         if r.state is State.FAILED:
             place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             cause = self._cause(r.ending)
@@ -338,6 +446,11 @@ class AgentCall(Driven, Generic[Out]):
             why = f"{r.ending.reason}: {detail} ({place})"
             raise CallFailed(why, call=self) from cause
         return self.outcome
+
+    @property
+    def _run(self) -> str:
+        """The name of its run in a store; empty: it is in none."""
+        return self.journal.run if self.journal is not None and self.journal.is_stored else ""
 
     def _cause(self, ending: Ending) -> Exception | None:
         """Return the exception behind a failure, made from its report when it was raised in another process."""
@@ -370,11 +483,26 @@ class AgentCall(Driven, Generic[Out]):
             wanted: list[Effect] = []
             named = self.prompt.by_name
             for f in ready(r, self.prompt):
-                wanted.append(RunFunction(f"run:{f.id}", f, named[f.name]))
+                function = named.get(f.name) or gone(f.name)
+                if function.call is not None and (function.once or f.id in r.once):
+                    wanted.append(self._once(f, function))
+                else:
+                    wanted.append(RunFunction(f"run:{f.id}", f, function))
             return tuple(wanted)
         if state is State.SEEDED:
             return _BEGINNING
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
+
+    def _once(self, f: FunctionCall, function: Function) -> Effect:
+        """Return what is waited for of a function that must not run twice."""
+        run = self.record.once.get(f.id, _NOT_BEGUN)
+        attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
+        name = f.id if attempt == 1 else f"{f.id}:{attempt}"
+        if run.phase == "cleared":
+            return StartFunction(f"start:{name}", f)
+        if run.phase == "doubtful":
+            return FindOut(f"doubt:{name}", f, function)
+        return RunFunction(f"run:{name}", f, function, is_once=True)
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
         """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
@@ -412,7 +540,7 @@ class AgentCall(Driven, Generic[Out]):
             if wanted.key == key:
                 if type(outcome) not in wanted.outcomes:
                     break
-                return wanted.call if type(wanted) is RunFunction or type(wanted) is AskApproval else None
+                return getattr(wanted, "call", None)
         if key == "" and type(outcome) in _UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))

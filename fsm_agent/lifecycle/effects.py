@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.values import Value, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import (
@@ -20,12 +20,16 @@ from fsm_agent.lifecycle.outcomes import (
     Begun,
     Denied,
     FunctionFailed,
+    Interrupted,
     ModelFailed,
     Modified,
     Replied,
     Returned,
+    RunAgain,
     Slept,
+    Started,
 )
+from fsm_agent.machine.process import EffectValue, Question
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.mistakes import SETTINGS_WORDS, Explained, Rights, remedy, wrong
@@ -33,6 +37,7 @@ from fsm_agent.prompts.parser import Output
 
 TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
+_LATER = ", or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call there
 
 
@@ -114,7 +119,7 @@ class Request(Value, frozen=True, kw_only=True):
     settings: Settings = Settings()
 
 
-class Begin(Value, frozen=True):
+class Begin(EffectValue, frozen=True):
     """The start of the call: the time and an id."""
 
     prefix, outcomes = "begin", (Begun,)
@@ -122,7 +127,7 @@ class Begin(Value, frozen=True):
     key: str
 
 
-class CallModel(Value, frozen=True):
+class CallModel(EffectValue, frozen=True):
     """A model's reply."""
 
     prefix, outcomes = "model", (Replied, ModelFailed)
@@ -132,7 +137,7 @@ class CallModel(Value, frozen=True):
     attempt: int  # at this request, from 1; more than 1 after transport failures
 
 
-class Sleep(Value, frozen=True):
+class Sleep(EffectValue, frozen=True):
     """A moment, in Unix time."""
 
     prefix, outcomes = "sleep", (Slept,)
@@ -140,8 +145,12 @@ class Sleep(Value, frozen=True):
     key: str
     until_s: float
 
+    @property
+    def wakes_at_s(self) -> float:
+        return self.until_s
 
-class AskApproval(Value, frozen=True):
+
+class AskApproval(EffectValue, frozen=True):
     """Somebody's decision whether a function may be called."""
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
@@ -149,43 +158,97 @@ class AskApproval(Value, frozen=True):
     key: str
     call: FunctionCall
 
+    @property
+    def question(self) -> Question:
+        return _question(self, "approval")
 
-class RunFunction(Value, frozen=True):
+
+class StartFunction(EffectValue, frozen=True):
+    """The note that a function is about to begin which must not run twice."""
+
+    prefix, outcomes = "start", (Started,)
+
+    key: str
+    call: FunctionCall
+
+
+class RunFunction(EffectValue, frozen=True):
     """A function's result."""
 
-    prefix, outcomes = "run", (Returned, FunctionFailed)
+    prefix, outcomes = "run", (Returned, FunctionFailed, Interrupted)
+
+    key: str
+    call: FunctionCall
+    function: Function
+    is_once: bool = False  # only the driver that noted its start may run it
+
+    @property
+    def question(self) -> Question | None:
+        return _question(self, "result") if self.function.call is None else None
+
+
+class FindOut(EffectValue, frozen=True):
+    """The fate of a function that must not run twice, and whose driver is gone."""
+
+    prefix, outcomes = "doubt", (Returned, FunctionFailed, RunAgain)
 
     key: str
     call: FunctionCall
     function: Function
 
+    @property
+    def question(self) -> Question:
+        return _question(self, "doubt")
 
-Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | RunFunction
+
+Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | StartFunction | RunFunction | FindOut
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
-def explained(effects: Sequence[Effect]) -> str:
-    """Return what is waited for and how to go on, as text of bounded length for an error."""
+def explained(effects: Sequence[Effect], run: str = "") -> str:
+    """Return what is waited for and how to go on, as text of bounded length for an error.
+
+    Args:
+        effects: The effects.
+        run: The name of the run in a store; empty: it is in none.
+    """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:
         named.append(f"{len(effects) - _MOST_NAMED} more")
-    return f"{', '.join(named)}: {_next_step(effects[0])}" if effects else "nothing"
+    return f"{', '.join(named)}: {_next_step(effects[0], run)}" if effects else "nothing"
+
+
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str) -> Question:
+    about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json})
+    kinds: Any = effect.outcomes
+    answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
+    return Question(effect.key, kind, about, answers)
 
 
 def _about(effect: Effect) -> str:
-    if not isinstance(effect, AskApproval | RunFunction):
+    what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
+    if what is None or isinstance(effect, Begin | CallModel | Sleep):
         return ""
     text = f"{effect.call.name}({effect.call.arguments_json})"
     text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
-    return f" ({'approval' if isinstance(effect, AskApproval) else 'the result'} of {text})"
+    return f" ({what} of {text})"
 
 
-def _next_step(effect: Effect) -> str:
-    later = "or keep its snapshot() and restore() it later"
+def _next_step(effect: Effect, run: str) -> str:
+    if effect.question is None:
+        return f"agent.resume({run!r}) goes on with it" if run else "agent.run(call) goes on with it"
+    answers = {
+        AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
+        RunFunction: "Returned(text=…)",
+        FindOut: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
+    }[type(effect)]
+    later = "" if run else _LATER
+    step = f"advance the call with {answers}"
+    if run:
+        step = f"answer with agent.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
     match effect:
         case AskApproval():
-            verdicts = "Approved(), Denied(reason) or Modified(arguments_json)"
-            return f"advance the call with {verdicts}, give the agent an approver with approve=…, {later}"
-        case RunFunction() if effect.function.call is None:
-            return f"the function has no callable; advance the call with Returned(text=…), link() one to it, {later}"
-    return "agent.run(call) goes on with it"
+            return f"{step}, give the agent an approver with approve=…{later}"
+        case FindOut():
+            return f"it had begun, must not run twice, and nobody knows what became of it; {step}{later}"
+    return f"the function has no callable; {step}, link() one to it{later}"

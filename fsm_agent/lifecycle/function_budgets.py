@@ -6,7 +6,10 @@ Everything here follows from the record and the prompt alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
+from fsm_agent.errors import Retry
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.record import CallRecord, Tally
@@ -76,6 +79,16 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
                 error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
                 done[i], waits = f.changed(error=error), True
     return tuple(done)
+
+
+@lru_cache(maxsize=64)
+def gone(name: str) -> Function:
+    """Return a function in place of one that was requested before the code changed; the model is told an error."""
+
+    def call(**arguments: Any) -> str:
+        raise Retry(f"The function {name!r} is no longer available. Go on without it.")
+
+    return Function(name=name, parameters={}, call=call)
 
 
 def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:

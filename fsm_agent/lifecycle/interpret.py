@@ -114,7 +114,7 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             return "denied", call.changed(error=_refusal_text(refusal, call))
         case Denied():
             return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
-    return outcome.kind, outcome
+    return outcome.kind, call
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:

@@ -101,6 +101,8 @@ def _of_function_calls(r: CallRecord) -> Iterator[str]:
 
 
 def _of_round(r: CallRecord) -> Iterator[str]:
+    if strange := sorted(r.once.keys() - {f.id for f in r.round}):
+        yield f"function call {shown(strange[0])} was started, and is none of the round"
     if not r.round:
         return
     index, approved = len(r.dialog) - 1, approved_keys(r)

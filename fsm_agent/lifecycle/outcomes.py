@@ -117,6 +117,18 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
     text: str
 
 
+class Started(_Checked, frozen=True, kw_only=True, tag="started"):
+    """A function that must not run twice is about to begin."""
+
+
+class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
+    """Nobody knows what became of a function that must not run twice: whoever began it is gone."""
+
+
+class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
+    """Somebody has found out that the function did nothing: it may be run again."""
+
+
 class Injected(_Checked, frozen=True, tag="injected"):
     """Somebody adds messages to the next request to the model.  Answers no effect: pass it under ``""``."""
 
@@ -149,6 +161,9 @@ Outcome: TypeAlias = (
     | Denied
     | Returned
     | FunctionFailed
+    | Started
+    | Interrupted
+    | RunAgain
     | Injected
     | Expired
     | Stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import field
 from msgspec.structs import astuple
@@ -75,6 +75,13 @@ class Tally(Value, frozen=True):
         return self.successes + self.failures
 
 
+class OnceRun(Value, frozen=True):
+    """The runs of a function call that must not run twice, as long as it is pending."""
+
+    attempt: int = 1  # from 1; more after `RunAgain`
+    phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started anew
+
+
 class CallRecord(Value, frozen=True, kw_only=True):
     """All there is to know about an agent call: a value whose JSON is the snapshot.
 
@@ -104,6 +111,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     attempt: int = 1  # at the present request
     identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
+    once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the id of the call, of those of the round
     is_drafted: bool = False  # the first of `Prompt.two_stage` is over
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time

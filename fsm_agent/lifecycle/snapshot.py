@@ -12,7 +12,7 @@ from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.signing import signed, verified
+from fsm_agent.machine.signing import signed, verified
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -79,14 +79,23 @@ def restore(
         SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
         UsageError: The key is too short.
     """
-    data = _read(verified(document, signing_key))
+    call = restored(verified(document, signing_key), prompt, **options)
+    if missing := sorted({f.name for f in call.record.pending} - prompt.by_name.keys()):
+        raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
+    return call
+
+
+def restored(document: str | bytes, prompt: Prompt[New], **options: Unpack[CallParts]) -> AgentCall[New]:
+    """Return the call of a document that is known to be genuine; it may wait for functions that the prompt has not.
+
+    Raises:
+        SnapshotError: The document is damaged, inconsistent, of another version, or of another prompt.
+    """
+    data = _read(document)
     if data.prompt != prompt.path:
         raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
-    record = data.record
-    if missing := sorted({f.name for f in record.pending} - prompt.by_name.keys()):
-        raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
-    call = AgentCall(record, prompt, **options)
-    call.record = closed_again(record, prompt, Gate(call.has_approver, call.deps))
+    call = AgentCall(data.record, prompt, **options)
+    call.record = closed_again(data.record, prompt, Gate(call.has_approver, call.deps))
     return call
 
 

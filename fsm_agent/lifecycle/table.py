@@ -35,6 +35,7 @@ More than 300 lines, because the rows, their guards and their actions are read t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ from fsm_agent.lifecycle.interpret import (
 )
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
-from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
 
+_NONE: Mapping[str, OnceRun] = {}
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
 # Guards: whether a row is taken
@@ -236,6 +238,19 @@ def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord
     return r.changed(round=_answered(r, answer, prompt))
 
 
+def keep_start(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    before = r.once.get(answer.id)
+    return _with_once(r, answer, OnceRun(1 if before is None else before.attempt + 1))
+
+
+def keep_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    return _with_once(r, answer, r.once.get(answer.id, OnceRun()).changed(phase="doubtful"))
+
+
+def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    return _with_once(r, answer, r.once[answer.id].changed(phase="cleared"))
+
+
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
     limit = r.limits.deadline_s
     which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
@@ -279,6 +294,9 @@ ROWS: tuple[Row, ...] = (
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
     ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
+    ("started",          State.TOOL_INTERRUPT,  None,                  None,           keep_start),
+    ("interrupted",      State.TOOL_INTERRUPT,  None,                  None,           keep_doubt),
+    ("run_again",        State.TOOL_INTERRUPT,  None,                  None,           clear_doubt),
     ("injected",         State.CALLING,         None,                  None,           inject),
     ("injected",         State.TOOL_INTERRUPT,  None,                  None,           inject_later),
     ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
@@ -309,6 +327,10 @@ def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[Func
     return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
 
 
+def _with_once(r: CallRecord, call: FunctionCall, run: OnceRun) -> CallRecord:
+    return r.changed(once={**r.once, call.id: run})
+
+
 def _closed_with(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     if isinstance(answer, FunctionsRequested):
         return _closed(_opened(r, answer), answer.calls, prompt)
@@ -335,6 +357,7 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
         tallies=tallied(r, calls, prompt),
         runs=runs,
         round=(),
+        once=_NONE,
         injected=(),
         rounds=r.rounds + 1,
     )

@@ -22,6 +22,7 @@ from transitions import Machine, MachineError
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
+from fsm_agent.machine.journal import Entry, steps_json
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Driven, Owner, Process
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -118,6 +119,19 @@ class Parent(Driven, ABC):
         """The result so far."""
 
     @property
+    @abstractmethod
+    def definition(self) -> str:
+        """A fingerprint of what decides its steps."""
+
+    @abstractmethod
+    def encode_own(self, key: str, outcome: Any) -> str:
+        """Return an outcome for the process itself as JSON; see `Process.encode`."""
+
+    @abstractmethod
+    def decode_own(self, key: str, document: bytes | str) -> Any:
+        """Return the outcome for the process itself that JSON holds; see `Process.decode`."""
+
+    @property
     def own_deadline_s(self) -> float | None:
         """Unix time at which the process itself expires; None: never."""
         return None
@@ -172,13 +186,35 @@ class Parent(Driven, ABC):
             IllegalTrigger: The table has no row for it, or the process has ended.
         """
         steps: list[Event] = []
+        document = "" if self.journal is None else self.encode(key, outcome)
         record = self._settled(*self._advanced(key, outcome, steps), steps)
         left = self._left(key, record)
+        if self.journal is not None:
+            self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
         self._effects = None  # before the record: after an interruption in between they are computed anew
         self.record = record
         self.steps = tuple(steps)
         self._effects = left
         self.is_narrowed = left is not None
+
+    def encode(self, key: str, outcome: Any) -> str:
+        """Return an outcome as JSON, as the process that waits for it writes it."""
+        inner, rest = self._inner(key)
+        return self.encode_own(key, outcome) if inner is None else inner.encode(rest, outcome)
+
+    def decode(self, key: str, document: bytes | str) -> Any:
+        """Return the outcome that JSON holds, as the process that waits for it reads it."""
+        inner, rest = self._inner(key)
+        return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
+
+    def _inner(self, key: str) -> tuple[Process | None, str]:
+        """Return the child that a key leads to, and the rest of the key; None: it is the process's own."""
+        name, is_inside, rest = key.partition(SEPARATOR)
+        if not is_inside:
+            return None, key
+        if name not in self.record.children:
+            raise OutcomeError(self._unwanted(key))
+        return self._cell(self.record, name), rest
 
     # Effects
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.event import Event
+
+if TYPE_CHECKING:
+    from fsm_agent.machine.journal import Journal
 
 SEPARATOR = "/"
 
@@ -36,6 +39,14 @@ class AnyEffect(Protocol):
     def outcomes(self) -> tuple[type, ...]:
         """The kinds of outcomes that answer it."""
 
+    @property
+    def question(self) -> Question | None:
+        """The question that the effect is for somebody outside; None: whoever drives the process performs it."""
+
+    @property
+    def wakes_at_s(self) -> float | None:
+        """Unix time until which it only waits; None: there is more to it."""
+
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
 
@@ -47,6 +58,23 @@ class Question(Value, frozen=True):
     kind: str  # "approval", "result" of a function without a callable, "doubt" whether one ran, "stuck"
     about: str = ""  # JSON, for people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
+
+
+class EffectValue(Value, frozen=True):
+    """A base for effects: one that a driver performs, and that is more than a wait."""
+
+    prefix: ClassVar[str]
+    outcomes: ClassVar[tuple[type, ...]]
+
+    @property
+    def question(self) -> Question | None:
+        """The question that the effect is for somebody outside."""
+        return None
+
+    @property
+    def wakes_at_s(self) -> float | None:
+        """Unix time until which it only waits."""
+        return None
 
 
 class Owner(NamedTuple):
@@ -77,10 +105,12 @@ class Process(Protocol):
     Attributes:
         driver: The driver that has claimed the process, if there is one; its method `wake` has it look again.
         end_request: The latest request to end it that the driver has not taken yet; None: there is none.
+        journal: Where each `advance` adds an entry, for the outermost process alone; None: nothing is kept.
     """
 
     driver: weakref.ref[Any] | None
     end_request: EndRequest | None
+    journal: Journal | None
 
     @property
     def record(self) -> Any:
@@ -121,15 +151,36 @@ class Process(Protocol):
     def owner(self, key: str) -> Owner:
         """Return the process, this one or one inside of it, that waits for the effect with this key."""
 
+    # Its journal
+
+    @property
+    def definition(self) -> str:
+        """A fingerprint of what decides its steps, as far as it can be told; changes with the code's deployment."""
+
+    def encode(self, key: str, outcome: Any) -> str:
+        """Return an outcome for ``key`` as JSON, before it is taken.
+
+        Raises:
+            ValueError: It holds something that could not be read again.
+        """
+
+    def decode(self, key: str, document: bytes | str) -> Any:
+        """Return the outcome for ``key`` that JSON holds, before it is taken.
+
+        Raises:
+            ValueError: It is damaged, or of no kind that there is.
+        """
+
 
 class Driven:
     """The part of a process that its driver and its listeners share; a base for processes."""
 
-    __slots__ = ("driver", "end_request")
+    __slots__ = ("driver", "end_request", "journal")
 
     def __init__(self) -> None:
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
+        self.journal: Journal | None = None
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the process, from any thread; its driver, the present or the next, ends it at once."""

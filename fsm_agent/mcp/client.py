@@ -190,8 +190,9 @@ class MCPServer:
             kept = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
             return await asyncio.wrap_future(access.call(tool.name, kept))
 
-        about, schema = tool.description or "", tool.input_schema
-        return Function(name=name, description=about, parameters=schema, call=call, is_async=True)
+        about, schema, hints = tool.description or "", tool.input_schema, tool.annotations
+        once = hints is not None and hints.destructive_hint is True and not hints.idempotent_hint
+        return Function(name=name, description=about, parameters=schema, call=call, is_async=True, once=once)
 
 
 class _Access:

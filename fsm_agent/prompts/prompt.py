@@ -20,6 +20,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
+from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
 
@@ -208,6 +209,11 @@ class Prompt(Generic[Out]):
     def variables(self) -> frozenset[str]:
         """The names that the template needs."""
         return variables(self.template)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A text that changes with what the prompt says, offers and expects; of its code, only names count."""
+        return fingerprint_of(self)
 
     @cached_property
     def needs_deps(self) -> Function | None:

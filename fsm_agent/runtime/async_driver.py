@@ -13,6 +13,7 @@ from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.perform import aperformer
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ _left: set[asyncio.Task[Any]] = set()  # cancelled and not ended yet: the loop r
 class AsyncDriver(Reconciler):
     """The asyncio driver: waits run in tasks, an activity that is alone in the driver's own."""
 
-    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
-        super().__init__(process, world, is_heard, is_streamed)
+    def __init__(
+        self,
+        process: Process,
+        world: World,
+        is_heard: bool = True,
+        is_streamed: bool = True,
+        recorder: Recorder | None = None,
+    ) -> None:
+        super().__init__(process, world, is_heard, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
         self._room: asyncio.Future[None] | None = None  # ends the wait of a stream that is too far ahead
@@ -51,17 +59,34 @@ class AsyncDriver(Reconciler):
                 await asyncio.wait(self._left_behind, timeout=GRACE_S)
             if self.active:
                 self.keep()
+            if self.recorder is not None:
+                self.recorder.finish(is_stopped=True)
+                while self.recorder.is_behind:
+                    await self._write(self.recorder)
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
             self.release()
 
     def wait(self) -> Awaitable[Event | None]:
-        """Wait until something happens, for at most `patience_s` seconds; return an event that needs no step."""
+        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+
+        Returns:
+            An awaitable of an event that needs no step, or of None.
+        """
+        if self.is_to_write and self.recorder is not None:
+            self.is_to_write = False
+            return self._write(self.recorder)
         alone = self._alone
         if alone is not None and not alone.is_dropped:
             return self._wait_alone(alone)
         return self._wait_for_others()
+
+    async def _write(self, recorder: Recorder) -> None:
+        future = recorder.submit()
+        while future is not None:
+            await asyncio.shield(asyncio.wait([asyncio.wrap_future(future)]))
+            future = recorder.written(future)
 
     async def _wait_for_others(self) -> None:
         await self._close_alone()
@@ -92,6 +117,8 @@ class AsyncDriver(Reconciler):
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise
+            self._record = None  # if it is wanted all the same, it begins again
+            self.drop(alone.key)
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
@@ -117,6 +144,10 @@ class AsyncDriver(Reconciler):
         with suppress(RuntimeError):  # the loop has ended: there is no waiter
             self._loop.call_soon_threadsafe(self._interrupt)
 
+    def notice(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(lambda: _ring(self._bell))
+
     def _interrupt(self) -> None:
         if self._waiting_task is not None:
             self._is_interrupted = True
@@ -132,11 +163,19 @@ class AsyncDriver(Reconciler):
     def start(self, activity: Activity) -> None:
         is_alone = self._alone is None and not self.active and not self.waiting
         self.active[activity.key] = activity
-        if is_alone and (self._is_brief or activity.is_abortable):
+        if is_alone and self._may_be_alone(activity):
             self._alone = activity
             return
         activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
+
+    def _may_be_alone(self, activity: Activity) -> bool:
+        """Return whether the driver's own task may perform an activity; it takes no letters meanwhile."""
+        if not activity.is_abortable:
+            return self._is_brief
+        if self.recorder is None:
+            return True
+        return self.recorder.is_instant and activity.effect.question is None  # letters hardly ever come there
 
     async def _perform(self, activity: Activity) -> Any:
         work: Any = aperformer(activity.effect)(activity.effect, activity)

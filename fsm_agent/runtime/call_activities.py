@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.outcomes import Expired, ModelFailed, Replied, Returned
+from fsm_agent.machine.process import SEPARATOR, AnyEffect
 from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
@@ -86,6 +87,45 @@ class Question(Activity):
         return self.world.approve is not None
 
 
+@activity_of(Sleep)
+class Nap(Activity):
+    """A wait for a moment; one beyond the patience of the recorder is a rest."""
+
+    __slots__ = ()
+
+    def prepare(self) -> bool:
+        recorder = self.driver.recorder
+        if recorder is None or recorder.patience_s is None:
+            return True
+        return bool(self.effect.until_s - self.world.clock.now() <= recorder.patience_s)
+
+
+@activity_of(StartFunction)
+class FunctionStart(Activity):
+    """The note that a function is about to begin; from then on this driver may run it, and no other."""
+
+    __slots__ = ()
+
+    is_instant = True
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        steps = self.driver.step(self.key, outcome)
+        self.driver.begun.add(_with_prefix(RunFunction, self.key))
+        if self.driver.recorder is not None:
+            self.driver.recorder.insist()
+        return steps
+
+
+@activity_of(FindOut)
+class Inquiry(Activity):
+    """The search for what became of a function, by its own `Policy.reconcile`."""
+
+    __slots__ = ()
+
+    def prepare(self) -> bool:
+        return self.effect.function.reconcile is not None
+
+
 @activity_of(RunFunction)
 class FunctionRun(Activity):
     """A function that runs; a plain one cannot be ended.
@@ -94,7 +134,7 @@ class FunctionRun(Activity):
         run: The run, once it has begun.
     """
 
-    __slots__ = ("is_brief", "run", "since_s", "takes_thread", "timeout_s")
+    __slots__ = ("is_brief", "is_instant", "run", "since_s", "takes_thread", "timeout_s")
 
     process: AgentCall
     run: Run
@@ -104,8 +144,9 @@ class FunctionRun(Activity):
     def prepare(self) -> bool:
         function: Function = self.effect.function
         self.timeout_s = function.timeout_s
-        self.is_brief = not function.takes_context
+        self.is_brief = not (function.takes_context or self.effect.is_once)
         self.takes_thread = function.takes_thread
+        self.is_instant = self.effect.is_once and self.key not in self.driver.begun  # it is in doubt, and not run
         return function.call is not None
 
     def announcement(self) -> Sequence[Event]:
@@ -117,9 +158,10 @@ class FunctionRun(Activity):
         self.since_s = time.monotonic()
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        steps, run = self.driver.step(self.key, outcome), self.run
-        if not self.driver.is_heard:
+        steps = self.driver.step(self.key, outcome)
+        if self.is_instant or not self.driver.is_heard:
             return steps
+        run = self.run
         call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
         ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s)
@@ -132,8 +174,19 @@ class FunctionRun(Activity):
         return self.run.ended
 
     def let_go(self) -> None:
+        recorder = self.driver.recorder
+        if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
+            self.is_dropped = True  # it goes on: whoever has the run now is told what comes of it
+            recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
+            return
         self.run.cancel()
         super().let_go()
+
+
+def _with_prefix(effect: type[AnyEffect], key: str) -> str:
+    """Return the key of another effect about the same subject."""
+    path, separator, own = key.rpartition(SEPARATOR)
+    return f"{path}{separator}{effect.prefix}:{own.partition(':')[2]}"
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

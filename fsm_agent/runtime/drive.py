@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Done, Event, Suspended
 from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import World
 
@@ -27,18 +28,19 @@ Events: TypeAlias = Generator[Event, None, None]
 AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 
 
-def run(process: P, world: World, sink: Callable[[Event], Any] | None = None) -> P:
+def run(process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None) -> P:
     """Drive a process, such as an agent call, to its end, or to where nobody here can give the answer it waits for.
 
     Args:
         process: The process.
         world: Performs its effects.
         sink: Receives every event; the model's reply is then streamed.
+        recorder: Writes the journal of the process, and gives the run back in the end.
 
     Raises:
         UsageError: The process is being driven already.
     """
-    with SyncDriver(process, world, is_heard=sink is not None) as driver:
+    with SyncDriver(process, world, is_heard=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -49,9 +51,11 @@ def run(process: P, world: World, sink: Callable[[Event], Any] | None = None) ->
     return process
 
 
-async def arun(process: P, world: World, sink: Callable[[Event], Any] | None = None) -> P:
+async def arun(
+    process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
+) -> P:
     """Do the same as `run` under asyncio."""
-    async with AsyncDriver(process, world, is_heard=sink is not None) as driver:
+    async with AsyncDriver(process, world, is_heard=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None and sink is not None:
@@ -61,9 +65,9 @@ async def arun(process: P, world: World, sink: Callable[[Event], Any] | None = N
     return process
 
 
-def drive(process: Process, world: World, *, streaming: bool = True) -> Events:
+def drive(process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None) -> Events:
     """Drive a process and yield its events as they happen; the last is exactly one `Done` or one `Suspended`."""
-    with SyncDriver(process, world, is_streamed=streaming) as driver:
+    with SyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -72,9 +76,11 @@ def drive(process: Process, world: World, *, streaming: bool = True) -> Events:
     yield _last(process)
 
 
-async def adrive(process: Process, world: World, *, streaming: bool = True) -> AsyncEvents:
+async def adrive(
+    process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None
+) -> AsyncEvents:
     """Do the same as `drive` under asyncio: coroutine functions run as tasks, plain ones in threads."""
-    async with AsyncDriver(process, world, is_streamed=streaming) as driver:
+    async with AsyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:

@@ -6,6 +6,8 @@ its `Activity`.  They take the effect and its `Activity`.
 `perform` runs in a thread, and returns the outcome; `aperform` returns an awaitable of it.  An effect that has events
 to report before (a stream) is a generator of them instead: that of `perform` returns the outcome, that of `aperform`
 yields it last.  None is no outcome: nobody here can decide.
+
+More than 300 lines, because each performer stands beside its twin under asyncio.
 """
 
 from __future__ import annotations
@@ -20,11 +22,23 @@ from typing import TYPE_CHECKING, Any, cast
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.interpret import error_text
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Outcome, Replied, Slept
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Begun,
+    Denied,
+    Interrupted,
+    ModelFailed,
+    Modified,
+    Outcome,
+    Replied,
+    Slept,
+    Started,
+)
 from fsm_agent.messages.event import Delta, Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
@@ -77,7 +91,8 @@ def _unknown(effect: Any, name: str) -> UsageError:
 
 @perform.register(Begin)  # instant: every driver performs it itself
 def _(effect: Begin, activity: Activity) -> Begun:
-    return begin(activity.world)
+    recorder = activity.driver.recorder
+    return begin(activity.world, None if recorder is None or activity.path else recorder.run)
 
 
 @perform.register(CallModel)
@@ -121,25 +136,64 @@ def _(effect: AskApproval, activity: Activity) -> Outcome | None:
 @aperform.register(AskApproval)
 async def _(effect: AskApproval, activity: Activity) -> Outcome | None:
     consult = partial(consulted, activity.process, effect, activity.world)
-    if inspect.iscoroutinefunction(activity.world.approve):
-        verdict = await consult()
-    else:
-        child = ThreadTask[Any](lambda _: consult())
-        try:
-            verdict = await asyncio.wrap_future(child.start().future)
-        finally:
-            child.cancel()
-        if inspect.isawaitable(verdict):
-            verdict = await verdict
-    return decided(verdict, effect.call, activity.world)
+    return decided(await _consulted(consult, activity.world.approve), effect.call, activity.world)
+
+
+async def _consulted(consult: Callable[[], Any], whom: Any) -> Any:
+    """Return what somebody says, who is asked in a thread unless it is a coroutine function."""
+    if inspect.iscoroutinefunction(whom):
+        return await consult()
+    child = ThreadTask[Any](lambda _: consult())
+    try:
+        said = await asyncio.wrap_future(child.start().future)
+    finally:
+        child.cancel()
+    return await said if inspect.isawaitable(said) else said
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+@perform.register(StartFunction)  # instant
+def _(effect: StartFunction, activity: Activity) -> Started:
+    return Started(at_s=activity.world.clock.now())
+
+
+@perform.register(FindOut)
+def _(effect: FindOut, activity: Activity) -> Outcome | None:
+    found = effect.function.reconcile(_context(effect, activity))  # type: ignore[misc]
+    if inspect.isawaitable(found):
+        found = activity.handle.run_coroutine(_awaiting(found))
+    return _found_out(found, effect)
+
+
+@aperform.register(FindOut)
+async def _(effect: FindOut, activity: Activity) -> Outcome | None:
+    find_out: Any = effect.function.reconcile
+    return _found_out(await _consulted(partial(find_out, _context(effect, activity)), find_out), effect)
+
+
+def _context(effect: FindOut, activity: Activity) -> Context[Any]:
+    return context_of(effect.call, activity.process.record, activity.process.deps)
+
+
+def _found_out(found: Any, effect: FindOut) -> Outcome | None:
+    """Return what `Policy.reconcile` found out; None: it could not.
+
+    Raises:
+        UsageError: It returned something else.
+    """
+    if found is None or type(found) in effect.outcomes:
+        return found  # type: ignore[no-any-return]
+    what = f"reconcile of function {effect.call.name!r} returned {found!r:.200}"
+    raise UsageError(f"{what}: Returned(text=…), FunctionFailed(text=…), RunAgain() or None is right")
+
+
 @perform.register(RunFunction)
 def _(effect: RunFunction, activity: FunctionRun) -> Outcome:
+    if activity.is_instant:
+        return Interrupted(at_s=activity.world.clock.now())
     return run_function(activity.run, activity.handle)
 
 
@@ -148,9 +202,9 @@ async def _(effect: RunFunction, activity: FunctionRun) -> Outcome:
     return await arun_function(activity.run)
 
 
-def begin(world: World) -> Begun:
-    """Return the start of a call: its name and the time."""
-    return Begun(at_s=world.clock.now(), id=world.new_id())
+def begin(world: World, name: str | None = None) -> Begun:
+    """Return the start of a call: the time, and its name, by default a new one."""
+    return Begun(at_s=world.clock.now(), id=world.new_id() if name is None else name)
 
 
 def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:

@@ -20,6 +20,8 @@ there is nothing to do before something happens; the driver then waits (`wait`),
 - *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
   listener may advance or cancel the process at any event; nothing is started behind its back.
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
+- *Its journal.*  With a recorder, what a step has led to is performed, and reported, only after its entry was written.
+  What came together is written together.  Letters that others have posted are outcomes like any other.
 - *Processes inside.*  Their effects come under prefixed keys.  An activity has the process, the key and the world that
   its effect belongs to, and its events are wrapped as `Inside`; the loop makes no other difference.
 
@@ -37,13 +39,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.logs.log import log_steps
 from fsm_agent.runtime.perform import performer
+from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
@@ -66,14 +69,24 @@ class Reconciler(ABC):
         world: Performs its effects, but those of processes inside that have worlds of their own.
         is_heard: There is a listener; otherwise no events are made.
         is_streamed: Events before an outcome, such as the deltas of a reply, are requested.
+        recorder: Writes the journal of the process; None: nobody does.
 
     Raises:
         UsageError: On entering: the process has a driver already.
     """
 
-    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
+    def __init__(
+        self,
+        process: Process,
+        world: World,
+        is_heard: bool = True,
+        is_streamed: bool = True,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.process = process
         self.world = world
+        self.recorder = recorder
+        self.begun: set[str] = set()  # keys of functions that must not run twice, whose start was noted here
         self.is_heard = is_heard
         self.is_streamed = is_streamed and is_heard
         self.active: dict[str, Activity] = {}
@@ -81,6 +94,8 @@ class Reconciler(ABC):
         self.inbox: deque[Item] = deque()
         self.is_overdue = False  # the last wait ended at its time limit
         self._record: Any = None  # the one from which `waiting` was read
+        self.is_to_write = False  # the next wait is for the journal to be written
+        self._unreported: list[Event] = []  # until their entries are on disk
         self._undecided: set[str] = set()  # keys of effects that nobody here could answer
         self._worlds: dict[int, tuple[World, World]] = {}  # those of processes inside, as given and as used
         self._deadline: Deadline | None = None
@@ -93,6 +108,10 @@ class Reconciler(ABC):
     @abstractmethod
     def wake(self) -> None:
         """End the driver's wait, from any thread."""
+
+    @abstractmethod
+    def notice(self) -> None:
+        """End the driver's wait because there is a letter, from any thread; what cannot be ended safely goes on."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
@@ -121,32 +140,87 @@ class Reconciler(ABC):
                     " wait for the first, or make a process of your own with seed() or restore()"
                 )
             self.process.driver = weakref.ref(self)
+        if self.recorder is not None:
+            self.recorder.attach(self)
 
     def release(self) -> None:
         """Let others drive the process."""
         self.process.driver = None
+        if self.recorder is not None:
+            self.recorder.detach()
 
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
         """Move the process; yield its events, and None when there is something to wait for."""
-        process = self.process
+        process, recorder = self.process, self.recorder
         while process.record is self._record or self._reconcile():
-            is_late = self._deadline is not None and self._time_left() == 0.0
-            if process.end_request is not None:
-                yield from self._end(process.end_request)
-            elif self.waiting and not is_late and (not self.active or self._can_join()):
-                yield from self._begin(self.waiting.popleft())
-            elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
-                yield from self._take(*self.inbox.popleft())
-            elif is_late:
-                yield from self._expire()
-            elif self.is_overdue:
-                yield from self._overdue()
-            elif self.active:
+            if recorder is not None and recorder.is_behind:
+                yield from self._catch_up()
+                continue
+            events = self._next_events()
+            if events is None:
+                if not self.active:
+                    break
                 yield None
+            elif not events:
+                continue
+            elif recorder is not None and recorder.is_behind:
+                self._unreported += events
             else:
-                return
+                yield from events
+        if recorder is not None:
+            recorder.finish(is_stopped=False)
+            yield from self._record_first()
+
+    def _next_events(self) -> Iterable[Event] | None:
+        """Do the next thing that is to be done, and return its events; None: there is nothing to do for now."""
+        is_late = self._deadline is not None and self._time_left() == 0.0
+        if self.process.end_request is not None:
+            return self._end(self.process.end_request)
+        if self.recorder is not None and self.recorder.letters and not self._is_instant_next():
+            return self._open(self.recorder.letters.popleft())
+        if self.waiting and not is_late and (not self.active or self._can_join()):
+            return self._begin(self.waiting.popleft())
+        if self.inbox:  # even past the deadline: an outcome that has arrived is kept
+            return self._take(*self.inbox.popleft())
+        if is_late:
+            return self._expire()
+        return self._overdue() if self.is_overdue else None
+
+    def _catch_up(self) -> Generator[Event | None, None, None]:
+        """Take the outcomes that came together, then have them written."""
+        if self.inbox:
+            self._unreported += self._take(*self.inbox.popleft())
+        elif self._is_instant_next():
+            self._unreported += self._begin(self.waiting.popleft())
+        else:
+            yield from self._record_first()
+
+    def _record_first(self) -> Generator[Event | None, None, None]:
+        """Have the driver write the journal, then report the events that belong to it."""
+        assert self.recorder is not None
+        if self.recorder.is_instant:
+            self.recorder.write()
+        else:
+            self.is_to_write = True
+            yield None
+        unreported, self._unreported = self._unreported, []
+        yield from unreported
+
+    def _is_instant_next(self) -> bool:
+        return bool(self.waiting) and self.waiting[0].is_instant
+
+    def _open(self, letter: Letter) -> Iterable[Event]:
+        """Take the step of an outcome that somebody posted."""
+        assert self.recorder is not None
+        try:
+            steps = self.step(letter.key, self.process.decode(letter.key, letter.document))
+        except (OutcomeError, IllegalTrigger, ValueError) as error:
+            self.recorder.opened(letter, error)
+            return ()
+        self.recorder.opened(letter)
+        return steps
 
     def _assign(self, activity: Activity) -> None:
         """Give an activity to the process inside that waits for it."""
@@ -184,7 +258,7 @@ class Reconciler(ABC):
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
-                waiting.append(activity)
+                (waiting.appendleft if activity.is_instant else waiting.append)(activity)
             if activity.timeout_s is not None:
                 self.is_timed, self._is_brief = True, False
             elif not activity.is_brief:
@@ -207,6 +281,8 @@ class Reconciler(ABC):
 
     def _may_join(self, activity: Activity) -> bool:
         """Return whether an activity may be performed beside those in progress."""
+        if activity.is_instant:
+            return True
         if activity.is_alone:
             return not any(other.is_alone for other in self.active.values())
         if not self.is_bounded(activity):
@@ -253,6 +329,8 @@ class Reconciler(ABC):
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
         """Take the step of an outcome, before it is reported; return it if somebody listens."""
         process = self.process
+        if self.recorder is not None and self.recorder.redact is not None:
+            outcome = self.recorder.redact(outcome)
         process.advance(key, outcome)
         if process.is_narrowed:
             self._record = process.record

@@ -27,7 +27,7 @@ from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
 from fsm_agent.runtime.logs.lines import words
 from fsm_agent.runtime.logs.log import LOG, log_error
-from fsm_agent.runtime.result_pipeline import PipelineResult
+from fsm_agent.runtime.results.pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
 from fsm_agent.runtime.world import World
 

@@ -15,6 +15,7 @@ from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -22,8 +23,15 @@ from fsm_agent.runtime.world import World
 class SyncDriver(Reconciler):
     """The sync driver: waits run in threads, a function that is alone in the driver's own."""
 
-    def __init__(self, process: Process, world: World, is_heard: bool = True, is_streamed: bool = True) -> None:
-        super().__init__(process, world, is_heard, is_streamed)
+    def __init__(
+        self,
+        process: Process,
+        world: World,
+        is_heard: bool = True,
+        is_streamed: bool = True,
+        recorder: Recorder | None = None,
+    ) -> None:
+        super().__init__(process, world, is_heard, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[ThreadTask[Any]] = []
@@ -45,15 +53,26 @@ class SyncDriver(Reconciler):
             for child in self._left_behind:
                 child.join(max(0.0, until_s - time.monotonic()))
             self.keep()
+            self._give_back()
         finally:
             self._left_behind.clear()
             self.release()
+
+    def _give_back(self) -> None:
+        if self.recorder is not None:
+            self.recorder.finish(is_stopped=True)
+            while self.recorder.is_behind:
+                self.recorder.write()
 
     def _abandon(self) -> None:
         self.process.cancel("the function that made this agent call was left behind")
 
     def wait(self) -> None:
-        """Wait until something happens, for at most `patience_s` seconds."""
+        """Write the journal, or wait until something happens, for at most `patience_s` seconds."""
+        if self.is_to_write and self.recorder is not None:
+            self.is_to_write = False
+            self.recorder.write()
+            return
         try:
             self._bell.get(timeout=self.patience_s())
         except queue.Empty:
@@ -61,6 +80,9 @@ class SyncDriver(Reconciler):
 
     def wake(self) -> None:
         self._bell.put(None)
+
+    def notice(self) -> None:
+        self.wake()
 
     def is_bounded(self, activity: Activity) -> bool:
         return not activity.is_abortable

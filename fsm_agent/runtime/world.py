@@ -18,7 +18,7 @@ from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import abort_in_force
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.results.pipeline import ResultPipeline
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
     import asyncio

@@ -37,7 +37,7 @@ class Lease(Value, frozen=True):
     since_s: float  # Unix time of the claim
     until_s: float  # Unix time at which others may claim the run
     n: int  # how many entries there were at the claim
-    tries: int  # claims since the last entry, this one included
+    tries: int  # claims since the last entry or the last rest that was not due at once, this one included
 
 
 class Rest(Value, frozen=True, kw_only=True):
@@ -163,7 +163,8 @@ class Store(Protocol):
         A rest gives the lease back in the same commit, and its questions replace those that are open: one under a key
         that is open already stays as it is, answered or not.  Without a rest the lease stays, the questions stay, and
         the run is due, so that a holder's death is followed by a claim.  While posts are unread, the run is due
-        whatever the rest says, unless it has ended; an ended run is never due.  Entries reset `Lease.tries`.
+        whatever the rest says, unless it has ended; an ended run is never due.  Entries reset `Lease.tries`, and
+        so does a rest that is not due at once.
 
         Repeated with the same lease, the same ``n`` and the same lines (and, if any, a rest), it changes nothing.
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Self, TypeAlias
 
 from tenacity import wait_exponential
 
+from fsm_agent._internal.values import from_json
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.effects import CallModel, Request
+from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
+from fsm_agent.machine.journal import Journal, line_of
+from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -113,6 +117,29 @@ class Script:
         self.name = name
         self.clock = clock or FakeClock()
         self.requests: list[Request] = []
+
+    @classmethod
+    def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
+        """Return a script that repeats what the model said in a run, its failures included.
+
+        Args:
+            journal: That of a call, or the entries of a run in a store: ``agent.runs.store.load("order-17").lines``.
+            name: Its name in traces.
+            clock: The clock of its world.
+
+        Raises:
+            JournalError: An entry is damaged.
+        """
+        if isinstance(journal, Journal):
+            taken: list[tuple[str, str | bytes]] = [(entry.key, entry.outcome) for entry in journal.entries]
+        else:
+            taken = [(line.key, bytes(line.outcome)) for line in map(line_of, journal)]
+        entries = list[Entry]()
+        for key, document in taken:
+            if key.rpartition(SEPARATOR)[2].partition(":")[0] == CallModel.prefix:
+                outcome: Replied | ModelFailed = from_json(document, Replied | ModelFailed)
+                entries.append(outcome.reply if isinstance(outcome, Replied) else outcome.error.exception())
+        return cls(*entries, name=name, clock=clock)
 
     @property
     def world_defaults(self) -> dict[str, Any]:

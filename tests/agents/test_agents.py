@@ -923,7 +923,8 @@ def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
     assert "secret" not in shown
     assert shown.startswith("Agent('script', functions=[add, sums], name='agent', output=<class 'str'>, limits=Limits(")
     assert shown.endswith(
-        "has_stop_when=True, has_approve=False, has_processors=False, has_results=False, has_hooks=True)"
+        "has_stop_when=True, has_approve=False, has_processors=False, has_results=False, has_hooks=True,"
+        " has_store=False)"
     )
 
 

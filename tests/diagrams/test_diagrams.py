@@ -172,6 +172,9 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
         "approved",
         "denied [else]",
         "returned [else]",
+        "started",
+        "interrupted",
+        "run_again",
         "injected",
     )
 

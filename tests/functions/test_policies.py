@@ -47,6 +47,8 @@ WRONG = {
     "timeout_s": [0, -1, math.inf, math.nan, True, "10", 10**400],
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
+    "once": [None, 1, "yes"],
+    "reconcile": [5, "find_out"],
     "middleware": [layer, None, (5,), ("f",)],
     "format": ["{}", 5, later, Later()],
 }
@@ -64,6 +66,8 @@ RIGHT = {
     "retries": [None, Retries(attempts=1)],
     "on_error": ["tell", "retry", "fail", Default(None)],
     "middleware": [(), (layer, layer)],
+    "once": [True, False],
+    "reconcile": [None],
     "format": [None, lambda value, call: str(value)],
 }
 

@@ -309,7 +309,10 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
-        (function_call("multiply", a=1), "There is no function 'multiply'. There are: add, erase, tick, login, fetch."),
+        (
+            function_call("multiply", a=1),
+            "There is no function 'multiply'. There are: add, erase, tick, login, fetch, pay.",
+        ),
         (FunctionCall(name="add", arguments_json='{"a": 1'), "Invalid JSON"),
         (FunctionCall(name="add", arguments_json="[1, 2]"), "should be an object"),
         (function_call("add", a="x", b=1, c=2), "a: Input should be a valid integer"),
@@ -773,7 +776,7 @@ def test_an_older_snapshot_knows_none_of_it():
     call = failed(begun(), 429)
     document = json.loads(snapshot(call))
     for name in ("failures", "extra", "injected"):
-        del document["record"][name]
+        document["record"].pop(name, None)
     again = restore(json.dumps(document), PROMPT)
     assert (again.record.failures, again.record.extra, again.record.injected) == (Vector(), {}, ())
     again.advance(again.effects[0].key, Slept())

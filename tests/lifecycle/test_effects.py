@@ -14,10 +14,12 @@ from fsm_agent.lifecycle.effects import (
     AskApproval,
     Begin,
     CallModel,
+    FindOut,
     Request,
     RunFunction,
     Settings,
     Sleep,
+    StartFunction,
     explained,
 )
 from fsm_agent.lifecycle.outcomes import (
@@ -28,12 +30,15 @@ from fsm_agent.lifecycle.outcomes import (
     Expired,
     FunctionFailed,
     Injected,
+    Interrupted,
     ModelFailed,
     Modified,
     Outcome,
     Replied,
     Returned,
+    RunAgain,
     Slept,
+    Started,
     Stopped,
 )
 from fsm_agent.messages.message import FunctionCall, Message
@@ -56,6 +61,9 @@ OUTCOMES = [
     Denied(reason="no"),
     Returned(text="", is_error=True),
     FunctionFailed(text="the disk is full"),
+    Started(at_s=5.0),
+    Interrupted(at_s=6.0),
+    RunAgain(),
     Injected((Message.of("user", "Hurry."),)),
     Expired(at_s=4.0),
     Stopped(reason="enough"),
@@ -107,9 +115,12 @@ class TestEffects:
             CallModel("model:0", request, 1),
             Sleep("sleep:1", 2.0),
             AskApproval("ask:1.0", CALL),
+            StartFunction("start:1.0", CALL),
             RunFunction("run:1.0", CALL, function),
+            FindOut("doubt:1.0", CALL, function),
         ]
-        assert [effect.key for effect in effects] == ["begin", "model:0", "sleep:1", "ask:1.0", "run:1.0"]
+        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "doubt:1.0"]
+        assert [effect.key for effect in effects] == keys
         assert effects[0] == Begin("begin")
         with pytest.raises(AttributeError):
             effects[0].key = "again"

@@ -57,6 +57,9 @@ MODELS = {
     "a loop is told by the system": Model(
         Limits(**{**ONE, "rounds": None}, identical_rounds=3, loop_role="system"), ("answer", "tick", "add", "twice")
     ),
+    "a function that must not run twice": Model(
+        Limits(rounds=2, parse_retries=0, recalls=0), ("answer", "pay", "pay, tick"), is_injected=True
+    ),
     "two stages": Model(
         Limits(rounds=2, parse_retries=1, recalls=1),
         ("answer", "wrong", "tick", "pause", "enough"),
@@ -128,4 +131,4 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 60
+    assert len(taken) == len(rows) == 63

@@ -225,8 +225,8 @@ class TestJson:
 
     def test_the_document(self):
         dialog = Dialog([SYSTEM]).put(Prompt("Hi", path="greet"), Image.of(PNG))
-        image = {"kind": "image", "data": "iVBORw0KGgr/AHBpeGVscw==", "url": None, "media_type": "image/png"}
-        text = {"kind": "text", "signature": None, "annotations": []}
+        image = {"kind": "image", "data": "iVBORw0KGgr/AHBpeGVscw==", "media_type": "image/png"}
+        text = {"kind": "text"}
         assert json.loads(dialog.to_json()) == {
             "messages": [
                 {"role": "system", "parts": [{**text, "text": "Be terse."}]},

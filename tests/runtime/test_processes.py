@@ -27,7 +27,6 @@ from support.drivers import (
 )
 from support.teams import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
 
-from fsm_agent._internal.values import Value
 from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function
@@ -36,7 +35,7 @@ from fsm_agent.lifecycle.effects import AskApproval, CallModel, RunFunction
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned, Stopped
 from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.machine.process import Process
+from fsm_agent.machine.process import EffectValue, Process
 from fsm_agent.messages.event import (
     Done,
     FunctionEnded,
@@ -735,7 +734,7 @@ def replay(script: Script) -> None:
 # Effects that nobody performs
 
 
-class Wish(Value, frozen=True):
+class Wish(EffectValue, frozen=True):
     """An effect that nobody has registered."""
 
     prefix, outcomes = "wish", (Picked,)

@@ -39,7 +39,7 @@ from fsm_agent.lifecycle.snapshot import restore, snapshot
 from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import arun, run
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script, call

@@ -13,7 +13,7 @@ from typing import Any
 
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, Sleep
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -23,15 +23,18 @@ from fsm_agent.lifecycle.outcomes import (
     Expired,
     FunctionFailed,
     Injected,
+    Interrupted,
     ModelFailed,
     Modified,
     Outcome,
     Replied,
     Returned,
+    RunAgain,
     Slept,
+    Started,
     Stopped,
 )
-from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
+from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
@@ -57,6 +60,8 @@ REPLIES: dict[str, Reply] = {
     "erase, tick": asked(function_call("erase", path="x"), function_call("tick")),
     "fetch, login": asked(function_call("fetch"), function_call("login", user="a")),
     "login": asked(function_call("login", user="a")),
+    "pay": asked(function_call("pay", amount=1)),
+    "pay, tick": asked(function_call("pay", amount=1), function_call("tick")),
     "twice": asked(function_call("tick"), function_call("tick")),
 }
 
@@ -161,7 +166,13 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                 found.append((key, Slept()))
             case AskApproval(key):
                 found += [(key, Approved()), (key, Denied()), (key, VALID), (key, Modified("{}"))]
+            case StartFunction(key):
+                found.append((key, Started()))
             case _:
+                if isinstance(effect, FindOut):
+                    found.append((effect.key, RunAgain()))
+                if isinstance(effect, RunFunction) and effect.is_once:
+                    found.append((effect.key, Interrupted()))
                 found += [(effect.key, Returned(text="2")), (effect.key, Returned(text="no", is_error=True))]
                 found.append((effect.key, FunctionFailed(text="no")))
     return found
@@ -180,8 +191,9 @@ def _configuration(r: CallRecord) -> object:
     succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
+    once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
     ended = r.ending and r.ending.reason
-    return r.state, counted, waiting, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended
+    return r.state, counted, waiting, once, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended
 
 
 # What has to become of a step, by the words of the documentation and not by those of the table
@@ -242,7 +254,7 @@ def _check_words_behind_results(r: CallRecord, prompt: Prompt) -> None:
 
 def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) -> tuple[State, Reason | None]:
     """The state that follows, and why the call ends if it does."""
-    limits, about = before.limits, key.partition(":")[2]
+    limits, about = before.limits, [*key.split(":"), ""][1]
     match outcome:
         case Expired():
             return State.FAILED, Reason.EXPIRED
@@ -250,7 +262,7 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
             return State.FAILED, Reason.CANCELLED
         case Stopped():
             return State.COMPLETED, Reason.STOPPED
-        case Injected():
+        case Injected() | Started() | Interrupted() | RunAgain():
             return before.state, None
         case Begun():
             is_deep = limits.depth is not None and before.depth >= limits.depth
@@ -337,7 +349,7 @@ def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecor
     if call.name == "fetch":
         login = next((f for f in calls if f.name == "login"), None)
         return _succeeded(before, "login") or (login is not None and _runs(login, calls, before))
-    return call.name == "tick" or not _succeeded(before, call.name, call.arguments)
+    return call.name in ("tick", "pay") or not _succeeded(before, call.name, call.arguments)
 
 
 def _succeeded(r: CallRecord, name: str, arguments: dict[str, Any] | None = None) -> bool:

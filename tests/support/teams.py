@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Begun
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import AnyEffect
+from fsm_agent.machine.process import AnyEffect, EffectValue
 from fsm_agent.machine.rows import machine_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.prompts.dialog import Dialog
@@ -71,7 +71,7 @@ class Picked(Value, frozen=True, kw_only=True):
     kind: str = "picked"
 
 
-class Pick(Value, frozen=True):
+class Pick(EffectValue, frozen=True):
     """A decision between drafts."""
 
     prefix, outcomes = "pick", (Picked,)
@@ -240,6 +240,17 @@ class Team(Parent):
     @property
     def outcome(self) -> str:
         return self.record.text
+
+    @property
+    def definition(self) -> str:
+        return repr(self.plan)
+
+    def encode_own(self, key: str, outcome: Any) -> str:
+        return to_json(outcome)
+
+    def decode_own(self, key: str, document: bytes | str) -> Any:
+        kinds = {"begin": Begun, "pick:1": Picked, "": Cancelled | Expired}
+        return from_json(document, kinds.get(key, Gave | Broke))
 
     @property
     def own_deadline_s(self) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction, Sleep
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.interpret import StopContext
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
@@ -21,12 +21,15 @@ from fsm_agent.lifecycle.outcomes import (
     Expired,
     FunctionFailed,
     Injected,
+    Interrupted,
     ModelFailed,
     Modified,
     Outcome,
     Replied,
     Returned,
+    RunAgain,
     Slept,
+    Started,
     Stopped,
 )
 from fsm_agent.lifecycle.record import State
@@ -66,6 +69,12 @@ def fetch() -> str:
     return "secret"
 
 
+@function(once=True, repeatable=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
 def parse(text: str) -> int:
     if not text.isdigit():
         raise ParseError(f"{text!r} is no number")
@@ -76,7 +85,7 @@ def stop_when(context: StopContext) -> str | None:
     return "enough" if "enough" in context.reply.message.text else None
 
 
-PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, fetch), parser=parse)
+PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, fetch, pay), parser=parse)
 
 
 STAGED = PROMPT.extend(two_stage=True)
@@ -122,6 +131,7 @@ def some_call(rng: Random) -> FunctionCall:
             function_call("tick"),
             function_call("login", user=rng.choice("ab")),
             function_call("fetch"),
+            function_call("pay", amount=rng.randint(1, 2)),
             function_call("nosuch"),
             FunctionCall(name="add", arguments_json='{"a": 1'),
             function_call("add", a="x"),
@@ -167,6 +177,12 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
         case AskApproval():
             other = Modified(rng.choice(['{"path": "tmp"}', '{"path": 1}', "nonsense"]))
             return effect.key, rng.choice([Approved(), Denied(reason="too dangerous"), other])
+        case StartFunction():
+            return effect.key, Started()
+        case FindOut():
+            return effect.key, rng.choice([RunAgain(), Returned(text="paid"), FunctionFailed(text="refused")])
+        case RunFunction() if effect.is_once and rng.random() < 0.3:
+            return effect.key, Interrupted()
         case RunFunction() if rng.random() < 0.03:
             return effect.key, FunctionFailed(text="the disk is full")
         case RunFunction():

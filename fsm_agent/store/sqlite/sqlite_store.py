@@ -3,6 +3,8 @@
 Reading takes a connection of a pool, writing is done by one thread: see `GroupCommit`.  What has been written is on the
 disk (a write-ahead log, forced there at each commit), so neither the end of the OS process nor that of the machine
 takes it away.  A store may be used by many threads, and on both sides of a fork.
+
+More than 300 lines, because the methods of the protocol share one way to write.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
-from fsm_agent.store import sqlite_runs as runs
 from fsm_agent.store.changes import Changes
-from fsm_agent.store.connections import Connections
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
 from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
-from fsm_agent.store.sqlite_file import connect, explained, prepare
+from fsm_agent.store.sqlite import sqlite_runs as runs
+from fsm_agent.store.sqlite.connections import Connections
+from fsm_agent.store.sqlite.sqlite_file import connect, explained, prepare
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
 
 Write = Callable[[sqlite3.Connection], Any]

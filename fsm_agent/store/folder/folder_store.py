@@ -45,10 +45,7 @@ from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store import refusals
 from fsm_agent.store.changes import Changes
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
-from fsm_agent.store.group_commit import GroupCommit
-from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
-from fsm_agent.store.run_files.run_file import (
+from fsm_agent.store.folder.run_file import (
     Known,
     LockedFile,
     RunFile,
@@ -60,7 +57,10 @@ from fsm_agent.store.run_files.run_file import (
     sync_folder,
     version_of,
 )
-from fsm_agent.store.run_files.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
+from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
+from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.holders import Holders
+from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 _LARGE = 1 << 20  # bytes of the file of changes before it begins anew

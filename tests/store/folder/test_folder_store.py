@@ -18,8 +18,7 @@ import pytest
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import Conflict, LeaseLost, RunUnknown, StoreError
-from fsm_agent.store.folder import FolderStore
-from fsm_agent.store.run_files import run_file
+from fsm_agent.store.folder import FolderStore, run_file
 from fsm_agent.store.store import Head, Lease, Rest, Store
 from fsm_agent.testing import StoreConformance
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from fsm_agent.store import refusals
-from fsm_agent.store.due_queue import DueQueue
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
-from fsm_agent.store.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
+from fsm_agent.store.memory.due_queue import DueQueue
+from fsm_agent.store.memory.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
 from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -112,6 +112,7 @@ class MemoryStore:
                 return len(kept.posts)
             if lines:
                 entries.extend(lines)
+            if lines or (rest is not None and rest.due_s != 0.0):
                 kept.tries = 0
             for post in took:
                 kept.posts.pop(post, None)

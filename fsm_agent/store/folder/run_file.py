@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from fsm_agent.errors import UsageError
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.run_files.run_records import (
+from fsm_agent.store.folder.run_records import (
     DamagedError,
     Record,
     State,

@@ -49,11 +49,20 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
     return body
 
 
-def _signature(body: bytes, signing_key: str | bytes) -> str:
+def key_bytes(signing_key: str | bytes) -> bytes:
+    """Return a key as bytes.
+
+    Raises:
+        UsageError: It is too short, or neither text nor bytes.
+    """
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
     right = f"{MIN_KEY_BYTES} bytes or more would be right, of secrets.token_hex() for example"
     if not isinstance(key, bytes):
         raise UsageError(f"signing_key is of type {type(key).__name__}: {right}")
     if len(key) < MIN_KEY_BYTES:
         raise UsageError(f"signing_key has {len(key)} bytes: {right}")
-    return hmac.new(key, body, "sha256").hexdigest()
+    return key
+
+
+def _signature(body: bytes, signing_key: str | bytes) -> str:
+    return hmac.new(key_bytes(signing_key), body, "sha256").hexdigest()

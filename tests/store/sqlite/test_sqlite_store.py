@@ -19,10 +19,9 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.store import sqlite_file, sqlite_runs
-from fsm_agent.store.connections import IDLE
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
+from fsm_agent.store.sqlite.connections import IDLE
 from fsm_agent.store.store import Lease, Rest
 
 PATIENCE_S = 30.0

@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Image, Message
-from fsm_agent.runtime.result_pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
+from fsm_agent.runtime.results.pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
 DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]

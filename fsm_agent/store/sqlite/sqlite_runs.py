@@ -1,4 +1,7 @@
-"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller."""
+"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller.
+
+More than 300 lines, because every statement stands here, so that they are read beside the schema and one another.
+"""
 
 from __future__ import annotations
 
@@ -187,9 +190,9 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
     else:
         due_s = queued_s = rest.due_s
     connection.execute(
-        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, until = NULL, given_back = ?, updated = ?"
-        " WHERE key = ?",
-        (rest.state, rest.is_ended, due_s, queued_s, n, now_s, key),
+        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, until = NULL, given_back = ?, updated = ?,"
+        " tries = tries * ? WHERE key = ?",
+        (rest.state, rest.is_ended, due_s, queued_s, n, now_s, rest.due_s == 0.0, key),
     )
 
 

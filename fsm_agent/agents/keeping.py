@@ -1,0 +1,70 @@
+"""The agent's part in keeping runs: headers for its calls, and calls from headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.seeding import call_of, header_of_call, seed_of
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.machine.journal import Header, Journal
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
+    from fsm_agent.store import runs
+    from fsm_agent.store.runs import Definition, Runs
+else:
+    runs = deferred("fsm_agent.store.runs")
+
+
+class Options(NamedTuple):
+    """The options of a call, whatever its task."""
+
+    args: Mapping[str, Any] | None = None
+    parser_args: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    run_id: str | None = None
+    deps: Any = None
+
+
+def runs_of(store: Any) -> Runs:
+    """Return the runs that ``Agent.store`` stands for."""
+    return store if isinstance(store, runs.Runs) else runs.Runs(store)
+
+
+def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> None:
+    """Have a call that has not begun kept in the agent's store, once it is driven."""
+    name = options.run_id
+    if name is not None and (not isinstance(name, str) or not name):
+        raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
+    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args, options.parser_args))
+
+
+def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Options) -> Definition:
+    """Return the way in which the agent makes the calls of runs.
+
+    Args:
+        agent: The agent.
+        prompt: The prompt of the run; None: the agent's own.
+        options: Those of the call, over those in the header.
+    """
+
+    def make(header: Header, document: str | None) -> AgentCall[Any]:
+        if header.agent != agent.name:
+            raise UsageError(f"the run is one of the agent {header.agent!r}, and this is {agent.name!r}")
+        seed = seed_of(header)
+        if seed.prompt != (prompt or agent.prompt).path:
+            given = "the agent's own" if prompt is None else repr(prompt.path)
+            raise UsageError(f"the run is of prompt {seed.prompt!r}, and {given} was given: resume(…, prompt=…)")
+        governed = agent._governed_for(
+            prompt, options._replace(parser_args=options.parser_args or seed.parser_args or None)
+        )
+        parts = agent._kept(governed, options.args or seed.args or None, options.deps)
+        parts["has_approver"] = parts["has_approver"] or seed.is_attended
+        return call_of(header, seed, document, governed, **parts)
+
+    return runs.Definition(agent.name, make, snapshot, agent._world.new_id)

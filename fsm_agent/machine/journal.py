@@ -1,0 +1,317 @@
+"""Journals: what happened to a process is the truth, and its record is the fold of it.
+
+A journal is a header and one entry per `Process.advance`: the key, the outcome as JSON, the steps that were taken, the
+fence of the holder that wrote it, and a digest over the line before and its own.  The first digest is over the header.
+Time is in the outcomes.  Without a signing key, damage and changes are found, but one who computes the digests anew is
+not noticed; with one they are HMACs.  A journal whose end was cut off is an earlier one.
+
+An entry has the steps, and not their results: a fold takes the same steps, or the code has changed (`ReplayError`).
+
+More than 300 lines, because what is written, chained, read and folded is one format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.machine.process import Process
+from fsm_agent.messages.event import Event, Inside, Stepped
+
+if TYPE_CHECKING:
+    import hashlib
+    import hmac
+else:
+    hashlib, hmac = deferred("hashlib"), deferred("hmac")
+
+VERSION: Literal[1] = 1
+DIGEST_BYTES = 16  # against damage: 128 bits
+_DIGEST = b',"digest":"'
+_SHOWN = 80  # characters of a line in an error
+
+
+class Header(Value, frozen=True, kw_only=True):
+    """The first line of a journal."""
+
+    version: Literal[1]
+    agent: str  # the name of what can drive it
+    definition: str  # a fingerprint of the code that decides
+    seed: msgspec.Raw  # JSON: what the process began with, for the agent to read
+    follows: str = ""  # the run before it in its conversation
+    forked: tuple[str, int] | None = None  # the run that it is a copy of, and the number of the last common entry
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's
+
+
+class Line(Value, frozen=True, kw_only=True):
+    """A line of a journal after the header, without its digest."""
+
+    n: int  # from 1
+    key: str = ""
+    outcome: msgspec.Raw
+    steps: tuple[tuple[str, str], ...] = ()  # path and trigger of each
+    fence: int = 0
+
+
+class _Signed(Line, frozen=True, kw_only=True):
+    digest: str
+
+
+class Entry(NamedTuple):
+    """One advance of a process, in memory."""
+
+    key: str
+    outcome: str  # JSON
+    steps: str  # JSON, as `steps_json` and `own_step_json` write it
+    record: Any  # after it
+
+
+class Journal:
+    """The entries of a process since it was attached to it, and the records between them.
+
+    Args:
+        process: The process, as it is now.
+        run: The name of the run in a store; empty: it is in none.
+        header: The first line of the journal there.
+        chain: The digests up to now; None: nothing is written yet.
+
+    Attributes:
+        is_lasting: Its lines may be read by another OS process, so each outcome is read again before it is taken.
+    """
+
+    __slots__ = ("chain", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
+
+    def __init__(self, process: Process, run: str = "", header: str = "", chain: Chain | None = None) -> None:
+        self.is_lasting = True
+        self.run = run
+        self.header = header
+        self.chain = chain
+        self.first = process.record
+        self.n_before = 0 if chain is None else chain.n
+        self.entries: list[Entry] = []
+        self.undone: list[Entry] = []  # the next to be redone is last
+
+    @property
+    def is_stored(self) -> bool:
+        """True if a store has it, where nothing is undone."""
+        return self.chain is not None
+
+    @property
+    def n(self) -> int:
+        """The number of the last entry."""
+        return self.n_before + len(self.entries)
+
+    @property
+    def record(self) -> Any:
+        """The record after the last entry."""
+        return self.entries[-1].record if self.entries else self.first
+
+    @property
+    def records(self) -> list[Any]:
+        """The records from the first to the present one; most of each is shared with the one before."""
+        return [self.first, *[entry.record for entry in self.entries]]
+
+    def since(self, n: int) -> list[Entry]:
+        """Return the entries behind number ``n``."""
+        return self.entries[n - self.n_before :]
+
+    def add(self, entry: Entry, before: Any) -> None:
+        """Take an entry that leads on from the record ``before``, just before the process commits its step."""
+        if before is not (self.entries[-1].record if self.entries else self.first):
+            self.settle(before)
+        self.entries.append(entry)
+        if self.undone:
+            self.undone.clear()
+
+    def settle(self, record: Any) -> None:
+        """Drop the last entry if the process, whose record is given, was interrupted before it could commit it."""
+        if record is not self.record:
+            self.entries.pop()
+
+    def undo(self) -> Any:
+        """Take back the last entry; return the record before it."""
+        if not self.entries:
+            raise UsageError("there is nothing to undo: the journal has no entries")
+        self.undone.append(self.entries.pop())
+        return self.record
+
+    def redo(self) -> Any:
+        """Take the entry again that was undone last; return the record after it."""
+        if not self.undone:
+            raise UsageError("there is nothing to redo: nothing was undone since the last advance")
+        self.entries.append(self.undone.pop())
+        return self.record
+
+
+class Chain:
+    """The digests of a journal, line by line.
+
+    Args:
+        header: The first line.
+        signing_key: Makes the digests HMACs.
+        n: The number of the last line that was written or verified.
+        digest: Its digest; None: that of the header.
+    """
+
+    __slots__ = ("_signing_key", "digest", "n")
+
+    def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
+        self._signing_key = signing_key
+        self.n = n
+        self.digest = _digest("", header.encode(), signing_key) if digest is None else digest
+
+    def written(self, entry: Entry, fence: int) -> str:
+        """Return the next entry as a line."""
+        self.n += 1
+        key = _encoder.encode(entry.key).decode()
+        text = f'{{"n":{self.n},"key":{key},"outcome":{entry.outcome},"steps":{entry.steps},"fence":{fence}'
+        self.digest = _digest(self.digest, text.encode(), self._signing_key)
+        return f'{text},"digest":"{self.digest}"}}'
+
+    def verified(self, line: str) -> Line:
+        """Return the next line, read and verified.
+
+        Raises:
+            JournalError: It is damaged, of another journal, or not the next.
+        """
+        data = line.encode("utf-8", "surrogatepass")
+        body, found, tail = data.rpartition(_DIGEST)
+        digest = tail[:-2].decode("latin-1")
+        if not found or tail[-2:] != b'"}' or not hmac.compare_digest(digest.encode(), self._next(body)):
+            raise JournalError(f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_cut(line)}")
+        try:
+            signed: _Signed = _decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_cut(line)}") from None
+        if signed.n != self.n + 1:
+            raise JournalError(f"entry {signed.n} follows entry {self.n}: entry {self.n + 1} would be right")
+        self.n, self.digest = signed.n, digest
+        return signed
+
+    def _next(self, body: bytes) -> bytes:
+        return _digest(self.digest, body, self._signing_key).encode()
+
+
+def _digest(before: str, body: bytes, signing_key: bytes | None) -> str:
+    if signing_key is not None:
+        return hmac.digest(signing_key, before.encode() + body, "sha256").hex()
+    return hashlib.blake2b(before.encode() + body, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def steps_json(events: Sequence[Event]) -> str:
+    """Return the steps of an advance as JSON: the path and the trigger of each."""
+    return _encoder.encode(list(map(_taken, events))).decode()
+
+
+@cache
+def own_step_json(trigger: str) -> str:
+    """Return the only step of an advance, one by a row of the process's own table, as JSON."""
+    return _encoder.encode([("", trigger)]).decode()
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Signed)
+
+
+def header_text(header: Header) -> str:
+    """Return a header as a line.
+
+    Raises:
+        ValueError: It holds something that could not be read again.
+    """
+    return to_json(header)
+
+
+def header_of(line: str) -> Header:
+    """Return the header that a line holds.
+
+    Raises:
+        JournalError: It is damaged, or of another version.
+    """
+    try:
+        header: Header = from_json(line, Header)
+    except ValueError as error:
+        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_cut(line)}") from None
+    return header
+
+
+def line_of(text: str) -> Line:
+    """Return the entry that a line holds, as it is: nothing is verified.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    try:
+        signed: _Signed = _decoder.decode(text.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise JournalError(f"this is no entry of a journal: {error}: {_cut(text)}") from None
+    return signed
+
+
+def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str = "") -> int:
+    """Advance a process by the entries of a journal; return the highest fence.
+
+    Args:
+        process: As it was before the first of them.
+        lines: The entries.
+        chain: Verifies them; it has come to where they begin.
+        definition: The fingerprint of the code that wrote them, for errors.
+
+    Raises:
+        JournalError: They are damaged, reordered, foreign or forged.
+        ReplayError: The present code decides otherwise.
+    """
+    fence = 0
+    for line in lines:
+        entry = chain.verified(line)
+        if entry.fence < fence:
+            raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
+        fence = entry.fence
+        then = _words(entry.steps)
+        try:
+            process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
+        except (UsageError, ValueError) as error:
+            raise ReplayError(
+                f"{_where(entry)} {then} was taken then; now: {error}; {_why(process, definition)}"
+            ) from error
+        steps = tuple(map(_taken, process.steps))
+        if steps != entry.steps:
+            raise ReplayError(
+                f"{_where(entry)} {then} was taken then, and {_words(steps)} would be now; {_why(process, definition)}"
+            )
+    return fence
+
+
+def _taken(event: Event) -> tuple[str, str]:
+    """Return the path and the trigger of a step."""
+    if type(event) is Stepped:
+        return "", event.trigger
+    assert isinstance(event, Inside)
+    assert isinstance(event.event, Stepped)
+    return event.path, event.event.trigger
+
+
+def _where(entry: Line) -> str:
+    return f"entry {entry.n} (key {entry.key!r}):"
+
+
+def _words(steps: Sequence[tuple[str, str]]) -> str:
+    return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
+
+
+def _why(process: Process, definition: str) -> str:
+    if definition and definition != process.definition:
+        return (
+            f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
+            " policies or its output"
+        )
+    return "the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
+
+
+def _cut(line: str) -> str:
+    return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")

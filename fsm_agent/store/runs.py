@@ -1,0 +1,417 @@
+"""Runs: processes that are kept in a store, from their first line to their last.
+
+`Runs` is a store, and how runs are kept in it.  It knows processes, headers and letters; which process a header stands
+for is the agent's to say.  More than 300 lines, because all that is done with runs is in one place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.lifecycle.effects import Begin
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Outcome
+from fsm_agent.lifecycle.seeding import seed_of
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, line_of
+from fsm_agent.machine.process import Process, Question
+from fsm_agent.machine.signing import key_bytes, verified
+from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store.folder import FolderStore
+from fsm_agent.store.leases import HEART, LEASE_S
+from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Lease, Loaded, Post, Rest, Run, Store
+
+MAX_TRIES = 5  # claims in a row without an entry; then somebody is asked
+MAX_SNAPSHOT_BYTES = 1 << 28  # of a snapshot when it is unpacked
+MAX_DELAY_S = 900.0  # before a run is claimed again that nobody could make a process of
+STUCK = "stuck"  # the key of the question about a run that nobody can drive on
+STUCK_STATE = "Stuck"  # of such a run
+_ALL = 1 << 31  # more runs than a store has
+_holders = count(1)
+
+Made = TypeVar("Made", bound=Process)
+
+
+class Definition(NamedTuple):
+    """The way in which an agent makes its processes and saves them."""
+
+    agent: str  # its name
+    make: Callable[[Header, str | None], Any]  # of a header and, if there is one, of what `save` returned
+    save: Callable[[Any], str]
+    new_id: Callable[[], str]  # for runs without a name
+
+
+Held: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
+
+
+class Runs:
+    """The runs of agents, in a store.
+
+    Args:
+        store: A `Store`, the path of a file of SQLite, or that of a folder, which has to be there.
+        signing_key: Signs journals and snapshots, so that nobody can forge them without it; 32 bytes or more.
+        redact: Applied to each outcome before it is taken: what it leaves out reaches neither the store nor the model.
+            A pure function, which returns an outcome of the same kind.
+        lease_s: How many seconds a run stays with a holder that gives no sign; a living one renews it.
+        patience_s: How many seconds a driver may only wait for a moment to come, such as that of the next attempt at a
+            model, before it gives the run back; None: as long as need be.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str],
+        *,
+        signing_key: str | bytes | None = None,
+        redact: Callable[[Outcome], Outcome] | None = None,
+        lease_s: float = LEASE_S,
+        patience_s: float | None = None,
+    ) -> None:
+        self.store: Store = _store_at(Path(store)) if isinstance(store, str | os.PathLike) else store
+        self.redact = redact
+        self.lease_s = lease_s
+        self.patience_s = patience_s
+        self._key = None if signing_key is None else key_bytes(signing_key)
+
+    # Driving
+
+    def begin(self, process: Process, definition: Definition) -> Held:
+        """Claim the run that the journal of a process names; create it if it is new.
+
+        A run of the same header that there is already is gone on with.
+
+        Raises:
+            RunExists: There is another run of this name.
+            RunBusy: Somebody else drives it.
+        """
+        journal = process.journal
+        assert journal is not None
+        if journal.chain is not None:
+            return self._again(process, journal.chain, definition)
+        journal.is_lasting = not self.store.is_volatile
+        if not journal.run:
+            self._named(journal, definition)
+        elif not self._is_new(journal, definition):
+            return self.resume(journal.run, definition)
+        journal.chain = Chain(journal.header, self._key)
+        return process, self._recorder(self._claimed(journal.run), process, definition)
+
+    def _is_new(self, journal: Journal, definition: Definition) -> bool:
+        """Create the run of a journal; return False if it is there already."""
+        try:
+            return self.store.create(journal.run, journal.header, agent=definition.agent)
+        except RunExists:
+            ours = header_of(journal.header)
+            there = header_of(self.store.load(journal.run, after=None).header)
+            if there.changed(definition="") != ours.changed(definition=""):
+                raise
+            return False  # only the code has changed since
+
+    def _named(self, journal: Journal, definition: Definition) -> None:
+        """Create a run under a new name, or, where that is taken, under it with a number."""
+        name = journal.run = definition.new_id()
+        for number in count(2):
+            try:
+                if self.store.create(journal.run, journal.header, agent=definition.agent):
+                    return
+            except RunExists:
+                pass
+            journal.run = f"{name}-{number}"
+
+    def _again(self, process: Process, chain: Chain, definition: Definition) -> Held:
+        """Claim the run of a process that was driven before and has been advanced since."""
+        journal = process.journal
+        assert journal is not None
+        lease = self._claimed(journal.run)
+        if lease.n != chain.n:
+            self._leave(lease, self.store.load(journal.run, after=lease.n))
+            there = f"the run {journal.run!r} has {lease.n} entries by now, and this process was left at {chain.n}"
+            raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
+        return process, self._recorder(lease, process, definition, self.store.load(journal.run, after=lease.n).posts)
+
+    def resume(self, run: str, definition: Definition) -> Held:
+        """Claim a run and make its process, from its last rest on.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunBusy: Somebody else drives it.
+            JournalError: Its journal is damaged, foreign or forged.
+            ReplayError: The code has changed, so that it would have gone on otherwise since its last rest.
+        """
+        loaded = self.store.load(run, after=None)
+        if loaded.run.is_ended:
+            return self._folded(loaded, definition), None
+        return self.held(self._claimed(run), definition)
+
+    def held(self, lease: Lease, definition: Definition) -> Held:
+        """Make the process of a run that was claimed.
+
+        Raises:
+            JournalError: As of `resume`; the run then is not due before somebody has answered a question about it.
+            ReplayError: The same.
+        """
+        loaded = self.store.load(lease.run, after=None)
+        answers = [post for post in loaded.posts if post.key == STUCK]
+        try:
+            if loaded.run.is_ended:
+                self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
+                return self._folded(loaded, definition), None
+            if lease.tries > MAX_TRIES and not answers:
+                raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
+            process = self._folded(loaded, definition)
+        except (JournalError, ReplayError) as error:
+            if answers or not any(question.key == STUCK for question in loaded.run.waits):
+                self._give_up(lease, error, answers)
+            raise  # asked already, it is due for other posts alone: the lease ends by itself, or claims would never end
+        except BaseException:  # by mistake of whoever resumes it, say
+            self._leave(lease, loaded, delay_s=min(MAX_DELAY_S, 4.0 ** (lease.tries - 1)))
+            raise
+        letters = [post for post in loaded.posts if post.key != STUCK]
+        recorder = self._recorder(lease, process, definition, letters)
+        recorder.used_up([post.id for post in answers])
+        return process, recorder
+
+    def _leave(self, lease: Lease, loaded: Loaded, delay_s: float = 0.0) -> None:
+        """Give back a run as it is, for others to look at, after a while if it is likely to go wrong again."""
+        run, due_s = loaded.run, time.time() + delay_s if delay_s else 0.0
+        self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=due_s, questions=run.waits))
+
+    def _give_up(self, lease: Lease, error: Exception, answers: list[Post]) -> None:
+        """Give back a run that cannot be driven, with a question; end it if that was the answer."""
+        took = [post.id for post in answers]
+        is_ended = any('"cancelled"' in post.body for post in answers)
+        about = to_json({"problem": str(error)})
+        question = Question(STUCK, STUCK, about, ("run_again", "cancelled"))
+        rest = Rest(state=STUCK_STATE, is_ended=is_ended, questions=() if is_ended else (question,))
+        if took:  # first: a question that was answered is not asked again under its key
+            self.store.append(lease, lease.n, (), None, took=took)
+        self.store.append(lease, lease.n, (), rest)
+
+    def _claimed(self, run: str) -> Lease:
+        lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
+        assert lease is not None
+        return lease
+
+    def claim_due(self, agents: list[str]) -> Lease | None:
+        """Claim the run of these agents that has been due longest; None: there is none."""
+        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
+
+    def _recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+        return StoreRecorder(
+            self.store,
+            lease,
+            process,
+            save=definition.save,
+            posts=posts,
+            lease_s=self.lease_s,
+            patience_s=self.patience_s,
+            redact=self.redact,
+            signing_key=self._key,
+        )
+
+    # Folding
+
+    def _folded(self, loaded: Loaded, definition: Definition) -> Any:
+        """Return the process of a run, with a journal that goes on where the run's ends."""
+        header = header_of(loaded.header)
+        saved, n, start = None, 0, Chain(loaded.header, self._key).digest
+        if loaded.snapshot is not None:
+            n, packed = loaded.snapshot
+            saved = self._saved(packed)
+            if saved.start != start:
+                raise JournalError("the snapshot is of another run, or the header was changed")
+        process = definition.make(header, None if saved is None else saved.document)
+        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
+        fold(process, loaded.lines, chain, header.definition)
+        if chain.n != loaded.run.n:
+            raise JournalError(f"the store has counted {loaded.run.n} entries, and there are {chain.n}")
+        process.journal = Journal(process, loaded.run.id, loaded.header, chain)
+        return process
+
+    def _saved(self, packed: bytes) -> Saved:
+        try:
+            unpacker = zlib.decompressobj()
+            document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
+            if not unpacker.eof and not unpacker.unconsumed_tail:
+                raise JournalError("the snapshot of the run is damaged: it was cut off")
+            if unpacker.unconsumed_tail:
+                raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
+            return msgspec.json.decode(verified(document, self._key), type=Saved)
+        except (zlib.error, ValueError) as error:
+            raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
+
+    def replay(self, run: str, definition: Definition) -> Any:
+        """Fold the whole journal of a run, and verify each entry; return the process, which has no driver.
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise.
+        """
+        loaded = self.store.load(run, after=0)
+        return self._folded(loaded.changed(snapshot=None), definition)
+
+    def fork(self, run: str, at: int, name: str) -> None:
+        """Copy a run up to an entry, as a run of its own, which is not due before it is resumed.
+
+        Args:
+            run: The run.
+            at: The number of the last entry that is copied.
+            name: The name of the copy.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunExists: There is a run with this name.
+            UsageError: The run has no such entry.
+            JournalError: Its journal is damaged.
+        """
+        loaded = self.store.load(run, after=0)
+        if not 0 <= at <= len(loaded.lines):
+            raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
+        before = Chain(loaded.header, self._key)
+        taken = [before.verified(line) for line in loaded.lines[:at]]
+        header = to_json(header_of(loaded.header).changed(forked=(run, at)))
+        if not self.store.create(name, header, agent=loaded.run.agent):
+            raise RunExists(f"there is a run {name!r} already, which was forked just so")
+        lease, after = self._claimed(name), Chain(header, self._key)
+        lines = [after.written(_copied(line, name), lease.fence) for line in taken]
+        self.store.append(lease, 0, lines, Rest(state="Forked"))
+
+    # Letters
+
+    def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "") -> None:
+        """Post the answers to open questions, by key; ``""`` is for what answers none, such as `Cancelled`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            NotAsked: There is no such question, or the run has ended.
+            AlreadyAnswered: Somebody was first.
+            UsageError: An answer is not an outcome.
+        """
+        for key, outcome in answers.items():
+            if not isinstance(outcome, Outcome):
+                raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
+            kept = outcome if self.redact is None else self.redact(outcome)
+            body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
+            self.store.post(run, key, body, by=by)
+        HEART.ring(run)
+
+    def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
+        """Post a cancellation: whoever drives the run ends it."""
+        self.answer(run, {"": Cancelled(reason=reason)}, by=by)
+
+    # Retention and export
+
+    def prune(
+        self,
+        *,
+        max_age_s: float | None = None,
+        keep: int | None = None,
+        now_s: float | None = None,
+        is_dry: bool = False,
+    ) -> list[Run]:
+        """Delete runs that have ended, the oldest first, and return them; those that wait or go on are left alone.
+
+        Args:
+            max_age_s: Delete those that ended longer ago, in seconds.
+            keep: Delete all but so many, the newest.
+            now_s: Unix time to count back from; None: now.
+            is_dry: Only return them.
+
+        Raises:
+            UsageError: Neither an age nor a count is given, or one is negative.
+        """
+        if max_age_s is None and keep is None:
+            raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
+        for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
+            if value is not None and not value >= 0:
+                raise UsageError(f"{name} is {value!r}: 0 or more would be right")
+        before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
+        ended = self.store.list(ended=True, limit=_ALL)  # the newest first
+        old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
+        return [run for run in reversed(old) if is_dry or self._is_deleted(run.id)]
+
+    def _is_deleted(self, run: str) -> bool:
+        """Delete a run, unless somebody else does or somebody has it."""
+        try:
+            self.store.delete(run)
+        except (RunUnknown, RunBusy):
+            return False
+        return True
+
+    def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
+        """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
+
+        Args:
+            run: The run.
+            redact: Applied to each outcome, and to the messages that the run began with as `Injected`: a pure function,
+                which returns an outcome of the same kind.  What it returns is exported, without digests, and the first
+                line says so; the caller's ``extra`` and arguments are left out.
+
+        Raises:
+            RunUnknown: There is no such run.
+            JournalError: With ``redact``: an entry is no agent call's.
+        """
+        loaded = self.store.load(run, after=0)
+        if redact is None:
+            yield from (loaded.header, *loaded.lines)
+            return
+        header = header_of(loaded.header)
+        seed = seed_of(header)
+        dialog = redact(Injected(tuple(seed.dialog)))
+        if not isinstance(dialog, Injected):
+            raise UsageError(f"redact returned {dialog!r:.80} for the messages of the seed: an Injected would be right")
+        seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={})
+        first = header.changed(seed=msgspec.Raw(to_json(seed).encode()), extra={})
+        yield '{"redacted":"this export cannot be resumed or replayed",' + to_json(first)[1:]
+        for text in loaded.lines:
+            n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
+            try:
+                outcome: Outcome = from_json(raw, Outcome)
+            except ValueError as error:
+                raise JournalError(
+                    f"entry {n} cannot be redacted: it holds no outcome of an agent call: {error}"
+                ) from None
+            changed = msgspec.Raw(to_json(redact(outcome)).encode())
+            yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def _copied(line: Line, name: str) -> Entry:
+    """Return an entry for a copy of its run, which has a name of its own."""
+    outcome = bytes(line.outcome).decode()
+    if line.key == Begin.prefix:
+        outcome = to_json(from_json(outcome, Begun).changed(id=name))
+    return Entry(line.key, outcome, to_json(line.steps), None)
+
+
+def _store_at(path: Path) -> Store:
+    return FolderStore(path) if path.is_dir() else SqliteStore(path)
+
+
+def holder_name() -> str:
+    """Return a name for one that drives: host, OS process, number."""
+    return f"{_place()}:{next(_holders)}"
+
+
+@cache
+def _place() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+os.register_at_fork(after_in_child=_place.cache_clear)

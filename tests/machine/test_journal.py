@@ -1,0 +1,498 @@
+"""Is a journal the truth, and is nothing else taken for it?"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
+
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Replied, Returned
+from fsm_agent.machine.journal import Chain, Header, Journal, fold, header_of, header_text
+from fsm_agent.machine.signing import key_bytes
+from fsm_agent.messages.event import Done
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import Script
+
+KEY = b"k" * 32
+MUTATIONS = 1_000
+HEADER = header_text(Header(version=1, agent="a", definition="f", seed=msgspec.Raw(b'{"x":1}')))
+
+
+def kept(signing_key: bytes | None = None) -> tuple[Agent[Any, Any], str, list[str]]:
+    """A run of everything, from its first line to its last."""
+    agent = ended(Runs(MemoryStore(), signing_key=signing_key))
+    run = loaded(agent.runs.store)
+    return agent, run.header, list(run.lines)
+
+
+def process_of(agent: Agent[Any, Any], header: str) -> Any:
+    return definition_of(agent).make(header_of(header), None)
+
+
+def folded(agent: Agent[Any, Any], header: str, lines: list[str], signing_key: bytes | None = None) -> Any:
+    process = process_of(agent, header)
+    fold(process, lines, Chain(header, signing_key), header_of(header).definition)
+    return process
+
+
+# Forgers: they know how digests are made, as anybody can
+
+
+def digest(before: str, body: bytes, signing_key: bytes | None) -> str:
+    if signing_key is not None:
+        return hmac.new(signing_key, before.encode() + body, "sha256").hexdigest()
+    return hashlib.blake2b(before.encode() + body, digest_size=16).hexdigest()
+
+
+def sealed(header: str, lines: list[str], signing_key: bytes | None = None) -> list[str]:
+    """The lines with digests that were computed anew."""
+    before, made = digest("", header.encode(), signing_key), []
+    for line in lines:
+        body = line.encode().rpartition(b',"digest":"')[0]
+        before = digest(before, body, signing_key)
+        made.append(f'{body.decode()},"digest":"{before}"}}')
+    return made
+
+
+def changed(line: str, **changes: Any) -> str:
+    """A line with other contents, and a digest that was computed for it alone."""
+    document = json.loads(line) | changes
+    mac = document.pop("digest")
+    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False)[:-1]
+    return f'{body},"digest":"{mac}"}}'
+
+
+def test_a_forger_who_changes_nothing_writes_the_same():
+    for signing_key in (None, KEY):
+        agent, header, lines = kept(signing_key)
+        assert sealed(header, lines, None if signing_key is None else key_bytes(signing_key)) == lines
+        assert folded(agent, header, lines, key_bytes(KEY) if signing_key else None).output == 42
+
+
+# Mutations of real journals
+
+
+def flipped(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    data = bytearray(lines[i].encode())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    lines[i] = data.decode("utf-8", "surrogateescape").encode("utf-8", "surrogateescape").decode("latin-1")
+    return lines
+
+
+def swapped(rng: Random, lines: list[str]) -> list[str]:
+    i, j = rng.sample(range(len(lines)), 2)
+    lines[i], lines[j] = lines[j], lines[i]
+    return lines
+
+
+def dropped(rng: Random, lines: list[str]) -> list[str]:
+    del lines[rng.randrange(len(lines) - 1)]  # without the last, it is an earlier journal
+    return lines
+
+
+def doubled(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    lines.insert(rng.randrange(len(lines) + 1), lines[i])
+    return lines
+
+
+def cut(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    lines[i] = lines[i][: rng.randrange(len(lines[i]))]
+    return lines
+
+
+def of_another_key(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    key = rng.choice(["begin", "model:0", "model:9", "run:1.0", "run:1.2", "ask:9.0", "sleep:1", "", "☃", "a/b"])
+    if json.loads(lines[i])["key"] == key:
+        key += "0"
+    lines[i] = changed(lines[i], key=key)
+    return lines
+
+
+def of_another_outcome(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    outcome = json.loads(lines[i])["outcome"]
+    kind = outcome["kind"]
+    if kind == "returned":
+        outcome["text"] += rng.choice([" ", "0", "\u2028"])
+    elif kind == "replied":
+        outcome["reply"]["message"]["parts"].append({"kind": "text", "text": rng.choice(["x", "17"])})
+    else:
+        outcome["at_s"] = outcome.get("at_s", 0.0) + rng.choice([1e-3, 1.0, -5.0])
+    lines[i] = changed(lines[i], outcome=outcome)
+    return lines
+
+
+def of_other_steps(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    steps = json.loads(lines[i])["steps"]
+    made = rng.choice([[], [*steps, ["", "returned"]], [["child", steps[0][1]]], [["", "answered_well"]]])
+    lines[i] = changed(lines[i], steps=made)
+    return lines
+
+
+def of_another_fence(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    lines[i] = changed(lines[i], fence=json.loads(lines[i])["fence"] + rng.choice([-1, 1, 7]))
+    return lines
+
+
+def of_another_number(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    lines[i] = changed(lines[i], n=json.loads(lines[i])["n"] + rng.choice([-1, 1, 100]))
+    return lines
+
+
+def with_more(rng: Random, lines: list[str]) -> list[str]:
+    i = rng.randrange(len(lines))
+    lines[i] = changed(lines[i], **{rng.choice(["note", "digest2", "Key"]): "x"})
+    return lines
+
+
+def spliced(rng: Random, lines: list[str]) -> list[str]:
+    """A line of another run."""
+    i = rng.randrange(len(lines))
+    lines[i] = OTHER[min(i, len(OTHER) - 1)]
+    return lines
+
+
+def of_another_run() -> list[str]:
+    agent = clerk(Runs(MemoryStore()))
+    with pytest.raises(Exception, match=r"waits in"):
+        agent.call("Go on.", run_id="r2")
+    return list(loaded(agent.runs.store, "r2").lines)
+
+
+OTHER = of_another_run()
+CONTENTS = [of_another_key, of_another_outcome, of_other_steps, of_another_fence, of_another_number, with_more]
+WAYS = [flipped, swapped, dropped, doubled, cut, spliced, *CONTENTS]
+
+
+@pytest.mark.parametrize("signing_key", [None, KEY])
+def test_a_thousand_mutated_journals_are_refused(signing_key: bytes | None, capsys: pytest.CaptureFixture[str]):
+    agent, header, lines = kept(signing_key)
+    hashed = None if signing_key is None else key_bytes(signing_key)
+    refused: Counter[str] = Counter()
+    for number in range(MUTATIONS):
+        rng = Random(number)
+        way = WAYS[number % len(WAYS)]
+        mutated = way(rng, list(lines))
+        assert mutated != lines
+        with pytest.raises(JournalError, match=r"entry \d+ "):
+            folded(agent, header, mutated, hashed)
+        refused[way.__name__] += 1
+    assert refused.total() == MUTATIONS
+    with capsys.disabled():
+        print(f"\n{MUTATIONS} mutated journals of {len(lines)} entries, signed: {signing_key is not None}: all refused")
+
+
+def test_with_a_key_those_are_refused_whose_digests_were_computed_anew(capsys: pytest.CaptureFixture[str]):
+    agent, header, lines = kept(KEY)
+    unsigned_agent, unsigned_header, unsigned = kept()
+    taken = 0
+    for number in range(MUTATIONS):
+        rng = Random(number)
+        way = [*CONTENTS, swapped, dropped, doubled, spliced][number % 10]
+        for forger in (None, key_bytes(b"f" * 32)):
+            forged = sealed(header, way(Random(number), list(lines)), forger)
+            with pytest.raises(JournalError, match=r"entry 1 is damaged"):
+                folded(agent, header, forged, key_bytes(KEY))
+        try:
+            folded(unsigned_agent, unsigned_header, sealed(unsigned_header, way(rng, list(unsigned))))
+            taken += 1
+        except (JournalError, ReplayError):
+            pass
+    assert taken > 100, "without a key nobody can tell a forger"
+    with capsys.disabled():
+        print(f"\n{2 * MUTATIONS} forged journals with a key: all refused; without one, {taken} of {MUTATIONS} taken")
+
+
+def test_a_header_that_was_changed_is_noticed_at_the_first_entry():
+    agent, header, lines = kept()
+    for i in range(0, len(header), 7):
+        other = header[:i] + chr(ord(header[i]) ^ 1) + header[i + 1 :]
+        try:
+            made = header_of(other)
+        except JournalError:
+            continue
+        with pytest.raises(JournalError, match="entry 1 is damaged"):
+            fold(process_of(agent, header), lines, Chain(other), made.definition)
+
+
+def test_a_journal_whose_end_was_cut_off_is_an_earlier_one():
+    agent, header, lines = kept()
+    whole = folded(agent, header, lines)
+    for n in range(len(lines)):
+        assert len(folded(agent, header, lines[:n]).record.trace) == n
+    assert len(whole.record.trace) == len(lines)
+
+
+# Texts of errors
+
+
+def error_of(lines: list[str], header: str | None = None, signing_key: bytes | None = None) -> str:
+    agent, own, _ = kept()
+    with pytest.raises((JournalError, ReplayError)) as caught:
+        folded(agent, header or own, lines, signing_key)
+    return str(caught.value)
+
+
+def test_errors_name_the_entry_and_what_is_wrong():
+    _, header, lines = kept()
+    damaged = "entry 3 is damaged, changed, or not the next of this journal: "
+    assert error_of([*lines[:2], lines[3]]) == f"{damaged}{lines[3][:80] + '…'!r}"
+    assert error_of([*lines[:2], "nonsense"]) == f"{damaged}'nonsense'"
+    assert error_of([*lines[:2], lines[2], lines[2]]).startswith("entry 4 is damaged")
+    assert error_of(lines, signing_key=KEY).startswith("entry 1 is damaged")
+    assert error_of(sealed(header, [*lines[:2], lines[3]])) == "entry 4 follows entry 2: entry 3 would be right"
+    unread = sealed(header, [*lines[:2], changed(lines[2], steps=3)])
+    assert error_of(unread).startswith("this is no entry of a journal: Expected `array`, got `int`")
+    fences = sealed(header, [changed(lines[0], fence=3), *lines[1:]])
+    assert error_of(fences) == "entry 2 was written under fence 1, after one under 3"
+
+
+def test_a_replay_that_decides_otherwise_names_both_decisions_and_what_may_have_changed():
+    _, header, lines = kept()
+    same = "; the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
+    other = sealed(header, [*lines[:6], changed(lines[6], key="model:7"), *lines[7:]])
+    assert error_of(other).startswith("entry 7 (key 'model:7'): 'model_failed' was taken then; now: nothing was asked")
+    assert error_of(other).endswith(same)
+    told = sealed(header, [*lines[:6], changed(lines[6], steps=[["warm", "began"], ["", "ended"]]), *lines[7:]])
+    assert error_of(told) == (
+        f"entry 7 (key 'model:1'): 'warm: began' and 'ended' was taken then, and 'model_failed' would be now{same}"
+    )
+    none = sealed(header, [*lines[:6], changed(lines[6], steps=[]), *lines[7:]])
+    assert "no step was taken then" in error_of(none)
+    foreign = header_of(header).changed(definition="0" * 16)
+    text = header_text(foreign)
+    assert f"the definition has changed from {'0' * 16} to " in error_of(sealed(text, other), header=text)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("", "the document: input data was truncated"),
+        ("{}", "version"),
+        (HEADER.replace('"version":1', '"version":2'), "version: invalid enum value 2"),
+        (HEADER[:-1] + ',"more":1}', "unknown field more"),
+        (HEADER.replace('"agent":"a"', '"agent":7'), "agent: expected str, got int"),
+    ],
+)
+def test_a_header_that_is_none_is_refused(document: str, problem: str):
+    with pytest.raises(JournalError, match="this is no header of a journal of version 1") as caught:
+        header_of(document)
+    assert problem in str(caught.value)
+
+
+def test_a_header_is_read_as_it_was_written():
+    header = Header(
+        version=1,
+        agent="a\u2028\x00",
+        definition="f",
+        seed=msgspec.Raw(b"[1]"),
+        follows="r0",
+        forked=("r9", 4),
+        extra={"ticket": 17, "who": "☃"},
+    )
+    assert header_of(header_text(header)) == header
+    assert "follows" not in HEADER, "defaults are left out"
+
+
+# Lines
+
+
+def journaled(**options: Any) -> AgentCall[Any]:
+    prompt = Prompt("{{ task }}", path="p", **options)
+    return AgentCall.seed(Dialog().put("Go."), prompt).journaled()
+
+
+def written(call: AgentCall[Any], chain: Chain | None = None) -> list[str]:
+    assert call.journal is not None
+    chain = chain or Chain(HEADER)
+    return [chain.written(entry, 1) for entry in call.journal.since(chain.n)]
+
+
+def refolded(call: AgentCall[Any]) -> AgentCall[Any]:
+    other = AgentCall.seed(Dialog().put("Go."), call.prompt)
+    fold(other, written(call), Chain(HEADER))
+    assert other.record == call.record
+    assert other.record.trace == call.record.trace
+    return other
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "\u2028\u2029\x85", '\\"', "☃🜁", 'a,"digest":"b', "x" * 10_000])
+def test_any_text_is_written_in_one_line_and_read_again(text: str):
+    call = journaled()
+    call.advance("begin", Begun(at_s=1.0, id=text))
+    call.advance("model:0", Replied(reply=Reply.of(text or "-"), at_s=2.5))
+    assert all("\n" not in line for line in written(call))
+    assert refolded(call).record.id == text
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_in_the_journal_as_in_a_snapshot():
+    call = journaled()
+    call.advance("begin", Begun(at_s=1.0, id="c"))
+    call.advance("model:0", Replied(reply=Reply.of("a\ud800b")))
+    lines = written(call)
+    lines[1].encode()
+    other = AgentCall.seed(Dialog().put("Go."), call.prompt)
+    fold(other, lines, Chain(HEADER))
+    assert other.output == "a\ufffdb"
+
+
+def test_a_line_with_half_a_surrogate_pair_is_damaged():
+    with pytest.raises(JournalError, match="entry 1 is damaged"):
+        Chain(HEADER).verified('{"n":1,"key":"\ud800","digest":"00"}')
+
+
+def test_what_could_not_be_read_again_is_not_taken():
+    call = journaled()
+    call.advance("begin", Begun(at_s=1.0, id="c"))
+    before = call.record
+    wrong = Message.of("user", "x").changed(parts=(object(),))
+    with pytest.raises(OutcomeError, match="the outcome of '' is not taken, as no journal could be read again with it"):
+        call.advance("", Injected((wrong,)))
+    assert call.record is before
+    assert call.journal.n == 1
+    call.advance("", Cancelled(reason="enough"))
+    refolded(call)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_is_none_is_written_and_read_as_it_is(number: float):
+    def weigh() -> float:
+        """Weigh."""
+        return 1.0
+
+    one = journaled(functions=[weigh])
+    one.advance("begin", Begun(at_s=1.0, id="c"))
+    one.advance("model:0", Replied(reply=Reply.of(call("weigh"), "x").changed(logprobs=())))
+    one.advance(one.effects[0].key, Returned(text=str(number)))
+    refolded(one)
+
+
+def test_a_chain_goes_on_where_it_was_left():
+    one = journaled()
+    one.advance("begin", Begun(at_s=1.0, id="c"))
+    chain = Chain(HEADER)
+    first = written(one, chain)
+    one.advance("model:0", Replied(reply=Reply.of("fine")))
+    rest = written(one, chain)
+    assert (len(first), len(rest), chain.n) == (1, 1, 2)
+    read = Chain(HEADER)
+    read.verified(first[0])
+    assert Chain(HEADER, None, 1, read.digest).verified(rest[0]).n == 2
+
+
+# Undo, redo, states
+
+
+def test_steps_are_undone_and_redone_and_states_are_shared():
+    one = journaled()
+    Agent(Script("fine")).run(one)
+    states, record = one.states, one.record
+    assert [state.state for state in states] == ["Seeded", "Calling", "Completed"]
+    one.undo()
+    assert one.record is states[1]
+    assert [effect.key for effect in one.effects] == ["model:0"]
+    one.undo()
+    with pytest.raises(UsageError, match="there is nothing to undo: the journal has no entries"):
+        one.undo()
+    one.redo()
+    one.redo()
+    assert one.record is record
+    assert one.result().output == "fine"
+    with pytest.raises(UsageError, match="there is nothing to redo: nothing was undone since the last advance"):
+        one.redo()
+    assert states[2].dialog[0] is states[0].dialog[0]
+
+
+def test_what_was_undone_is_gone_after_an_advance_and_the_journal_is_still_that_of_the_record():
+    one = journaled()
+    Agent(Script("fine")).run(one)
+    one.undo()
+    one.advance("", Cancelled(reason="enough"))
+    with pytest.raises(UsageError, match="nothing to redo"):
+        one.redo()
+    assert refolded(one).record.ending.reason == "cancelled"
+
+
+def test_undo_needs_a_journal_that_is_in_no_store_and_no_driver():
+    agent = clerk(MemoryStore())
+    stored, _ = agent.runs.begin(kept_call(agent), definition_of(agent))
+    with pytest.raises(UsageError, match=r"undo is not possible: .* is in a store, which only grows; fork\(\)"):
+        stored.undo()
+    bare = AgentCall.seed(Dialog().put("Go."), Prompt("x"))
+    with pytest.raises(UsageError, match=r"states needs a journal, and .* keeps none: journaled\(\) begins one"):
+        _ = bare.states
+    driven = AgentCall.seed(Dialog().put("Go."), Prompt("x")).journaled()
+    problems: list[str] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, Done):
+            return
+        with pytest.raises(UsageError) as caught:
+            driven.undo()
+        problems.append(str(caught.value))
+
+    Agent(Script("fine")).run(driven, listen)
+    assert problems
+    assert all("undo is not possible while" in problem for problem in problems)
+    driven.undo()
+
+
+def kept_call(agent: Agent[Any, Any]) -> AgentCall[Any]:
+    return agent._seeded("Go.", {}, Options(run_id="u"))
+
+
+# Interruptions
+
+
+class Interrupted(Journal):
+    """A journal after whose entry number ``at`` somebody presses Ctrl-C, before the step is committed."""
+
+    at = 0
+
+    def add(self, entry: Any, before: Any) -> None:
+        super().add(entry, before)
+        if self.n == self.at:
+            self.at = 0
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_entry_whose_step_was_interrupted_gives_way_to_the_next(at: int):
+    one = journaled()
+    one.journal = Interrupted(one)
+    one.journal.at = at
+    outcomes = [
+        ("begin", Begun(at_s=1.0, id="c")),
+        ("", Injected((Message.of("user", "Hurry."),))),
+        ("model:1", Replied(reply=Reply.of("fine"))),
+    ]
+    for n, (key, outcome) in enumerate(outcomes, 1):
+        if n == at:
+            with pytest.raises(KeyboardInterrupt):
+                one.advance(key, outcome)
+            assert one.state == one.record.state
+        one.advance(key, outcome)
+    assert one.journal.n == 3
+    assert refolded(one).output == "fine"

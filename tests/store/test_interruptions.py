@@ -1,0 +1,186 @@
+"""Is a run whole, and nothing done twice, wherever its driver was interrupted?"""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from support.kept_runs import LastingStore, answers, clerk, definition_of, lose
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import CallSuspended
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.effects import FindOut
+from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.store import Store
+
+FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
+SAMPLES = 100
+LAST_PART = 1_500
+
+
+class Effects:
+    """Functions whose effects are counted."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+
+        @function
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            self.done[f"add {a}"] += 1
+            return a + b
+
+        @function(once=True)
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.done["pay"] += 1
+            return f"paid {amount}"
+
+        @function(needs_approval=True)
+        def wipe(path: str) -> str:
+            """Wipe."""
+            self.done["wipe"] += 1
+            return "wiped"
+
+        self.functions = (add, pay, wipe)
+
+
+def finished(agent: Agent[Any, Any], effects: Effects, run: str = "r1") -> Any:
+    """Go on with a run as the next holder does, with a person who knows what was paid."""
+    told: dict[str, Outcome] = {}
+    for _ in range(20):
+        try:
+            return agent.resume(run, told, by="ann")
+        except CallSuspended as suspended:
+            told = {}
+            for effect in suspended.call.effects:
+                if isinstance(effect, FindOut):
+                    told[effect.key] = Returned(text="paid 3") if effects.done["pay"] else RunAgain()
+                else:
+                    told[effect.key] = Approved()
+    raise AssertionError("it has no end")
+
+
+def next_holder(store: Store, effects: Effects) -> Agent[Any, Any]:
+    """The same agent in another OS process, whose model has said what the journal holds."""
+    agent = clerk(store, *effects.functions)
+    replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in store.load("r1").lines)
+    agent.client._taken = replies
+    return agent
+
+
+class Trap:
+    """Raises at the line number ``at`` that is executed in one of the files."""
+
+    def __init__(self, at: int, files: tuple[str, ...] = FILES) -> None:
+        self.at = at
+        self.files = files
+        self.lines = 0
+        self.sprung = ""
+
+    def __enter__(self) -> Trap:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return self._line if frame.f_code.co_filename.endswith(self.files) else None
+
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line" and not _is_with(frame):
+            self.lines += 1
+            if self.lines == self.at:
+                self.sprung = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self._line
+
+
+def _is_with(frame: FrameType) -> bool:
+    """Whether it is at the line of a ``with``, which would not be left again: no signal comes there."""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "async with "))
+
+
+def by_call(agent: Agent[Any, Any]) -> None:
+    agent.call("Go.", run_id="r1")
+
+
+def by_acall(agent: Agent[Any, Any]) -> None:
+    async def main() -> None:
+        await agent.acall("Go.", run_id="r1")
+
+    asyncio.run(main())
+
+
+def interrupted(at: int, drive: Callable[[Agent[Any, Any]], None] = by_call) -> tuple[MemoryStore, Effects, Trap]:
+    store, effects, trap = (MemoryStore, LastingStore)[at % 2](), Effects(), Trap(at)
+    agent = clerk(store, *effects.functions)
+    try:
+        with trap:
+            drive(agent)
+    except (KeyboardInterrupt, CallSuspended):
+        pass
+    return store, effects, trap
+
+
+def assert_whole(store: Store, effects: Effects, place: str) -> None:
+    """The run goes on elsewhere to its end, and its journal is that of its record."""
+    held = store.list()
+    if not held or held[0].holder is not None:
+        if not held:
+            return  # it was not begun
+        store.append(lose(store), held[0].n, (), None)
+        store._clock = Later()
+    agent = next_holder(store, effects)
+    result = finished(agent, effects)
+    assert result.output == 42, place
+    assert effects.done["pay"] == 1, place
+    assert effects.done["wipe"] == 1, place
+    whole = agent.runs.replay("r1", definition_of(agent))
+    assert whole.record == result.record, place
+    assert whole.record.trace == result.record.trace, place
+
+
+class Later:
+    def __call__(self) -> float:
+        return time.time() + 10_000.0
+
+
+def lines_of_a_run() -> int:
+    interrupted(0)  # loads what is loaded late
+    store, _, trap = interrupted(0)
+    assert len(answers(clerk(store).runs, "r1")) == 1, "it comes to the approval"
+    return trap.lines
+
+
+def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
+    lines, places = lines_of_a_run(), set()
+    for number in range(SAMPLES):
+        places.add(check(1 + number * lines // SAMPLES))
+    assert len(places) > SAMPLES / 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]):
+    lines = lines_of_a_run()
+    places = {check(at) for at in range(1, lines)}
+    with capsys.disabled():
+        print(f"\n{lines - 1} interruptions at {len(places)} places: all went on")
+
+
+def check(at: int) -> str:
+    store, effects, trap = interrupted(at)
+    assert trap.sprung or at > LAST_PART  # how often the driver waits for threads differs
+    assert_whole(store, effects, f"{trap.sprung} (line {at})")
+    return trap.sprung

@@ -1,0 +1,643 @@
+"""Do runs rest, wake, change hands and end as they should, whatever was deployed in between?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.kept_runs import (
+    Elsewhere,
+    LastingStore,
+    add,
+    answers,
+    clerk,
+    definition_of,
+    ended,
+    loaded,
+    pay,
+    rested,
+    triggers,
+    wipe,
+)
+from support.recorded_drivers import WAYS, Way
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
+from fsm_agent.functions.function import Function, function
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Outcome, Returned, RunAgain, Stopped
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store import runs as runs_module
+from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
+from fsm_agent.store.runs import MAX_TRIES, STUCK, Runs
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.testing import Script, call
+
+LONG_S = 30.0
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    made: Any = LastingStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
+    yield made
+    made.close()
+
+
+def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
+    return agent.resume("r1", told, by="ann")
+
+
+# Rests
+
+
+def test_a_run_rests_with_its_question_and_goes_on_with_the_answer(store: Any):
+    agent = rested(store)
+    run = loaded(store).run
+    (question,) = run.waits
+    assert (run.state, run.due_s, run.holder, run.is_ended) == ("ToolInterrupt", None, None, False)
+    assert (question.kind, json.loads(question.about)["function"]) == ("approval", "wipe")
+    result = resume(agent, {question.key: Approved()})
+    assert result.output == 42
+    assert loaded(store).run.is_ended
+    assert resume(agent).record == result.record
+    assert agent.runs.replay("r1", definition_of(agent)).record == result.record
+
+
+def test_it_is_resumed_under_asyncio(store: Any):
+    agent = rested(store)
+    result = asyncio.run(agent.aresume("r1", answers(agent.runs, "r1")))
+    assert result.output == 42
+
+
+def test_a_signed_run_is_resumed_with_its_key_alone(store: Any):
+    key, other = "k" * 32, "j" * 32
+    agent = rested(Runs(store, signing_key=key))
+    wrong = clerk(Runs(store, signing_key=other))
+    with pytest.raises(JournalError, match="the snapshot of the run is damaged or forged"):
+        resume(wrong)
+    agent.runs.answer("r1", {STUCK: RunAgain()})
+    with pytest.raises(CallSuspended):
+        resume(agent)
+    assert resume(agent, answers(agent.runs, "r1")).output == 42
+
+
+def test_a_backoff_beyond_the_patience_is_a_rest_that_is_due(store: Any):
+    agent = clerk(Runs(store, patience_s=1.0))
+    with pytest.raises(CallSuspended, match=r"agent\.resume\('r1'\) goes on with it"):
+        agent.call("Go.", run_id="r1")
+    run = loaded(store).run
+    assert run.state == "Backoff"
+    assert run.due_s == agent.client.clock.now() + 2.0
+    agent.client.clock.advance(1.5)
+    with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
+        resume(agent)
+    assert agent.client.clock.sleeps == [0.5]
+
+
+def test_a_deadline_is_a_rest_that_is_due(store: Any):
+    agent = rested(store, limits=Limits(deadline_s=60.0))
+    assert loaded(store).run.due_s == pytest.approx(agent.client.clock.now() + 58.0)
+    agent.client.clock.advance(61.0)
+    with pytest.raises(CallFailed, match="expired"):
+        resume(agent)
+    assert loaded(store).run.is_ended
+
+
+# Four small changes of code between suspension and resume
+
+
+@function
+def plain_wipe(path: str) -> str:
+    """Wipe."""
+    return f"wiped {path}"
+
+
+@function(needs_approval=True)
+def numbered_wipe(path: int) -> str:
+    """Wipe."""
+    return f"wiped {path}"
+
+
+def after(functions: Any, output: Any = int, entries: Any = ("42",)) -> Callable[[Any], Agent[Any, Any]]:
+    def make(store: Any) -> Agent[Any, Any]:
+        return Agent(Script(*entries), functions=functions, output=output, store=store, name="clerk")
+
+    return make
+
+
+def named(made: Any, name: str, **policy: Any) -> Function:
+    return Function.of(made.call, name=name, **policy)
+
+
+CHANGES = {
+    "an approval dropped": after([add, pay, named(plain_wipe, "wipe")]),
+    "a parameter's type changed": after([add, pay, named(numbered_wipe, "wipe", needs_approval=True)]),
+    "a function removed": after([pay, wipe]),
+    "the waiting function removed": after([add, pay]),
+    "the parser changed": after([add, pay, wipe], output=str),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_run_goes_on_after_a_small_change_of_code(change: str, store: Any):
+    rested(store)
+    agent = CHANGES[change](store)
+    result = resume(agent, answers(agent.runs, "r1"))
+    assert result.output in (42, "42")
+    told = [m.text for m in result.dialog if m.role == "tool"][-1]
+    if change == "an approval dropped":
+        assert told == "wiped x"
+    elif change == "the waiting function removed":
+        assert "wipe" in told
+        assert told != "wiped x"
+    elif change == "a parameter's type changed":
+        assert "path" in told, "the model is told that its argument is none"
+    else:
+        assert told == "wiped x"
+
+
+def broken_off(store: Any) -> None:
+    """A holder died in the midst: its entries have no rest behind them."""
+    agent = clerk(store)
+    one, _ = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
+    recorder = _
+    seen: list[Any] = []
+
+    class Died(BaseException):
+        pass
+
+    def listen(event: Any) -> None:
+        seen.append(event)
+        if len([e for e in seen if type(e).__name__ == "Stepped"]) == 5:
+            recorder.lost = LeaseLost("died")
+            raise Died
+
+    with pytest.raises(Died):
+        WAYS[0](one, agent._world, recorder, listen)
+    store._clock = Elsewhere()
+
+
+def test_a_change_since_the_last_rest_is_a_replay_error_and_the_run_is_stuck_until_somebody_says(store: Any):
+    broken_off(store)
+    assert loaded(store).snapshot is None
+    agent = after([pay, wipe])(store)
+    with pytest.raises(ReplayError, match=r"entry \d+ \(key .*the definition has changed from \w+ to \w+") as caught:
+        resume(agent)
+    run = loaded(store).run
+    (question,) = run.waits
+    assert (run.state, question.key, question.kind, run.due_s) == ("Stuck", STUCK, "stuck", None)
+    assert json.loads(question.about)["problem"] == str(caught.value)
+    assert agent.runs.claim_due(["clerk"]) is None
+    with pytest.raises(ReplayError):
+        resume(agent, {STUCK: RunAgain()})
+    assert [q.key for q in loaded(store).run.waits] == [STUCK], "it is asked again"
+    good = clerk(store)
+    good.client._taken = 1
+    with pytest.raises(CallSuspended):
+        resume(good, {STUCK: RunAgain()})
+    assert loaded(store).posts == ()
+
+
+def test_a_stuck_run_can_be_given_up(store: Any):
+    broken_off(store)
+    agent = after([pay, wipe])(store)
+    with pytest.raises(ReplayError):
+        resume(agent)
+    with pytest.raises(ReplayError):
+        resume(agent, {STUCK: Cancelled(reason="never mind")})
+    run = loaded(store).run
+    assert (run.is_ended, run.waits, run.due_s, loaded(store).posts) == (True, (), None, ())
+
+
+def test_five_claims_without_an_entry_are_a_question(store: Any):
+    agent = clerk(store)
+    agent.runs._is_new(agent._seeded("Go.", {}, Options(run_id="r1")).journal, definition_of(agent))
+    clock = store._clock = Elsewhere(0.0)
+    for _ in range(MAX_TRIES):
+        assert agent.runs.claim_due(["clerk"]) is not None
+        clock.ahead_s += 100.0
+    lease = agent.runs.claim_due(["clerk"])
+    with pytest.raises(ReplayError, match="6 drivers have claimed it in a row, and none came to an entry"):
+        agent.runs.held(lease, definition_of(agent))
+    assert [q.key for q in loaded(store).run.waits] == [STUCK]
+    with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
+        resume(agent, {STUCK: RunAgain()})
+
+
+def test_looking_at_a_waiting_run_again_and_again_does_not_make_it_stuck(store: Any):
+    agent = rested(store)
+    for _ in range(MAX_TRIES + 3):
+        with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
+            resume(agent)
+    assert resume(agent, answers(agent.runs, "r1")).output == 42
+
+
+def test_a_resumer_who_is_wrong_leaves_the_run_as_it_is(store: Any):
+    agent = rested(store)
+    waits = loaded(store).run.waits
+    other = Agent(Script(), store=store, name="other")
+    with pytest.raises(UsageError, match="the run is one of the agent 'clerk', and this is 'other'"):
+        resume(other)
+    with pytest.raises(UsageError, match="the run is of prompt 'clerk'"):
+        agent.resume("r1", prompt=wrong_prompt())
+    run = loaded(store).run
+    assert (run.waits, run.holder) == (waits, None)
+    assert resume(agent, answers(agent.runs, "r1")).output == 42
+
+
+def wrong_prompt() -> Any:
+    return Prompt("Another {{ task }}", path="another")
+
+
+# Names
+
+
+def test_a_run_id_given_twice_is_the_same_run_or_an_error(store: Any):
+    agent = ended(store)
+    again = agent.call("Go.", run_id="r1")
+    assert again.output == 42
+    assert len(agent.client.requests) == 5, "nobody was asked again"
+    with pytest.raises(RunExists, match="r1"):
+        agent.call("Go away.", run_id="r1")
+    with pytest.raises(RunExists):
+        agent.call("Go.", run_id="r1", extra={"ticket": 17})
+    with pytest.raises(RunUnknown):
+        agent.resume("r9")
+    with pytest.raises(UsageError, match="run_id is ''"):
+        agent.call("Go.", run_id="")
+
+
+def test_a_run_id_given_again_while_it_waits_waits_again(store: Any):
+    agent = rested(store)
+    with pytest.raises(CallSuspended):
+        agent.call("Go.", run_id="r1")
+    changed = after([add, pay, wipe], output=str)(store)
+    with pytest.raises(CallSuspended):
+        changed.call("Go.", run_id="r1")
+
+
+def test_what_the_caller_says_of_a_run_is_in_its_header_and_its_record(store: Any):
+    agent = clerk(store)
+    with pytest.raises(CallSuspended) as caught:
+        agent.call("Go.", run_id="r1", extra={"ticket": 17})
+    assert caught.value.call.record.extra == {"ticket": 17}
+    assert json.loads(loaded(store).header)["extra"] == {"ticket": 17}
+    assert resume(agent, answers(agent.runs, "r1")).record.extra == {"ticket": 17}
+
+
+# Redaction
+
+
+def masked(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Returned):
+        return outcome.changed(text=outcome.text.replace("paid", "****"))
+    if isinstance(outcome, Denied):
+        return outcome.changed(reason=outcome.reason.replace("secret", "****"))
+    return outcome
+
+
+def test_what_is_redacted_reaches_neither_the_store_nor_the_model(store: Any):
+    agent = rested(Runs(store, redact=masked))
+    run = loaded(store)
+    assert "paid" not in "".join(run.lines)
+    assert b"paid" not in zlib.decompress(run.snapshot[1])
+    assert "paid" not in str(agent.client.requests[-1].messages)
+    agent.runs.answer("r1", {run.run.waits[0].key: Denied(reason="a secret")})
+    assert "secret" not in loaded(store).posts[0].body
+    assert resume(agent).output == 42
+    whole = agent.runs.replay("r1", definition_of(agent))
+    assert "****" in str(whole.record.dialog)
+
+
+# Damage in the store
+
+
+def test_a_store_that_has_lost_the_last_entries_is_noticed(store: Any):
+    broken_off(store)
+    real = store.load
+
+    def load(run: str, *, after: int | None = 0) -> Any:
+        there = real(run, after=after)
+        return there.changed(lines=there.lines[:-1])
+
+    agent = clerk(store)
+    agent.client._taken = 1
+    store.load = load
+    with pytest.raises(JournalError, match="the store has counted 5 entries, and there are 4"):
+        resume(agent)
+    del store.load
+    assert agent.client.requests == []
+
+
+def test_a_snapshot_of_another_run_is_refused(store: Any):
+    runs = Runs(store, signing_key="k" * 32)
+    rested(runs, "r1")
+    agent = clerk(runs)
+    with pytest.raises(CallSuspended):
+        agent.call("Go on.", run_id="r2")
+    foreign, real = loaded(store, "r2").snapshot, store.load
+
+    def load(run: str, *, after: int | None = 0) -> Any:
+        there = real(run, after=after)
+        return there.changed(snapshot=foreign) if run == "r1" else there
+
+    store.load = load
+    with pytest.raises(JournalError, match="the snapshot is of another run"):
+        resume(agent)
+    del store.load
+
+
+def unpacked(packed: bytes) -> bytes:
+    try:
+        return zlib.decompress(packed)
+    except zlib.error:
+        return b""
+
+
+@pytest.mark.parametrize("signing_key", [None, "k" * 32])
+def test_a_damaged_snapshot_is_refused(signing_key: str | None):
+    store = LastingStore()
+    agent = rested(Runs(store, signing_key=signing_key))
+    n, packed = loaded(store).snapshot
+    kept = store._runs["r1"]
+    for at in range(0, len(packed), 5):
+        mutated = packed[:at] + bytes([packed[at] ^ 16]) + packed[at + 1 :]
+        if unpacked(mutated) == unpacked(packed):
+            continue  # bits that fill up a byte
+        kept.snapshot = n, mutated
+        with pytest.raises(JournalError, match="the snapshot"):
+            agent.runs._folded(store.load("r1", after=None), definition_of(agent))
+    kept.snapshot = n, packed
+
+
+# Others post while a holder waits
+
+
+def pending(kind: str, store: Any) -> tuple[Agent[Any, Any], threading.Event, threading.Event]:
+    """An agent whose call will wait for something long, which says that it has begun."""
+    begun, free = threading.Event(), threading.Event()
+
+    class Slow(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            reply = super().complete(request)
+            if kind == "a request" and len(self.requests) == 1:
+                begun.set()
+                free.wait(LONG_S)
+            return reply
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield self.complete(request)
+
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            reply = super().complete(request)
+            if kind == "a request" and len(self.requests) == 1:
+                begun.set()
+                while not free.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            return reply
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield await self.acomplete(request)
+
+    async def await_(n: int) -> str:
+        """Wait."""
+        begun.set()
+        while not free.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        return "done"
+
+    def block(n: int) -> str:
+        """Wait."""
+        begun.set()
+        free.wait(LONG_S)
+        return "done"
+
+    waits = Function.of(await_ if kind.startswith("a coroutine") else block, name="wait")
+    first: Any = "first" if kind == "a request" else [call("wait", n=1)]
+    if kind.endswith("beside another"):
+        first = [*first, call("wait", n=2)]
+    return Agent(Slow(first, "second", "third"), functions=[waits], store=store, name="slow"), begun, free
+
+
+KINDS = ["a request", "a coroutine", "a coroutine beside another", "a function", "a function beside another"]
+BLOCKED = {"by_run", "by_threads", "by_drive", "by_run_unheard"}  # these run a lone function in their own thread
+
+
+def while_waiting(
+    kind: str, way: Way, store: Any, act: Callable[[Runs], None], is_freed: bool
+) -> tuple[Any, Agent[Any, Any], list[BaseException]]:
+    agent, begun, free = pending(kind, store)
+    one, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
+    failures: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            way(one, agent._world, recorder, lambda event: None)
+        except BaseException as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    try:
+        assert begun.wait(10)
+        act(Runs(store))
+        if is_freed:
+            free.set()
+        driver.join(10)
+        assert not driver.is_alive()
+    finally:
+        free.set()
+        driver.join(10)
+    return one, agent, failures
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outcome", [Cancelled(reason="enough"), Stopped(reason="enough")], ids=lambda o: o.kind)
+def test_a_cancellation_by_another_reaches_the_driver_at_once(kind: str, way: Way, outcome: Outcome):
+    is_lone = kind in ("a coroutine", "a function") and way.__name__ in BLOCKED
+    is_first = kind.endswith("beside another") and way.__name__ == "by_run"
+    store = LastingStore()
+    one, agent, failures = while_waiting(
+        kind, way, store, lambda runs: runs.answer("r1", {"": outcome}, by="bob"), is_freed=is_lone or is_first
+    )
+    assert failures == []
+    assert one.record.ending.reason == (Reason.CANCELLED if outcome.kind == "cancelled" else Reason.STOPPED)
+    assert one.record.ending.detail == "enough"
+    run = loaded(store)
+    assert run.run.is_ended
+    assert run.posts == ()
+    assert agent.runs.replay("r1", definition_of(agent)).record == one.record
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_another_injects_is_seen_by_the_model(kind: str, way: Way):
+    store = LastingStore()
+    message = Message.of("user", "Hurry.")
+    one, agent, failures = while_waiting(
+        kind, way, store, lambda runs: runs.answer("r1", {"": Injected((message,))}, by="bob"), is_freed=True
+    )
+    assert failures == []
+    assert message in one.record.dialog
+    assert message in agent.client.requests[-1].messages
+    assert loaded(store).posts == ()
+    assert agent.runs.replay("r1", definition_of(agent)).record == one.record
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", ["nonsense", '{"key":"","outcome":{"kind":"approved"}}', '{"key":"a/b","outcome":{}}'])
+def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
+    kind: str, way: Way, body: str, caplog: pytest.LogCaptureFixture
+):
+    store = LastingStore()
+
+    def post(runs: Runs) -> None:
+        store.post("r1", "", body, by="bob")
+        runs_module.HEART.ring("r1")
+
+    one, agent, failures = while_waiting(kind, way, store, post, is_freed=True)
+    assert failures == []
+    assert one.output in ("first", "second")
+    assert len(agent.client.requests) == (1 if kind == "a request" else 2), "nothing was asked twice"
+    assert loaded(store).posts == ()
+    assert [r.getMessage() for r in caplog.records if "the post of bob was not taken" in r.getMessage()]
+
+
+def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
+    """Nobody rings: the store says how many wait when entries are appended."""
+    store = LastingStore()
+
+    @function
+    def note(n: int) -> str:
+        """Note."""
+        body = json.dumps({"key": "", "outcome": {"kind": "injected", "messages": [said(n)]}})
+        store.post("r1", "", body, by="bob")
+        return "noted"
+
+    def said(n: int) -> Any:
+        return {"role": "user", "parts": [{"kind": "text", "text": f"message {n}"}]}
+
+    script = Script(call("note", n=1), call("note", n=2), call("note", n=3), "done")
+    result = Agent(script, functions=[note], store=store, name="n").call("Go.", run_id="r1")
+    assert [m.text for m in result.dialog if m.role == "user"] == ["Go.", "message 1", "message 2", "message 3"]
+    assert loaded(store).posts == ()
+
+
+def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
+    agent = rested(store)
+    (key,) = answers(agent.runs, "r1")
+    with pytest.raises(NotAsked, match="ask:99"):
+        agent.runs.answer("r1", {"ask:99": Approved()})
+    with pytest.raises(UsageError, match=r"the answer to 'ask:1' is True: an outcome such as Approved\(\) is right"):
+        agent.runs.answer("r1", {"ask:1": True})
+    agent.runs.answer("r1", {key: Approved()}, by="ann")
+    with pytest.raises(AlreadyAnswered, match="ann"):
+        agent.runs.answer("r1", {key: Denied()}, by="bob")
+    assert resume(agent).output == 42
+    with pytest.raises(NotAsked):
+        agent.runs.cancel("r1")
+
+
+def test_an_answer_of_the_wrong_kind_is_reported_and_the_question_asked_again(
+    store: Any, caplog: pytest.LogCaptureFixture
+):
+    agent = rested(store)
+    (key,) = answers(agent.runs, "r1")
+    with caplog.at_level(logging.WARNING), pytest.raises(CallSuspended):
+        resume(agent, {key: Returned(text="wiped")})
+    assert "the post of ann was not taken" in caplog.text
+    assert list(answers(agent.runs, "r1")) == [key]
+    assert resume(agent, {key: Approved()}).output == 42
+
+
+# Two holders
+
+
+def test_a_run_that_is_driven_is_busy_and_takes_answers_all_the_same():
+    store = LastingStore()
+
+    def act(runs: Runs) -> None:
+        other = pending("a request", runs)[0]
+        with pytest.raises(RunBusy, match="the run 'r1' is driven by"):
+            other.resume("r1")
+        with pytest.raises((RunBusy, CallFailed)):  # if it is not ended by then
+            other.resume("r1", {"": Cancelled(reason="enough")})
+
+    one, _, failures = while_waiting("a request", WAYS[1], store, act, is_freed=False)
+    assert failures == []
+    assert one.record.ending.reason is Reason.CANCELLED
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", ["a request", "a coroutine", "a function"])
+def test_a_holder_that_has_lost_its_lease_writes_nothing_more_and_fences_never_fall(kind: str, way: Way):
+    store, results = LastingStore(), []
+
+    def act(runs: Runs) -> None:
+        store._clock = Elsewhere()
+        other, _, free = pending(kind, runs)
+        free.set()
+        results.append(other.resume("r1"))
+
+    _, agent, failures = while_waiting(kind, way, store, act, is_freed=True)
+    assert [type(error) for error in failures] == [LeaseLost]
+    run = loaded(store)
+    fences = [json.loads(line)["fence"] for line in run.lines]
+    assert fences == sorted(fences)
+    assert set(fences) == {1, 2}
+    assert run.run.is_ended
+    assert triggers(results[0]).count("answered") == 1
+    assert agent.runs.replay("r1", definition_of(agent)).record == results[0].record
+
+
+def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
+    agent = clerk(store)
+    with pytest.raises(CallSuspended) as caught:
+        agent.call("Go.", run_id="r1")
+    left = caught.value.call
+    other = clerk(store)
+    other.client._taken = 4
+    assert resume(other, answers(agent.runs, "r1")).output == 42
+    with pytest.raises(Exception, match=r"has 13 entries by now, and this process was left at 10: resume\('r1'\)"):
+        agent.run(left)
+
+
+def test_a_call_that_was_left_is_driven_on_by_its_agent(store: Any):
+    agent = clerk(store)
+    with pytest.raises(CallSuspended) as caught:
+        agent.call("Go.", run_id="r1")
+    left = caught.value.call
+    left.advance(left.effects[0].key, Approved())
+    assert agent.run(left).output == 42
+    assert agent.runs.replay("r1", definition_of(agent)).record == left.record
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio"])
+def test_a_failure_of_the_client_gives_the_run_back_at_once(store: Any, kind: str):
+    def broken(request: Any) -> Any:
+        raise ZeroDivisionError
+
+    agent = Agent(Script(broken), store=store, name="b")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(agent.acall("Go.", run_id="r1")) if kind == "asyncio" else agent.call("Go.", run_id="r1")
+    run = loaded(store).run
+    assert (run.holder, run.due_s, run.state) == (None, 0.0, "Calling")
+    assert Agent(Script("fine"), store=store, name="b").resume("r1").output == "fine"
+
+
+def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any):
+    agent = ended(store)
+    (failure,) = agent.resume("r1").record.failures
+    assert failure.report.status == RateLimited("x", status=429).status

@@ -1,0 +1,181 @@
+"""Runs in stores, for tests of journals: agents that do something of everything, and stores that note what is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import CallSuspended, RateLimited
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.outcomes import Approved, Outcome
+from fsm_agent.machine.journal import Header, header_text
+from fsm_agent.store.errors import LeaseLost
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Definition, Runs
+from fsm_agent.store.store import Lease, Loaded, Rest, Store
+from fsm_agent.testing import Script, call
+from support.teams import Team, TeamRecord
+
+LONG_S = 30.0
+APPROVED = Approved()
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@function(once=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@function(needs_approval=True)
+def wipe(path: str) -> str:
+    """Wipe."""
+    return f"wiped {path}"
+
+
+def clerk(store: Any, *functions: Any, name: str = "clerk", **options: Any) -> Agent[Any, Any]:
+    """An agent whose run has functions beside each other, one of them once, a backoff, a parse error, an approval."""
+    script = Script(
+        [call("add", a=1, b=2), call("pay", amount=3), call("add", a=3, b=4)],
+        RateLimited("slow down", status=429, retry_after_s=2.0),
+        "many",
+        call("wipe", path="x"),
+        "42",
+    )
+    return Agent(script, functions=functions or (add, pay, wipe), output=int, store=store, name=name, **options)
+
+
+def rested(store: Any, run: str = "r1", **options: Any) -> Agent[Any, Any]:
+    """The clerk, whose run waits for the approval."""
+    agent = clerk(store, **options)
+    try:
+        agent.call("Go.", run_id=run)
+    except CallSuspended:
+        return agent
+    raise AssertionError("it asked nobody")
+
+
+def ended(store: Any, run: str = "r1", **options: Any) -> Agent[Any, Any]:
+    """The clerk, whose run has ended."""
+    agent = rested(store, run, **options)
+    assert agent.resume(run, answers(agent.runs, run), by="ann").output == 42
+    return agent
+
+
+def answers(runs: Runs, run: str, outcome: Outcome = APPROVED) -> dict[str, Outcome]:
+    """The same answer to all that a run asks."""
+    return {question.key: outcome for question in runs.store.load(run).run.waits}
+
+
+def definition_of(agent: Agent[Any, Any]) -> Definition:
+    return agent._definition(None, Options())
+
+
+def loaded(store: Store, run: str = "r1") -> Loaded:
+    return store.load(run, after=0)
+
+
+def triggers(process: Any) -> list[str]:
+    return [step.trigger for step in process.record.trace]
+
+
+class Elsewhere:
+    """The clock of a store that another holder uses, for whom all leases have passed."""
+
+    def __init__(self, ahead_s: float = 100.0) -> None:
+        self.ahead_s = ahead_s
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
+class Moving:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+class LastingStore(MemoryStore):
+    """A store in memory that drivers take for one on a disk."""
+
+    is_volatile = False
+
+
+class Noting(MemoryStore):
+    """A store that notes each append; `before` is called with the number of each before it is done.
+
+    Attributes:
+        is_volatile: As the driver shall see it.
+    """
+
+    def __init__(self, before: Callable[[int], None] | None = None, *, is_volatile: bool = False) -> None:
+        super().__init__()
+        self.is_volatile = is_volatile
+        self.noted: list[Any] = []
+        self.before = before
+        self.appends = 0
+
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **rest_: Any) -> int:
+        self.appends += 1
+        if self.before is not None:
+            self.before(self.appends)
+        left = super().append(lease, n, lines, rest, **rest_)
+        self.noted.append(("append", n, len(lines), rest))
+        return left
+
+    def submit(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **rest_: Any) -> Future[int]:
+        future = Future[int]()
+        try:
+            future.set_result(self.append(lease, n, lines, rest, **rest_))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def lose(store: Store, run: str = "r1") -> Lease:
+    """Have another holder claim a run that is held: its lease passes first."""
+    kept: Any = store
+    clock, kept._clock = kept._clock, Elsewhere()
+    try:
+        lease = store.claim("another", for_s=1000.0, run=run)
+    finally:
+        kept._clock = clock
+    assert lease is not None
+    return lease
+
+
+def is_lost(act: Callable[[], Any]) -> bool:
+    try:
+        act()
+    except LeaseLost:
+        return True
+    return False
+
+
+def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
+    """How teams are made; they are never restored from documents."""
+
+    def of(header: Header, document: str | None) -> Team:
+        assert document is None
+        return make(TeamRecord())
+
+    return Definition("team", of, lambda process: "{}", lambda: "team")
+
+
+def team_header() -> str:
+    return header_text(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))

@@ -1,0 +1,211 @@
+"""OS processes that drive runs and are killed; each begins with a function of this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import CallSuspended, JournalError, RateLimited, ReplayError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
+from fsm_agent.messages.event import Event
+from fsm_agent.runtime.drive import run as drive_run
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.sqlite import sqlite_store as sqlite_module
+from fsm_agent.testing import Script, call
+
+RUN = "r1"
+
+
+def opened(kind: str, path: str) -> Any:
+    if kind == "sqlite":
+        return sqlite_module.SqliteStore(path)
+    from fsm_agent.store.folder import FolderStore
+
+    return FolderStore(path)
+
+
+class Notes:
+    """A file that many OS processes append to, a line at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def add(self, line: str) -> None:
+        os.write(self._descriptor, f"{line}\n".encode())
+
+
+class Model(Script):
+    """A model that knows from the messages what to say, and fails once in the life of an OS process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limited = False
+
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        return self._made(self._reply(request), request, timeout_s)
+
+    def _reply(self, request: Any) -> Any:
+        results = sum(message.role == "tool" for message in request.messages)
+        if not results:
+            return [call("add", a=1, b=2), call("pay", amount=3), call("add", a=3, b=4)]
+        if results == 3:
+            if not self.limited:
+                self.limited = True
+                return RateLimited("slow down", status=429, retry_after_s=2.0)
+            return "many" if request.messages[-1].role == "tool" else call("wipe", path="x")
+        return "42"
+
+
+def clerk(store: Any, notes: Notes) -> Agent[Any, Any]:
+    @function
+    def add(context: Context[Any], a: int, b: int) -> int:
+        """Add two numbers."""
+        notes.add(f"{context.agent_call_id} add {a}")
+        return a + b
+
+    @function(once=True)
+    def pay(context: Context[Any], amount: int) -> str:
+        """Pay."""
+        notes.add(f"{context.agent_call_id} pay")
+        return f"paid {amount}"
+
+    @function(needs_approval=True)
+    def wipe(path: str) -> str:
+        """Wipe."""
+        return "wiped"
+
+    return Agent(Model(), functions=[add, pay, wipe], output=int, store=store, name="clerk")
+
+
+# Being killed
+
+
+class Kill:
+    """Kills the OS process at its point number ``at``, and counts the points."""
+
+    def __init__(self, at: int, notes: Notes) -> None:
+        self.at, self.notes, self.count = at, notes, 0
+
+    def point(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def event(self, event: Event) -> None:
+        self.point()
+
+    def watch(self, store: Any) -> None:
+        """Have a point before and behind each write, and behind each append."""
+        connect = sqlite_module.connect
+
+        def connected(path: Path) -> sqlite3.Connection:
+            connection = connect(path)
+            connection.set_trace_callback(lambda statement: self.point())
+            return connection
+
+        sqlite_module.connect = connected
+        for name in ("write", "fsync", "replace", "rename", "ftruncate", "link", "unlink"):
+            self._around(name)
+        append = store.append
+
+        def appended(lease: Any, n: int, lines: Any, *rest: Any, **options: Any) -> int:
+            left: int = append(lease, n, lines, *rest, **options)
+            self.notes.add(f"wrote {n + len(lines)}")
+            self.point()
+            return left
+
+        store.append = appended
+
+    def _around(self, name: str) -> None:
+        real: Callable[..., Any] = getattr(os, name)
+
+        def around(*args: Any, **options: Any) -> Any:
+            if name == "write" and args[0] == self.notes._descriptor:
+                return real(*args, **options)
+            self.point()
+            try:
+                return real(*args, **options)
+            finally:
+                self.point()
+
+        setattr(os, name, around)
+
+
+def begin(kind: str, path: str, notes_path: str, at: int) -> None:
+    """Drive the run until it waits, if nobody kills the OS process before."""
+    _driven(kind, path, notes_path, at, lambda agent, sink: agent.run(_seeded(agent), sink))
+
+
+def go_on(kind: str, path: str, notes_path: str, at: int) -> None:
+    """Go on with the run, or begin it if it never began."""
+    begin(kind, path, notes_path, at)
+
+
+def _seeded(agent: Agent[Any, Any]) -> Any:
+    return agent._seeded("Go.", {}, Options(run_id=RUN))
+
+
+def _driven(kind: str, path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any]) -> None:
+    notes = Notes(notes_path)
+    store = opened(kind, path)
+    kill = Kill(at, notes)
+    kill.watch(store)
+    with suppress(CallSuspended):
+        act(clerk(store, notes), kill.event)
+    kill.point()
+    store.close()
+    notes.add(f"points {kill.count}")
+
+
+def answer(kind: str, path: str, notes_path: str, at: int) -> None:
+    """Answer what is asked, as somebody who can see what was paid."""
+    notes = Notes(notes_path)
+    store = opened(kind, path)
+    kill = Kill(at, notes)
+    kill.watch(store)
+    for run in store.list(asked=True):
+        kill.point()
+        told = answers(run, Path(notes_path).read_text())
+        with suppress(StoreError):
+            Runs(store).answer(run.id, told, by="ann")
+    kill.point()
+    store.close()
+    notes.add(f"points {kill.count}")
+
+
+def answers(run: Any, effects: str) -> dict[str, Outcome]:
+    told: dict[str, Outcome] = {}
+    for question in run.waits:
+        if question.kind == "doubt":
+            told[question.key] = Returned(text="paid 3") if f"{run.id} pay" in effects.splitlines() else RunAgain()
+        else:
+            told[question.key] = RunAgain() if question.kind == "stuck" else Approved()
+    return told
+
+
+# Many workers
+
+
+def work(path: str, notes_path: str) -> None:
+    """Advance whatever is due, until somebody kills the OS process."""
+    notes, store = Notes(notes_path), sqlite_module.SqliteStore(path)
+    runs = Runs(store)
+    while True:
+        agent = clerk(runs, notes)
+        lease = runs.claim_due(["clerk"])
+        if lease is None:
+            store.wait(0.05)
+            continue
+        with suppress(StoreError, ReplayError, JournalError):
+            process, recorder = runs.held(lease, agent._definition(None, Options()))
+            drive_run(process, agent._world, None, recorder)
