@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,10 +18,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 from support.doc_examples import EXAMPLE, PAGES
 from support.paths import ROOT
 from support.stub_server import StubServer
+from typer.testing import CliRunner
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import scoped_registry
+from fsm_agent.cli.commands import app
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.lifecycle.outcomes import Begun, Replied
@@ -43,8 +46,9 @@ def title(example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=title)
-def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys):
+def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys, tmp_path):
     name, code, output = example
+    monkeypatch.chdir(tmp_path)
     with StubServer(["42"] * 8) as server, scoped_registry():
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
@@ -61,6 +65,30 @@ def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():
 
 def test_the_readme_is_read_in_a_few_minutes():
     assert README.stat().st_size <= 8192
+
+
+def test_the_commands_of_the_page_on_runs_do_what_it_says(monkeypatch, tmp_path):
+    page = TEXTS["docs/runs.md"]
+    (tmp_path / "shop.py").write_text(EXAMPLE.findall(page)[0][0].partition("try:")[0])
+    commands = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^fsm-agent .*$", page, re.MULTILINE)]
+    assert len(commands) >= 8
+    arguments = json.dumps({"order": "A-17", "amount": 19.5})
+    asks = [{"id": "c1", "type": "function", "function": {"name": "refund", "arguments": arguments}}]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
+    shown = {}
+    with StubServer([{"role": "assistant", "content": None, "tool_calls": asks}, "The money is on its way."]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        for words in commands:
+            once = ["--once"] if words[0] == "worker" and "--once" not in words else []  # or it would stay
+            ended = CliRunner().invoke(app, [*words, *once], catch_exceptions=False)
+            assert ended.exit_code == (1 if words[0] == "ask" else 0), ended.stderr  # it waits for somebody
+            shown[words[1]] = ended.stdout
+    assert "ask:1.0 (approval)" in shown["list"]
+    assert "ask:1.0 asks (approval): refund(order='A-17', amount=19.5)" in shown["show"]
+    assert shown["resume"] == "The money is on its way.\n"
+    sys.modules.pop("shop", None)
 
 
 def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):

@@ -5,14 +5,11 @@ More than 300 lines, because the options of a command are the parameters of its 
 
 from __future__ import annotations
 
+import secrets
 import sys
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stdout
-from enum import StrEnum
+from contextlib import AbstractContextManager, closing, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -23,52 +20,38 @@ from fsm_agent.cli.demo.approval import Reach
 from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
 from fsm_agent.cli.demo.items import Finding
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
-from fsm_agent.cli.options import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
-from fsm_agent.cli.render import Approver, answer, json_text, waiting_calls
-from fsm_agent.cli.snapshot_files import read_snapshot
-from fsm_agent.cli.terminal import Screen, discard_output, error_line
-from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.models import (
+    EMBEDDED,
+    EMBEDDED_SETTINGS,
+    BaseUrl,
+    Debug,
+    Functions,
+    Json,
+    Many,
+    Model,
+    NamedPrompt,
+    Quiet,
+    code_of,
+    connected,
+    is_embedded,
+    settings_of,
+)
+from fsm_agent.cli.options import dialog_of, pairs, settings_and_limits
+from fsm_agent.cli.render import Approver, answer, json_text
+from fsm_agent.cli.reporting import FAILED, option, reporting
+from fsm_agent.cli.runs import commands as runs
+from fsm_agent.cli.runs.reading import opened
+from fsm_agent.cli.runs.worker import worker
+from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.local.server import local_server
-from fsm_agent.diagrams.diagram import lifecycle, render, write
-from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Denied
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.providers.catalog import split_model
-
-T = TypeVar("T")
-
-FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141  # the latter two: 128 + SIGINT, 128 + SIGPIPE, as shells count
-EMBEDDED = "local:"
-EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
+from fsm_agent.store.runs import Runs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-
-class Format(StrEnum):
-    """The format of a diagram."""
-
-    MERMAID = "mermaid"
-    DOT = "dot"
-    SVG = "svg"
-    PNG = "png"
-
-
-Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local: is the small embedded one.")]
-BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
-Functions = Annotated[
-    list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")
-]
-NamedPrompt = Annotated[
-    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
-Many = list[str] | None
+app.add_typer(runs.app, name="runs")
+app.command()(worker)
 
 
 def _version(is_wanted: bool) -> None:
@@ -96,12 +79,11 @@ def demo(
     """Show a real model at work: functions, types, a parse error, log probabilities, approval."""
     with reporting(debug):
         findings: list[Finding] = []
-        with Screen(steps=as_json) as screen, _connected(model, base_url, screen) as (client, name):
-            is_embedded = _is_embedded(model, base_url)
+        with Screen(steps=as_json) as screen, connected(model, base_url, screen) as (client, name):
             demo_screen = DemoScreen(screen, as_json=as_json)
             demo_screen.introduce(name)
             reach = _reach(model, base_url)
-            with closing(build_demo(client, is_embedded=is_embedded, reach=reach).play()) as items:
+            with closing(build_demo(client, is_embedded=is_embedded(model, base_url), reach=reach).play()) as items:
                 for item in items:
                     demo_screen.show(item)
                     if isinstance(item, Finding):
@@ -130,9 +112,10 @@ def ask(
     setting: Annotated[
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
-    snapshot: Annotated[
-        Path | None, typer.Option(help="The file to keep the call in, which 'resume' goes on with.")
+    store: Annotated[
+        Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' goes on with.")
     ] = None,
+    run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -140,78 +123,34 @@ def ask(
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, chosen = _code(function, prompt)
-        settings, limits = _settings(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
-        dialog = _option("task", dialog_of, task, chosen, _option("--var", pairs, var or ()), system)
-        with _connected(model, base_url, screen) as (client, name):
+        functions, chosen = code_of(function, prompt)
+        settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
+        dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
+        if run_id is not None and store is None:
+            raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
+        with connected(model, base_url, screen) as (client, name), _kept(store) as kept:
             agent = Agent(
-                client, functions=functions, name="ask", limits=limits, settings=settings, approve=Approver(screen)
+                client,
+                functions=functions,
+                name="ask",
+                limits=limits,
+                settings=settings,
+                approve=Approver(screen),
+                store=kept,
             )
-            answer(agent, agent.seed(dialog), screen, json_of=name if as_json else None, kept_in=snapshot)
+            run = None if kept is None else run_id or secrets.token_hex(4)
+            call = agent.seed(dialog, run_id=run)
+            command = "" if run is None else f"fsm-agent runs answer {run} --store {store}"
+            if run is not None and run_id is None:
+                screen.tell(f"run {run} in {store}")
+            answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
 
 
 @app.command()
-def resume(
-    snapshot: Annotated[Path, typer.Argument(help="The file; how far the call gets now is kept in it, too.")],
-    approve: Annotated[
-        bool | None, typer.Option("--approve/--deny", help="Whether the functions that wait for it may be called.")
-    ] = None,
-    only: Annotated[
-        Many, typer.Option(help="The id of a call that --approve or --deny settles; by default all. Repeatable.")
-    ] = None,
-    reason: Annotated[str, typer.Option(help="Why not, for the model.")] = "",
-    model: Model = EMBEDDED,
-    base_url: BaseUrl = None,
-    function: Functions = None,
-    prompt: NamedPrompt = None,
-    setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Go on with a call of 'ask --snapshot' that waits for approval, or was interrupted."""
-    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, chosen = _code(function, prompt)
-        settings, limits = _settings(model, base_url, setting)
-        if limits != Limits():
-            raise typer.BadParameter("the limits of a call stay as they were", param_hint="--set")
-        if reason and approve is not False:
-            raise typer.BadParameter("there is a reason only to --deny", param_hint="--reason")
-        if only and approve is None:
-            raise typer.BadParameter("it goes with --approve or --deny", param_hint="--only")
-        document = read_snapshot(snapshot)
-        ruling = (
-            None if approve is None else Approved(at_s=time.time()) if approve else Denied(reason, at_s=time.time())
-        )
-        with _connected(model, base_url, screen) as (client, name):
-            approver = Approver(screen)
-            agent = Agent(client, functions=functions, name="ask", settings=settings, approve=approver)
-            call = agent.restore(document, chosen)
-            waiting = waiting_calls(call)
-            if ruling and not waiting:
-                screen.tell(f"nothing waits for approval: the call is in {call.state}")
-            if ruling:
-                approver.settle(_only(waiting, only), ruling)
-            answer(agent, call, screen, json_of=name if as_json else None, kept_in=snapshot)
-
-
-@app.command()
-def diagram(
-    format: Annotated[Format | None, typer.Option(help="By default what --output ends in, or mermaid.")] = None,
-    output: Annotated[Path | None, typer.Option(help="The file; by default stdout.")] = None,
-    debug: Debug = False,
-) -> None:
+def diagram(format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
     """Draw the states of an agent call."""
     with reporting(debug):
-        if output is not None:
-            path = write(lifecycle(), output, format and format.value)
-            with Screen() as screen:
-                screen.tell(f"diagram written to {path}")
-            return
-        if format is Format.PNG and sys.stdout.isatty():
-            raise typer.BadParameter("png is not for a terminal: give a file with --output", param_hint="--format")
-        drawn = render(lifecycle(), format or Format.MERMAID)
-        typer.echo(drawn, nl=False)
+        draw(lifecycle(), format, output)
 
 
 @app.command()
@@ -232,9 +171,9 @@ def bench(
     with reporting(debug):
         name, measurements = "", list[costs.RequestTiming]()
         if model is not None:
-            with Screen() as screen, _connected(model, base_url, screen) as (client, name):
+            with Screen() as screen, connected(model, base_url, screen) as (client, name):
                 screen.standing.state = f"asking {plain(name)}"
-                options = EMBEDDED_SETTINGS if _is_embedded(model, base_url) else {}
+                options = EMBEDDED_SETTINGS if is_embedded(model, base_url) else {}
                 measurements += costs.ask(client, settings_and_limits(options)[0], requests)
         typer.echo("measuring; this takes ten seconds", err=True)
         report = measured(runs, model=name, timings=measurements)
@@ -244,101 +183,9 @@ def bench(
             json_file.write_text(json_text(as_json(report)))
 
 
-@contextmanager
-def reporting(debug: bool) -> Iterator[None]:
-    """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
-
-    Raises:
-        typer.Exit: Something went wrong.
-        typer.BadParameter: The command line is wrong.
-    """
-    try:
-        yield
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except BrokenPipeError:
-        discard_output()
-        raise typer.Exit(BROKEN_PIPE) from None
-    except (KeyboardInterrupt, typer.Abort):
-        error_line("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        error_line(_explained(error))
-        raise typer.Exit(FAILED) from None
-
-
-def _explained(error: Exception) -> str:
-    if isinstance(error, ConfigError):
-        return _in_options(str(error))
-    if isinstance(error, FsmAgentError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}"
-    return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
-
-
-def _in_options(message: str) -> str:
-    """Return a message of the library in the words of the command line, which has no option for a key."""
-    return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
-
-
-def _option(option: str, take: Callable[..., T], *words: Any) -> T:
-    """Return the values of an option as ``take`` converts them.
-
-    Raises:
-        ConfigError: An object that they name does not exist.
-        typer.BadParameter: They are invalid.
-    """
-    try:
-        return take(*words)
-    except ConfigError:
-        raise
-    except UsageError as error:
-        raise typer.BadParameter(plain(str(error)), param_hint=option) from error
-
-
-def _code(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt that the options name.
-
-    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
-    """
-    named = [_option("--function", load_function, function) for function in functions or ()]
-    chosen = None if prompt is None else _option("--prompt", load_named_prompt, prompt)
-    if chosen is not None and chosen.offers:
-        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
-    return [_chosen(function) for function in named], chosen
-
-
-def _chosen(function: Function) -> Function:
-    return Function.of(function, needs_approval=False) if function.needs_approval is None else function
-
-
-def _only(waiting: list[FunctionCall], ids: Many) -> list[FunctionCall]:
-    """Return the calls with these ids; without ids, all of them.
-
-    Raises:
-        typer.BadParameter: No call with such an id is waiting.
-    """
-    waiting_ids = [f.id for f in waiting]
-    if unknown := [id for id in ids or () if id not in waiting_ids]:
-        raise typer.BadParameter(
-            f"{unknown[0]!r} does not wait; {', '.join(waiting_ids) or 'none'} would be right", param_hint="--only"
-        )
-    return [f for f in waiting if not ids or f.id in ids]
-
-
-def _settings(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
-    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
-    if _is_embedded(model, base_url):
-        defaults |= EMBEDDED_SETTINGS
-    return _option("--set", settings_and_limits, {**defaults, **_option("--set", pairs, options or ())})
-
-
 def _reach(model: str, base_url: str | None) -> Reach:
     """Return how another process reaches this model; the embedded one, through the server that runs already."""
-    if not _is_embedded(model, base_url):
+    if not is_embedded(model, base_url):
         return Reach(options=("--model", model, *(("--base-url", base_url) if base_url else ())))
     server = local_server(split_model(model)[1] or None)
     settings = [word for name, value in SETTINGS["eraser"].items() for word in ("--set", f"{name}={value}")]
@@ -348,14 +195,5 @@ def _reach(model: str, base_url: str | None) -> Reach:
     )
 
 
-def _is_embedded(model: str, base_url: str | None) -> bool:
-    return base_url is None and split_model(model)[0].is_embedded
-
-
-@contextmanager
-def _connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
-    """Yield a client and the name of its model."""
-    with client_for(model, base_url=base_url) as client:
-        screen.resume()
-        is_embedded = _is_embedded(model, base_url)
-        yield client, screen.start_embedded(split_model(model)[1]) if is_embedded else client.name
+def _kept(store: Path | None) -> AbstractContextManager[Runs | None]:
+    return nullcontext() if store is None else opened(store, must_exist=False)

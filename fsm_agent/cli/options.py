@@ -1,4 +1,4 @@
-"""Convert the options of a command line to functions, prompts and settings."""
+"""Convert the options of a command line to functions, agents, prompts and settings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
+from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
@@ -30,18 +31,60 @@ def load_function(named: str) -> Function:
         UsageError: The name has another form, or its object cannot be called by a model.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
+    return Function.of(load_callable(named))
+
+
+def load_callable(named: str) -> Any:
+    """Return what ``module:name`` names and can be called.
+
+    Raises:
+        UsageError: The name has another form, or its object cannot be called.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
     module_name, colon, path = named.partition(":")
     if not (colon and module_name and path):
         raise UsageError(f"{named!r} names no function: 'module:name' would")
-    target: Any = _imported(module_name, named)
+    target = _within(_imported(module_name, named), path, named)
+    if not callable(target):
+        raise UsageError(f"{named!r} is {target!r:.80}, and that cannot be called")
+    return target
+
+
+def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
+    """Return the agents of ``module``, or those that ``module:name`` is or contains; and the prompts of the module.
+
+    Raises:
+        UsageError: There is no agent, or several of one name.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
+    module_name, colon, path = named.partition(":")
+    module = _imported(module_name, named)
+    if colon:
+        target = _within(module, path, named)
+        target = getattr(target, "agents", target)  # of an agent made of agents
+        found = [*target.values()] if isinstance(target, Mapping) else target
+        found = [*found] if isinstance(found, Iterable) else [found]
+        if wrong := [item for item in found if not isinstance(item, Agent)]:
+            raise UsageError(f"{named!r} is or contains {wrong[0]!r:.80}: an Agent, a list or a dict of them is right")
+    else:
+        found = [value for value in vars(module).values() if isinstance(value, Agent)]
+    agents = list({id(agent): agent for agent in found}.values())
+    if not agents:
+        raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")
+    if len({agent.name for agent in agents}) < len(agents):
+        names = ", ".join(sorted(agent.name for agent in agents))
+        raise UsageError(f"several agents of {named!r} have one name, of {names}: Agent(…, name=…) gives each its own")
+    return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
+
+
+def _within(target: Any, path: str, named: str) -> Any:
+    """Return what an object has under a path of names."""
     for name in path.split("."):
         if not hasattr(target, name):
             close = get_close_matches(name, dir(target), n=1)
             raise ConfigError(f"there is no {name!r} in {named!r}" + (f": did you mean {close[0]!r}?" if close else ""))
         target = getattr(target, name)
-    if not callable(target):
-        raise UsageError(f"{named!r} is {target!r:.80}, and that cannot be called")
-    return Function.of(target)
+    return target
 
 
 def _imported(name: str, named: str) -> Any:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import typer
 from msgspec import to_builtins
 from pydantic_core import to_jsonable_python
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.snapshot_files import write_snapshot
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
+from fsm_agent.errors import CallFailed, CallSuspended
 from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.lifecycle.outcomes import Approved, Denied
-from fsm_agent.messages.event import ReplyCompleted, Stepped, TextDelta
+from fsm_agent.messages.event import Event, ReplyCompleted, TextDelta
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict
 
 
 class Approver:
-    """An approver that decides as the command line does, or else as the person at the terminal does.
+    """An approver that asks the person at the terminal.
 
     Args:
         screen: Pauses for the question.
@@ -33,18 +30,9 @@ class Approver:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._verdicts: dict[str, Approved | Denied] = {}  # by the function call's id
-
-    def settle(self, calls: Iterable[FunctionCall], verdict: Approved | Denied) -> None:
-        """Show these function calls, and give this verdict on them and on no other."""
-        for call in calls:
-            self._screen.tell(f"{verdict.kind}: {whole_call(call)}")
-            self._verdicts[call.id] = verdict
 
     def __call__(self, call: FunctionCall) -> Verdict:
         """Return the verdict; None: nobody is there."""
-        if call.id in self._verdicts:
-            return self._verdicts[call.id]
         if not sys.stdin.isatty():
             return None
         self._screen.pause()
@@ -55,53 +43,63 @@ class Approver:
         return typer.confirm(f"May the model call {request}?", err=True)
 
 
-def waiting_calls(call: AgentCall) -> list[FunctionCall]:
-    """Return the function calls that wait for approval."""
-    return [effect.call for effect in call.effects if isinstance(effect, AskApproval)]
-
-
 def answer(
-    agent: Agent, call: AgentCall, screen: Screen, *, json_of: str | None = None, kept_in: Path | None = None
+    drive: Callable[[Callable[[Event], None]], CallResult[Any]],
+    screen: Screen,
+    *,
+    json_of: str | None = None,
+    command: str = "",
 ) -> None:
-    """Drive the call and show its output: on a terminal as it comes, elsewhere when it is final.
+    """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
 
     Args:
-        agent: The agent of the call.
-        call: The call.
+        drive: Drives the call, and gives its events to a sink.
         screen: The output.
         json_of: The model's name, if the output is JSON.
-        kept_in: The file in which the call is kept, from step to step.
+        command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
 
     Raises:
         CallFailed: There is no answer.
         CallSuspended: The call waits for somebody.
-        UsageError: The call cannot be kept.
     """
-    is_live = screen.out.is_terminal and json_of is None and bool(call.effects)
-    events: Any = agent.stream(call)
+    is_live = screen.out.is_terminal and json_of is None
+    has_written = False
+
+    def sink(event: Event) -> None:
+        nonlocal has_written
+        screen.take(event)
+        if is_live and isinstance(event, TextDelta):
+            screen.write(event.text)
+            has_written = True
+        elif is_live and isinstance(event, ReplyCompleted):
+            screen.end_line()
+
+    call: AgentCall | None = None
     try:
-        with closing(events):
-            for event in events:
-                if kept_in is not None and isinstance(event, Stepped):
-                    write_snapshot(call, kept_in)
-                screen.take(event)
-                if is_live and isinstance(event, TextDelta):
-                    screen.write(event.text)
-                elif is_live and isinstance(event, ReplyCompleted):
-                    screen.end_line()
-        for waiting in waiting_calls(call):
-            screen.tell(f"waits for approval as {waiting.id}: {whole_call(waiting)}")
-        result = call.result()
+        result = drive(sink)
+        call = result.call
+    except (CallFailed, CallSuspended) as error:
+        call = error.call
+        raise
     finally:
         screen.pause()
-        if kept_in is not None:
-            write_snapshot(call, kept_in)
-        if json_of is not None and call.record.turn:
-            screen.line(json_text(_call_json(json_of, call)))
-    if json_of is None and not is_live:
+        if call is not None:
+            _tell_waits(call, screen, command)
+            if json_of is not None and call.record.turn:
+                screen.line(json_text(_call_json(json_of, call)))
+    if json_of is None and not has_written:
         screen.line(result.text)
     if call.record.reply and call.record.reply.finish == "length":
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
+
+
+def _tell_waits(call: AgentCall, screen: Screen, command: str) -> None:
+    """Show each function call that waits for approval, with every character, and how to answer."""
+    for effect in call.effects:
+        if isinstance(effect, AskApproval):
+            screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
+            if command:
+                screen.tell(f"    {command} {effect.key} --approve")
 
 
 def _call_json(model: str, call: AgentCall) -> dict[str, Any]:

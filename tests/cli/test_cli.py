@@ -23,7 +23,9 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.cli.commands import _settings, app, reporting
+from fsm_agent.cli.commands import app
+from fsm_agent.cli.models import settings_of
+from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import AuthFailed, ConfigError
 
@@ -64,8 +66,8 @@ def remove(path: str) -> str:
 @function(needs_approval=True)
 def look() -> str:
     "Say what is kept."
-    import json, pathlib
-    return json.loads(pathlib.Path("call.json").read_text())["record"]["trace"][-1]["trigger"]
+    from fsm_agent.store.runs import Runs
+    return str([line for line in Runs("runs.db").export("tidy")][-1])
 """
 
 
@@ -172,10 +174,10 @@ class TestAsk:
         assert "unparseable: the answer was cut off at the token limit" in ended.stderr
 
     def test_what_is_set_wins_over_what_the_embedded_model_needs(self):
-        settings, _ = _settings("local:", None, ["temperature=0.7", "max_tokens=9"])
+        settings, _ = settings_of("local:", None, ["temperature=0.7", "max_tokens=9"])
         assert (settings.temperature, settings.max_tokens, settings.seed) == (0.7, 9, 1)
-        assert _settings("local:", None, [])[0].temperature == 0
-        assert _settings("openai:m", None, [])[0].temperature is None
+        assert settings_of("local:", None, [])[0].temperature == 0
+        assert settings_of("openai:m", None, [])[0].temperature is None
 
     def test_settings_and_limits(self):
         _, requests = ask(["ok"], "?", "--set", "temperature=0", "--set", "max_tokens=9", "--set", "rounds=1")
@@ -255,123 +257,129 @@ class TestAsk:
 
 class TestResume:
     REMOVE = ("--function", "tools_of_test:remove")
+    STORE = ("--store", "runs.db")
 
     def kept(self, *arguments, name="remove", **given):
-        ended, _ = ask([asks_for(name, **given)], "?", *arguments, "--snapshot", "call.json")
+        ended, _ = ask([asks_for(name, **given)], "?", *arguments, *self.STORE, "--run-id", "tidy")
         assert ended.exit_code == 1
         return ended
 
-    def resume(self, messages, *arguments):
+    def resume(self, messages, *arguments, run_id="tidy"):
         with StubServer(messages) as stub:
-            return run("resume", "call.json", *MODEL, "--base-url", stub.base_url, *arguments), stub.requests
+            ended = run("runs", "resume", run_id, *self.STORE, *MODEL, "--base-url", stub.base_url, *arguments)
+            return ended, stub.requests
+
+    def answer(self, key, *arguments):
+        ended = run("runs", "answer", "tidy", key, *self.STORE, *arguments)
+        assert ended.exit_code == 0, ended.stderr
 
     def test_an_approval_lets_the_call_go_on(self):
         kept = self.kept(*self.REMOVE, "--set", "rounds=7", path="x")
-        assert "waits for approval as 1.0: remove(path='x')\n" in kept.stderr
-        ended, requests = self.resume(["It is gone."], *self.REMOVE, "--approve", "--json")
+        assert "waits for approval as ask:1.0: remove(path='x')\n" in kept.stderr
+        assert "    fsm-agent runs answer tidy --store runs.db ask:1.0 --approve\n" in kept.stderr
+        self.answer("ask:1.0", "--approve")
+        ended, requests = self.resume(["It is gone."], *self.REMOVE, "--json")
         said = json.loads(ended.stdout)
         assert (ended.exit_code, said["output"], said["rounds"]) == (0, "It is gone.", 1)
         assert said["usage"]["input_tokens"] == 14  # of both processes
         assert said["states"] == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed"]
         assert [m["role"] for m in requests[0]["messages"]] == ["user", "assistant", "tool"]
         assert requests[0]["messages"][-1]["content"] == "removed x"
-        assert json.loads(Path("call.json").read_text())["record"]["limits"]["rounds"] == 7
+        shown = json.loads(run("runs", "show", "tidy", *self.STORE, "--json").stdout)
+        assert shown["header"]["seed"]["limits"]["rounds"] == 7
 
     def test_what_has_ended_is_only_said_again(self):
         self.kept(*self.REMOVE, path="x")
-        self.resume(["It is gone."], *self.REMOVE, "--approve")
-        ended, requests = self.resume([], *self.REMOVE, "--approve")
-        assert (ended.exit_code, ended.stdout, requests) == (0, "It is gone.\n", [])
-        assert ended.stderr == "nothing waits for approval: the call is in Completed\n"
+        self.answer("ask:1.0", "--approve")
+        self.resume(["It is gone."], *self.REMOVE)
+        ended, requests = self.resume([], *self.REMOVE)
+        assert (ended.exit_code, ended.stdout, ended.stderr, requests) == (0, "It is gone.\n", "", [])
 
-    def kept_three(self):
-        paths = ({"path": "a"}, {"path": "b" * 1000}, {"path": "c"})
-        return ask([asks_for_each("remove", *paths)], "?", *self.REMOVE, "--snapshot", "call.json")[0]
+    def test_a_run_is_named_if_nobody_has(self):
+        ended, _ = ask(["Hi."], "?", *self.STORE)
+        assert (ended.exit_code, ended.stdout) == (0, "Hi.\n")
+        (name,) = re.findall(r"^run (\w{8}) in runs\.db$", ended.stderr, re.MULTILINE)
+        assert self.resume([], run_id=name)[0].stdout == "Hi.\n"
 
-    def test_one_word_settles_all_that_wait_and_each_is_shown_whole(self):
-        kept = self.kept_three()
-        assert f"waits for approval as 1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
-        ended, requests = self.resume(["All are gone."], *self.REMOVE, "--approve")
-        assert (ended.exit_code, ended.stdout) == (0, "All are gone.\n")
-        shown = [line for line in ended.stderr.splitlines() if line.startswith("approved: ")]
-        assert shown == [f"approved: remove(path='{path}')" for path in ("a", "b" * 1000, "c")]
-        assert [m["content"] for m in requests[0]["messages"][2:]] == [
-            "removed a",
-            f"removed {'b' * 1000}",
-            "removed c",
-        ]
-
-    def test_those_that_are_named_are_settled_and_no_other(self):
-        self.kept_three()
-        ended, requests = self.resume([], *self.REMOVE, "--deny", "--only", "1.0", "--only", "1.2")
-        assert (ended.exit_code, requests) == (1, [])
-        assert "denied: remove(path='a')\n" in ended.stderr
-        assert "waits for approval as 1.1: remove(path='bbb" in ended.stderr
-        ended, requests = self.resume(["b is gone."], *self.REMOVE, "--approve")
-        assert "approved: remove(path='bbb" in ended.stderr
-        contents = [m["content"] for m in requests[0]["messages"][2:]]
-        assert contents[::2] == ["The call was not allowed: no reason was given"] * 2
-        assert contents[1].startswith("removed b")
-
-    def test_a_denial_is_told_to_the_model(self):
+    def test_the_same_run_asked_again_goes_on(self):
         self.kept(*self.REMOVE, path="x")
-        ended, requests = self.resume(["So be it."], *self.REMOVE, "--deny", "--reason", "Not on Sundays.")
-        assert (ended.exit_code, ended.stdout) == (0, "So be it.\n")
-        assert "ToolInterrupt → Calling (denied)" in ended.stderr
-        assert requests[0]["messages"][-1]["content"] == "The call was not allowed: Not on Sundays."
-
-    def test_what_is_asked_for_later_is_not_approved(self):
-        self.kept(*self.REMOVE, path="x")
-        ended, _ = self.resume([asks_for("remove", path="everything")], *self.REMOVE, "--approve")
+        self.answer("ask:1.0", "--approve")
+        ended, requests = ask(["It is gone."], "?", *self.REMOVE, *self.STORE, "--run-id", "tidy")
+        assert (ended.exit_code, ended.stdout, len(requests)) == (0, "It is gone.\n", 1)
+        ended, _ = ask([], "Something else?", *self.REMOVE, *self.STORE, "--run-id", "tidy")
         assert ended.exit_code == 1
-        assert "waits for approval as 3.0: remove(path='everything')\n" in ended.stderr
-        assert "remove → removed everything" not in ended.stderr
-        ended, requests = self.resume(["Both are gone."], *self.REMOVE, "--approve")  # it is kept, too
-        assert ended.stdout == "Both are gone.\n"
-        assert requests[0]["messages"][-1]["content"] == "removed everything"
+        assert "'tidy'" in ended.stderr
+
+    def test_each_that_waits_is_shown_whole_and_answered_by_its_key(self):
+        paths = ({"path": "a"}, {"path": "b" * 1000}, {"path": "c"})
+        kept, _ = ask([asks_for_each("remove", *paths)], "?", *self.REMOVE, *self.STORE, "--run-id", "tidy")
+        assert f"waits for approval as ask:1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
+        self.answer("ask:1.0", "--deny")
+        self.answer("ask:1.2", "--deny", "--reason", "Not on Sundays.")
+        ended, requests = self.resume([], *self.REMOVE)
+        assert (ended.exit_code, requests) == (1, [])
+        assert "waits for approval as ask:1.1: remove(path='bbb" in ended.stderr
+        self.answer("ask:1.1", "--approve")
+        ended, requests = self.resume(["b is gone."], *self.REMOVE)
+        contents = [m["content"] for m in requests[0]["messages"][2:]]
+        assert contents[0] == "The call was not allowed: no reason was given"
+        assert contents[1].startswith("removed b")
+        assert contents[2] == "The call was not allowed: Not on Sundays."
 
     def test_without_a_word_it_goes_on_waiting(self):
         self.kept(*self.REMOVE, path="x")
-        before = Path("call.json").read_text()
+        before = run("runs", "export", "tidy", *self.STORE).stdout
         ended, requests = self.resume([], *self.REMOVE)
         assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
         assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
-        assert Path("call.json").read_text() == before
+        assert run("runs", "export", "tidy", *self.STORE).stdout == before
 
     def test_every_step_is_kept_before_the_next(self):
         self.kept("--function", "tools_of_test:look", name="look")
-        _, requests = self.resume(["ok"], "--function", "tools_of_test:look", "--approve")
-        assert requests[0]["messages"][-1]["content"] == "approved"
+        self.answer("ask:1.0", "--approve")
+        _, requests = self.resume(["ok"], "--function", "tools_of_test:look")
+        assert '"kind":"approved"' in requests[0]["messages"][-1]["content"]
 
     def test_a_prompt_is_named_again(self, here):
         (here / "greet.jinja").write_text("Greet {{ who }}.")
-        ended, _ = ask(["Hi."], "--prompt", "greet.jinja", "--var", "who=Ada", "--snapshot", "call.json")
+        prompt = ("--prompt", "greet.jinja")
+        ended, _ = ask(["Hi."], *prompt, "--var", "who=Ada", *self.STORE, "--run-id", "tidy")
         assert ended.stdout == "Hi.\n"
-        assert self.resume([], "--prompt", "greet.jinja")[0].stdout == "Hi.\n"
-        assert "of prompt 'greet', and 'ask' was given" in self.resume([])[0].stderr
+        assert self.resume([], *prompt)[0].stdout == "Hi.\n"
+        assert "of prompt 'greet', and the agent's own was given" in self.resume([])[0].stderr
 
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),
         [
-            (("no.json",), 1, "no snapshot can be read from 'no.json': No such file or directory"),
-            (("tools_of_test.py",), 1, "this is no snapshot of version 1"),
-            (("call.json",), 1, "waits for function(s) remove that the prompt does not have"),
-            (("call.json", "--set", "rounds=9"), 2, "the limits of a call stay as they were"),
-            (("call.json", "--approve", "--reason", "Why not?"), 2, "there is a reason only to --deny"),
-            (("call.json", *REMOVE, "--approve", "--only", "1.7"), 2, "'1.7' does not wait; 1.0 would be right"),
-            (("call.json", *REMOVE, "--only", "1.0"), 2, "it goes with --approve or --deny"),
+            (("other", "--store", "runs.db"), 1, "'other'"),
+            (("tidy", "--store", "no.db"), 1, "there is no store at 'no.db'"),
+            (("tidy", "--store", "runs.db", "--set", "rounds=9"), 2, "the limits of a run stay as they were"),
         ],
     )
     def test_what_cannot_be_resumed(self, arguments, code, said):
         self.kept(*self.REMOVE, path="x")
-        ended = run("resume", *MODEL, "--base-url", "http://127.0.0.1:1/v1", *arguments)
+        ended = run("runs", "resume", *MODEL, "--base-url", "http://127.0.0.1:1/v1", *arguments)
         assert (ended.exit_code, ended.stdout) == (code, "")
         assert said in re.sub(r"[│\s]+", " ", ended.stderr)
 
-    def test_a_snapshot_that_cannot_be_written(self):
-        ended, _ = ask(["Hi."], "?", "--snapshot", "no/such/call.json")
+    def test_a_function_that_is_gone_is_told_to_the_model(self):
+        self.kept(*self.REMOVE, path="x")
+        self.answer("ask:1.0", "--approve")
+        ended, requests = self.resume(["I cannot."])
+        assert (ended.exit_code, ended.stdout) == (0, "I cannot.\n")
+        assert (
+            requests[0]["messages"][-1]["content"] == "The function 'remove' is no longer available. Go on without it."
+        )
+
+    def test_a_store_that_cannot_be_written(self):
+        ended, _ = ask(["Hi."], "?", "--store", "no/such/runs.db")
         assert (ended.exit_code, ended.stdout) == (1, "")
-        assert "no snapshot can be written to 'no/such/call.json'" in ended.stderr
+        assert "no/such/runs.db" in ended.stderr
+        assert "bug" not in ended.stderr
+
+    def test_a_run_has_no_name_without_a_store(self):
+        ended, requests = ask(["Hi."], "?", "--run-id", "tidy")
+        assert (ended.exit_code, requests) == (2, [])
 
 
 class TestDemo:
@@ -397,9 +405,10 @@ class TestDemo:
             "Left out: the model gives no log probabilities.",
             "suspended: it waits for 'ask:10.0'",
             "notes.txt is still there",
+            "| posted approved to ask:10.0 of tidy; its next driver takes it",
             "| ToolInterrupt → ToolInterrupt (approved)",
             "| It is gone.",
-            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests, 20 tokens",
+            "notes.txt is gone; one call in several processes: 1 of 5 rounds, 2 requests, 20 tokens",
             "diagram written to run.mmd",
         ):
             assert shown in ended.stdout
@@ -691,10 +700,11 @@ class TestEmbedded:
             "labels right",
             "suspended: it waits for 'ask:10.0'",
             "notes.txt is still there",
+            "| posted approved to ask:10.0 of tidy; its next driver takes it",
             "| ToolInterrupt → ToolInterrupt (approved)",
             "| erase(path='notes.txt')",
             "| Calling → Completed (answered)",
-            "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests",
+            "notes.txt is gone; one call in several processes: 1 of 5 rounds, 2 requests",
         ):
             assert shown in ended.stdout
         assert re.search(r"diagram written to fsm-agent-demo\.mmd\n", ended.stdout)

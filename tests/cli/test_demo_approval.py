@@ -63,7 +63,7 @@ class TestGood:
         events = [item for item in items if isinstance(item, Stepped | FunctionEnded | Suspended)]
         assert [type(event) for event in events] == [Stepped, Stepped, Suspended]
         assert texts(items, is_quoted=True) == [
-            "approved: erase(path='notes.txt')",
+            "posted approved to ask:9.0 of tidy; its next driver takes it",
             "ToolInterrupt → ToolInterrupt (approved)",
             "erase(path='notes.txt')",
             "erase → notes.txt is erased",
@@ -74,16 +74,18 @@ class TestGood:
 
     def test_the_file_is_there_before_and_gone_after(self):
         items, _ = shown(ERASE, elsewhere=["It is gone."])
-        here, asked, kept, denied, there, gone = texts(items)
+        here, asked, kept, denied, there, further, gone = texts(items)
         assert here == f"process {os.getpid()}, this one:"
         assert asked == 'to be approved: erase({"path": "notes.txt"})'
-        assert re.fullmatch(r"notes\.txt is still there, and the call is \d,\d{3} bytes of JSON in call\.json", kept)
+        assert kept == "notes.txt is still there, and the call is a run of 2 entries in runs.db"
         assert denied == (
             "a copy of it, denied: ToolInterrupt → Calling (denied),"
             " and the model is told 'The call was not allowed: not today'"
         )
-        assert re.fullmatch(r"process \d+, which runs: fsm-agent resume call\.json --approve …", there)
-        assert gone == "notes.txt is gone; one call in two processes: 1 of 5 rounds, 2 requests, 10 tokens"
+        runs = r"process \d+, which runs: fsm-agent runs"
+        assert re.fullmatch(rf"{runs} answer tidy ask:9\.0 --approve --store runs\.db", there)
+        assert re.fullmatch(rf"{runs} resume tidy --store runs\.db …", further)
+        assert gone == "notes.txt is gone; one call in several processes: 1 of 5 rounds, 2 requests, 10 tokens"
 
     def test_it_leaves_nothing_behind(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -106,7 +108,7 @@ class TestBad:
         agent = Agent(Script(ERASE), name="demo/eraser")
         reach = Reach(options=("--model", "openai-compatible:stub"))
         problem = finding(list(approved_elsewhere(agent, prompt(), reach))).problem
-        assert problem.startswith("the second process ended with status 1: fsm-agent: provider 'openai-compatible' has")
+        assert problem.startswith("the other process ended with status 1: fsm-agent: provider 'openai-compatible' has")
 
     def test_without_a_way_to_the_model_it_is_left_out(self):
         found = finding(list(approved_elsewhere(Agent(Script()), prompt(), None)))

@@ -1,7 +1,7 @@
-"""Suspend a call in one process and resume it in another, with a real model.
+"""Suspend a call in one process, approve it in a second, and go on with it in a third, with a real model.
 
-The second process is ``fsm-agent resume``, as a user would run it; its input is in a file and on its command line.
-Both work in a directory that is made for this, and removed afterwards.
+The other processes are ``fsm-agent runs answer`` and ``fsm-agent runs resume``, as a user would run them; what they
+share is a store.  All work in a directory that is made for this, and removed afterwards.
 """
 
 from __future__ import annotations
@@ -11,27 +11,29 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark, streamed
-from fsm_agent.cli.snapshot_files import read_snapshot, write_snapshot
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.outcomes import Denied
+from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script, call
 
 TITLE = "An approval, in another process"
 ABOUT = (
-    "erase() needs approval, and here is nobody to give it: the call is suspended, and becomes a file. A second process"
-    " makes a call of it again, approves, and goes on with what is left of every budget."
+    "erase() needs approval, and here is nobody to give it: the call is suspended, and rests in a store. A second"
+    " process approves, and a third goes on with what is left of every budget."
 )
 FILE = "notes.txt"
-SNAPSHOT = "call.json"
+STORE = "runs.db"
+RUN = "tidy"
 EXAMPLES = ("draft.txt", "old.txt")  # files erased in the model's examples
 
 
@@ -39,7 +41,7 @@ EXAMPLES = ("draft.txt", "old.txt")  # files erased in the model's examples
 class Reach:
     """The way in which another process reaches the same model."""
 
-    options: tuple[str, ...]  # of ``fsm-agent resume``
+    options: tuple[str, ...]  # of ``fsm-agent runs resume``
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # a key, perhaps
 
 
@@ -57,7 +59,7 @@ def eraser(directory: Path) -> Function:
     return erase
 
 
-erase = eraser(Path())  # for the second process: of its working directory
+erase = eraser(Path())  # for the other process: of its working directory
 
 
 def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[Item]:
@@ -66,7 +68,7 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
     Args:
         agent: The agent of the call.
         prompt: The task to erase the file ``path``; `fsm-agent` finds it by its path.
-        reach: How the second process reaches the model; None: it cannot, and the part is left out.
+        reach: How another process reaches the model; None: it cannot, and the part is left out.
 
     Raises:
         CallFailed: The request to the model failed.
@@ -77,31 +79,41 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
         return
     with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
         directory = Path(name)
-        prompt = prompt.extend(functions=[eraser(directory)])
         (directory / FILE).write_text("Buy milk.")
-        seed = agent.seed(worked_turns(agent.init_dialog(), prompt, directory).put(prompt, path=FILE))
-        yield Remark(f"process {os.getpid()}, this one:")
-        problem = yield from streamed(agent, seed)
-        asks = _asks(seed)
-        if not problem and not asks:
-            problem = f"the model did not ask for erase(path={FILE!r})"
-        if problem:
-            yield Finding(title=TITLE, output=seed.output, calls=(seed,), problem=problem)
-            return
-        write_snapshot(seed, directory / SNAPSHOT)
-        size_bytes = (directory / SNAPSHOT).stat().st_size
-        requests = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
-        yield Remark(f"to be approved: {requests}")
-        yield Remark(f"{_state_of(directory)}, and the call is {size_bytes:,} bytes of JSON in {SNAPSHOT}")
-        yield Remark(_denied(agent.restore(read_snapshot(directory / SNAPSHOT), prompt)))
-        problem = yield from _resumed(directory, prompt, reach)
-        ended = agent.restore(read_snapshot(directory / SNAPSHOT), prompt)
-        r, files = ended.record, _state_of(directory)
-        used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
-        yield Remark(f"{files}; one call in two processes: {used}")
-        if not problem and (directory / FILE).exists():
-            problem = files
-        yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
+        kept = replace(agent, store=directory / STORE)
+        try:
+            yield from _played(kept, prompt.extend(functions=[eraser(directory)]), directory, reach)
+        finally:
+            kept.runs.close()
+
+
+def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[Item]:
+    dialog = worked_turns(agent.init_dialog(), prompt, directory)
+    seed = agent.seed(dialog.put(prompt, path=FILE), run_id=RUN)
+    yield Remark(f"process {os.getpid()}, this one:")
+    problem = yield from streamed(agent, seed)
+    asks = _asks(seed)
+    if not problem and not asks:
+        problem = f"the model did not ask for erase(path={FILE!r})"
+    if problem:
+        yield Finding(title=TITLE, output=seed.output, calls=(seed,), problem=problem)
+        return
+    requests = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
+    yield Remark(f"to be approved: {requests}")
+    n = agent.runs.store.load(RUN, after=None).run.n
+    yield Remark(f"{_state_of(directory)}, and the call is a run of {n} entries in {STORE}")
+    yield Remark(_denied(agent.restore(snapshot(seed), prompt)))
+    for ask in asks:
+        problem = problem or (yield from _elsewhere(("answer", RUN, ask.key, "--approve"), (), directory, reach))
+    code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *reach.options)
+    problem = problem or (yield from _elsewhere(("resume", RUN), code, directory, reach))
+    ended = agent.runs.replay(RUN, definition_of(agent, prompt, Options()))
+    r, files = ended.record, _state_of(directory)
+    used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
+    yield Remark(f"{files}; one call in several processes: {used}")
+    if not problem and (directory / FILE).exists():
+        problem = files
+    yield Finding(title=TITLE, output=ended.output, calls=(ended,), problem=problem)
 
 
 def worked_turns(dialog: Dialog, prompt: Prompt, directory: Path) -> Dialog:
@@ -133,11 +145,12 @@ def _denied(copy: AgentCall) -> str:
     return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {text!r}"
 
 
-def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, None, str]:
-    """Yield the output of the second process; return the problem, if any."""
-    code = ("--prompt", prompt.path, "--function", f"{__name__}:erase")
+def _elsewhere(
+    command: tuple[str, ...], options: tuple[str, ...], directory: Path, reach: Reach
+) -> Generator[Item, None, str]:
+    """Yield the output of ``fsm-agent runs …`` in another process; return the problem, if any."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "fsm_agent", "resume", SNAPSHOT, "--approve", *code, *reach.options],
+        [sys.executable, "-m", "fsm_agent", "runs", *command, "--store", STORE, *options],
         cwd=directory,
         env=_environment(reach),
         stdin=subprocess.DEVNULL,
@@ -150,18 +163,19 @@ def _resumed(directory: Path, prompt: Prompt, reach: Reach) -> Generator[Item, N
     with process:
         assert process.stdout is not None
         try:
-            yield Remark(f"process {process.pid}, which runs: fsm-agent resume {SNAPSHOT} --approve …")
+            more = " …" if options else ""
+            yield Remark(f"process {process.pid}, which runs: fsm-agent runs {' '.join(command)} --store {STORE}{more}")
             for line in process.stdout:
                 last = line.strip()
                 yield Remark(last, is_quoted=True)
         except BaseException:
             process.kill()
             raise
-    return f"the second process ended with status {process.returncode}: {last}" if process.returncode else ""
+    return f"the other process ended with status {process.returncode}: {last}" if process.returncode else ""
 
 
 def _environment(reach: Reach) -> dict[str, str]:
-    """Return the environment of a second process that imports the same package, and writes no terminal codes."""
+    """Return the environment of another process that imports the same package, and writes no terminal codes."""
     path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # may be relative; the directory differs
     speech = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
     return {**os.environ, **reach.environment, **speech, "PYTHONPATH": path}

@@ -80,7 +80,7 @@ class Demo(AgentBase):
     Args:
         config: See `AgentBase`.
         client: The client of the model.
-        reach: How a second process reaches the model, if it can.
+        reach: How another process reaches the model, if it can.
     """
 
     agent_type = "demo"
@@ -210,7 +210,7 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
     Args:
         client: The client of the model.
         is_embedded: Whether it is the embedded one, whose settings are known.
-        reach: How a second process reaches the model, if it can.
+        reach: How another process reaches the model, if it can.
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
     configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}

@@ -1,0 +1,180 @@
+"""Workers: whoever advances the runs in a store that are due, one after another or many at a time.
+
+The store is the queue, so a worker needs nothing but the store and the agents' code, and there may be any number of
+workers, in any number of OS processes.  A run that has to wait longer than the worker's patience rests in the store,
+and is taken up by whoever is there when it is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.keeping import Options, definition_of, runs_of
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.seeding import seed_of
+from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.messages.event import Stepped
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.store.errors import LeaseLost, RunUnknown
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Lease, Rest, Store
+
+PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
+RETRY_S, MAX_RETRY_S = 4.0, 900.0  # until a run that could not be driven is claimed again: 4, 16, 64 …
+IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
+_log = logging.getLogger("fsm_agent")
+
+Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
+
+
+class Worker:
+    """Advances the runs of some agents.
+
+    Args:
+        agents: The agents, by whose names runs are claimed; runs of others are left alone.
+        runs: Where the runs are: a path, a `Store`, or `Runs` with options.
+        deps: What functions find in their `Context`: a mapping by the agent's name, or a function of the agent's name
+            and the run's ``extra`` that makes it.
+        prompts: Those of tasks that had prompts of their own, found by their paths.
+        patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Agent[Any, Any]],
+        runs: Runs | Store | str | os.PathLike[str],
+        *,
+        deps: Deps | None = None,
+        prompts: Iterable[Prompt[Any]] = (),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.runs = runs_of(runs)
+        self.patience_s = patience_s
+        self._agents: dict[str, Agent[Any, Any]] = {}
+        for agent in agents:
+            check("an agent", agent, isinstance(agent, Agent), "an Agent")
+            if self._agents.setdefault(agent.name, agent) is not agent:
+                raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
+        check("agents", agents, bool(self._agents), "one Agent or more")
+        self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._deps: Deps = {} if deps is None else deps
+        self.is_stopping = False
+
+    def run(self, *, threads: int = 1, once: bool = False) -> int:
+        """Advance what is due until `stop` is called; return how many times a run was advanced.
+
+        Args:
+            threads: How many runs are driven at a time.
+            once: Return as soon as nothing is due.
+
+        Raises:
+            Exception: The store failed.
+        """
+        check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
+        crew = [_Member(self, once) for _ in range(threads)]
+        for member in crew:
+            member.start()
+        for member in crew:
+            member.join()
+        for member in crew:
+            if member.error is not None:
+                raise member.error
+        return sum(member.advanced for member in crew)
+
+    def stop(self) -> None:
+        """Have `run` return, from any thread or signal handler: what is being done is finished, and runs given back.
+
+        A driver stops at its next step, as soon as no request and no function is in progress.
+        """
+        self.is_stopping = True
+
+    def advance(self) -> bool:
+        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due."""
+        lease = self.runs.claim_due([*self._agents])
+        if lease is None:
+            return False
+        try:
+            self._drive(lease)
+        except (LeaseLost, RunUnknown) as error:
+            _log.info("run %s: somebody else has it, or has deleted it: %s", lease.run, error)
+        except Exception:
+            _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=True)
+            with suppress(LeaseLost, RunUnknown):  # then it was given back already
+                self._give_back(lease)
+        return True
+
+    def _give_back(self, lease: Lease) -> None:
+        """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
+
+        One with unread posts would be due at once, before all others: its lease is left to end by itself.
+        """
+        loaded = self.runs.store.load(lease.run, after=lease.n)
+        if not loaded.posts:
+            later_s = time.time() + min(RETRY_S**lease.tries, MAX_RETRY_S)
+            rest = Rest(state=loaded.run.state, due_s=later_s, questions=loaded.run.waits)
+            self.runs.store.append(lease, lease.n, (), rest)
+
+    def _drive(self, lease: Lease) -> None:
+        agent = self._agents[lease.agent]
+        header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
+        definition = definition_of(agent, self._prompt_of(agent, header), Options(deps=self._deps_of(agent, header)))
+        call, recorder = self.runs.held(lease, definition)
+        if recorder is None:
+            return
+        if recorder.patience_s is None or recorder.patience_s > self.patience_s:
+            recorder.patience_s = self.patience_s
+        has_hooks = bool(agent.hooks)
+        with SyncDriver(call, agent._world, is_streamed=has_hooks, recorder=recorder) as driver:
+            for event in driver.events():
+                if event is None:
+                    driver.wait()
+                    continue
+                if has_hooks:
+                    notify(agent.hooks, event)
+                if self.is_stopping and isinstance(event, Stepped) and not driver.active:
+                    return
+
+    def _prompt_of(self, agent: Agent[Any, Any], header: Header) -> Prompt[Any] | None:
+        """Return the prompt of a run's task; None: the agent's own."""
+        path = seed_of(header).prompt
+        return None if path == agent.prompt.path else self._prompts.get(path)
+
+    def _deps_of(self, agent: Agent[Any, Any], header: Header) -> Any:
+        if callable(self._deps):
+            return self._deps(agent.name, header.extra)
+        return self._deps.get(agent.name)
+
+
+class _Member(threading.Thread):
+    """A thread of a worker, which drives a run at a time."""
+
+    def __init__(self, worker: Worker, once: bool) -> None:
+        super().__init__(daemon=True, name="fsm_agent worker")
+        self._worker = worker
+        self._once = once
+        self.advanced = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        worker = self._worker
+        try:
+            while not worker.is_stopping:
+                if worker.advance():
+                    self.advanced += 1
+                elif self._once:
+                    return
+                else:
+                    worker.runs.store.wait(IDLE_S)
+        except BaseException as error:  # the store's: the others stop as well
+            self.error = error
+            worker.stop()

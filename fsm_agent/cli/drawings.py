@@ -1,0 +1,42 @@
+"""Write diagrams to files, or on stdout."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.diagrams.drawing import Diagram, render, write
+
+
+class Format(StrEnum):
+    """The format of a diagram."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+    PNG = "png"
+
+
+AsFormat = Annotated[Format | None, typer.Option("--format", help="By default what --output ends in, or mermaid.")]
+Output = Annotated[Path | None, typer.Option("--output", help="The file; by default stdout.")]
+
+
+def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
+    """Write a diagram.
+
+    Raises:
+        typer.BadParameter: A picture is for a file.
+    """
+    if output is not None:
+        path = write(diagram, output, format and format.value)
+        with Screen() as screen:
+            screen.tell(f"diagram written to {path}")
+        return
+    if format is Format.PNG and sys.stdout.isatty():
+        raise typer.BadParameter("png is not for a terminal: give a file with --output", param_hint="--format")
+    typer.echo(render(diagram, format or Format.MERMAID), nl=False)

@@ -1,0 +1,71 @@
+"""The options that commands share, and what they stand for: a client, functions, a prompt, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from fsm_agent.cli.options import load_function, load_named_prompt, pairs, settings_and_limits
+from fsm_agent.cli.reporting import option
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.providers.catalog import split_model
+
+EMBEDDED = "local:"
+EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
+
+Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local: is the small embedded one.")]
+BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Functions = Annotated[
+    list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")
+]
+NamedPrompt = Annotated[
+    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
+Many = list[str] | None
+
+
+def code_of(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
+    """Return the functions and the prompt that the options name.
+
+    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
+    """
+    named = [option("--function", load_function, function) for function in functions or ()]
+    chosen = None if prompt is None else option("--prompt", load_named_prompt, prompt)
+    if chosen is not None and chosen.offers:
+        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
+    return [_chosen(function) for function in named], chosen
+
+
+def _chosen(function: Function) -> Function:
+    return Function.of(function, needs_approval=False) if function.needs_approval is None else function
+
+
+def settings_of(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
+    """Return the values of ``--set``, over those that the embedded model needs and the defaults of a command."""
+    if is_embedded(model, base_url):
+        defaults |= EMBEDDED_SETTINGS
+    return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
+
+
+def is_embedded(model: str, base_url: str | None) -> bool:
+    return base_url is None and split_model(model)[0].is_embedded
+
+
+@contextmanager
+def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
+    """Yield a client and the name of its model."""
+    with client_for(model, base_url=base_url) as client:
+        screen.resume()
+        embedded = is_embedded(model, base_url)
+        yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name

@@ -1,0 +1,73 @@
+"""Errors of the commands, as exit codes and paragraphs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import typer
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli.terminal import discard_output, error_line
+from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
+
+T = TypeVar("T")
+
+FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141  # the latter two: 128 + SIGINT, 128 + SIGPIPE, as shells count
+
+
+@contextmanager
+def reporting(debug: bool) -> Iterator[None]:
+    """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
+
+    Raises:
+        typer.Exit: Something went wrong.
+        typer.BadParameter: The command line is wrong.
+    """
+    try:
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except BrokenPipeError:
+        discard_output()
+        raise typer.Exit(BROKEN_PIPE) from None
+    except (KeyboardInterrupt, typer.Abort):
+        error_line("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        error_line(_explained(error))
+        raise typer.Exit(FAILED) from None
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return _in_options(str(error))
+    if isinstance(error, FsmAgentError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
+
+
+def _in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line, which has no option for a key."""
+    return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
+
+
+def option(option: str, take: Callable[..., T], *words: Any) -> T:
+    """Return the values of an option as ``take`` converts them.
+
+    Raises:
+        ConfigError: An object that they name does not exist.
+        typer.BadParameter: They are invalid.
+    """
+    try:
+        return take(*words)
+    except ConfigError:
+        raise
+    except UsageError as error:
+        raise typer.BadParameter(plain(str(error)), param_hint=option) from error

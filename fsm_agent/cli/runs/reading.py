@@ -1,0 +1,156 @@
+"""Read runs from a store without the code of their agents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+
+from fsm_agent._internal.values import from_json
+from fsm_agent.diagrams.path import path
+from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.machine.journal import Chain, Header, Line, header_of, line_of
+from fsm_agent.machine.signing import key_bytes
+from fsm_agent.messages.event import Stepped
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Run
+
+KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
+_DIGEST_HEX = 32  # digits of a digest without a key
+
+StorePath = Annotated[
+    Path,
+    typer.Option(
+        "--store", envvar="FSM_AGENT_STORE", help="The file with the runs; a signing key is taken from the environment."
+    ),
+]
+
+
+class Came(NamedTuple):
+    """An entry of a journal."""
+
+    line: Line
+    outcome: Outcome | None  # None: no agent call's
+    data: Any  # the outcome as it is in JSON
+
+    @property
+    def kind(self) -> str:
+        """The kind of the outcome."""
+        return str(self.data.get("kind", "")) if isinstance(self.data, dict) else ""
+
+    @property
+    def at_s(self) -> float:
+        """Unix time of the outcome; 0.0: not known."""
+        at_s = self.data.get("at_s") if isinstance(self.data, dict) else None
+        return float(at_s) if isinstance(at_s, int | float) else 0.0
+
+    @property
+    def triggers(self) -> str:
+        """The steps that were taken."""
+        return " ".join([f"{path}: {trigger}" if path else trigger for path, trigger in self.line.steps])
+
+
+class Reading(NamedTuple):
+    """A run as it is in its store."""
+
+    run: Run
+    header: Header
+    seed: Any  # what the run began with, in JSON
+    entries: list[Came]
+    trace: list[Stepped] | None  # a step for each entry; None: it is no agent call's
+    verdict: str  # on the digests
+    is_sound: bool  # False: the journal is damaged
+
+
+@contextmanager
+def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = None) -> Iterator[Runs]:
+    """Yield the runs of a store, and close it.
+
+    Raises:
+        UsageError: There is no store at this path.
+    """
+    if must_exist and not store.exists():
+        raise UsageError(
+            f"there is no store at {str(store)!r}: a file that 'ask --store' or Agent(store=…) has written"
+        )
+    runs = Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
+    try:
+        yield runs
+    finally:
+        runs.close()
+
+
+def read(runs: Runs, run: str) -> Reading:
+    """Return a run; one that is damaged, as far as it can be read.
+
+    Raises:
+        RunUnknown: There is no such run.
+        JournalError: Its header cannot be read.
+    """
+    loaded = runs.store.load(run, after=0)
+    header = header_of(loaded.header)
+    entries, problem = _entries(loaded.lines)
+    verdict, is_sound = _verdict(loaded.header, loaded.lines)
+    if problem:
+        verdict, is_sound = problem, False
+    steps = [_step(came) for came in entries]
+    is_all = loaded.run.holder is None and loaded.run.n == len(entries)
+    trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(came) for came in entries) else None
+    seed = msgspec.json.decode(bytes(header.seed))
+    return Reading(loaded.run, header, seed, entries, trace, verdict, is_sound)
+
+
+def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:
+    """Return the entries up to the first that cannot be read, and what is wrong with that."""
+    entries: list[Came] = []
+    for text in lines:
+        try:
+            line = line_of(text)
+        except JournalError as error:
+            return entries, f"entry {len(entries) + 1}: {error}"
+        outcome = None
+        with suppress(ValueError):
+            outcome = from_json(bytes(line.outcome), Outcome)
+        entries.append(Came(line, outcome, msgspec.json.decode(line.outcome)))
+    return entries, ""
+
+
+def _verdict(header: str, lines: tuple[str, ...]) -> tuple[str, bool]:
+    """Return what the digests tell, and whether nothing is wrong."""
+    given = os.environ.get(KEY_VARIABLE) or None
+    digest = lines[0].rpartition('"digest":"')[2].rstrip('"}') if lines else ""
+    if len(digest) > _DIGEST_HEX and given is None:
+        return f"signed; {KEY_VARIABLE} is not set, so nothing was verified", True
+    chain = Chain(header, None if given is None else key_bytes(given))
+    try:
+        for text in lines:
+            chain.verified(text)
+    except JournalError as error:
+        return str(error), False
+    return "digests right" if given is None else "signatures right", True
+
+
+def _is_plain(came: Came) -> bool:
+    """Return whether an entry is one step of the process itself."""
+    return len(came.line.steps) == 1 and came.line.steps[0][0] == ""
+
+
+def _step(came: Came) -> Stepped:
+    """Return the step of an entry, without its states."""
+    detail, usage = "", None
+    match came.outcome:
+        case Replied(reply=reply):
+            usage = reply.usage
+        case ModelFailed(error=error):
+            detail = error.message
+        case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
+            pass
+    return Stepped(
+        "", came.line.steps[0][1] if came.line.steps else "", "", came.line.key, came.at_s, "", detail, usage
+    )

@@ -1,0 +1,162 @@
+"""Runs, questions and differences as tables and paragraphs."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli.runs.picture import safe, shown_duration
+from fsm_agent.cli.runs.reading import Reading
+from fsm_agent.cli.terminal import one_line, shown_call, whole_call
+from fsm_agent.machine.process import Question
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.store.store import Run
+
+_SHOWN_VALUE = 200  # characters of a value that differs
+OPTIONS = {  # of ``runs answer``, by the kind of the outcome
+    "approved": "--approve",
+    "modified": "--arguments JSON",
+    "denied": "--deny [--reason WHY]",
+    "returned": "--result TEXT",
+    "function_failed": "--failed TEXT",
+    "run_again": "--run-again",
+    "cancelled": "--cancel [--reason WHY]",
+}
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """Return a line for each run."""
+    table = _table("run", "agent", "state", "entries", "changed", "waits for")
+    table.columns[0].overflow = table.columns[5].overflow = "fold"
+    table.columns[3].justify = table.columns[4].justify = "right"
+    now_s = time.time()
+    for run in runs:
+        ago = f"{shown_duration(max(0.0, now_s - run.updated_s))} ago"
+        table.add_row(
+            safe(run.id), safe(run.agent), safe(run.state or "-"), str(run.n), ago, safe(waits_for(run, now_s))
+        )
+    return table
+
+
+def waits_for(run: Run, now_s: float) -> str:
+    """Return what a run waits for, in a few words."""
+    if run.is_ended:
+        return ""
+    if run.holder is not None:
+        return f"driven by {run.holder}"
+    if run.waits and (run.due_s is None or run.due_s > now_s):
+        return ", ".join([f"{question.key} ({question.kind})" for question in run.waits])
+    if run.due_s is None:
+        return "a post"
+    if run.due_s <= now_s:
+        return "a worker: it is due"
+    return f"{moment(run.due_s)}"
+
+
+def questions_table(runs: Sequence[Run]) -> Table:
+    """Return a line for each open question."""
+    table = _table("run", "agent", "key", "kind", "about", "since")
+    table.columns[0].overflow = table.columns[2].overflow = table.columns[4].overflow = "fold"
+    table.columns[5].justify = "right"
+    now_s = time.time()
+    for run in runs:
+        for question in run.waits:
+            since = shown_duration(max(0.0, now_s - run.updated_s))
+            about = safe(about_question(question))
+            table.add_row(safe(run.id), safe(run.agent), safe(question.key), safe(question.kind), about, since)
+    return table
+
+
+def about_question(question: Question, *, whole: bool = False) -> str:
+    """Return what a question is about: a function call as Python writes it, or its text."""
+    try:
+        about = msgspec.json.decode(question.about or "{}")
+    except msgspec.DecodeError:
+        return plain(question.about)
+    if isinstance(about, dict) and isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
+        call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
+        return whole_call(call) if whole else shown_call(call)
+    if isinstance(about, dict) and isinstance(about.get("problem"), str):
+        return plain(about["problem"])
+    return plain(question.about)
+
+
+def head_lines(reading: Reading) -> list[tuple[str, str]]:
+    """Return the lines above the picture of a run, each with a style."""
+    run, header = reading.run, reading.header
+    now_s = time.time()
+    where = run.state or "not begun"
+    waits = waits_for(run, now_s)
+    lines = [(f"run {one_line(run.id)} of agent {one_line(run.agent)!r}: {one_line(where)}", "bold")]
+    lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
+    lines.append((f"{moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"))
+    if header.follows:
+        lines.append((f"follows the run {one_line(header.follows)} in its conversation", "dim"))
+    if header.forked is not None:
+        lines.append((f"a fork of the run {one_line(header.forked[0])} behind its entry {header.forked[1]}", "dim"))
+    if task := _task(reading.seed):
+        lines.append((f"task: {one_line(task)}", ""))
+    if header.extra:
+        lines.append((f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""))
+    if waits and not run.waits:
+        lines.append((f"waits for {one_line(waits)}", ""))
+    for question in run.waits:
+        lines.append(("", ""))
+        lines.append(
+            (
+                f"{one_line(question.key)} asks ({one_line(question.kind)}): {about_question(question, whole=True)}",
+                "bold yellow",
+            )
+        )
+        right = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
+        lines.append((f"    fsm-agent runs answer {one_line(run.id)} {one_line(question.key)} …", ""))
+        lines.append((f"    where … is one of: {one_line(right)}", ""))
+    return lines
+
+
+def _task(seed: Any) -> str:
+    """Return the last text of the messages that a run began with."""
+    messages = seed.get("dialog") if isinstance(seed, dict) else None
+    if not isinstance(messages, list) or not messages:
+        return ""
+    parts = messages[-1].get("parts") if isinstance(messages[-1], dict) else None
+    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
+    return " ".join([text for text in texts if isinstance(text, str)])
+
+
+def differences_table(names: tuple[str, str], found: Sequence[tuple[str, Any, Any]]) -> Table:
+    """Return a line for each value that differs."""
+    table = _table("", *[one_line(name) for name in names])
+    for column in table.columns:
+        column.overflow = "fold"
+    for where, a, b in found:
+        table.add_row(safe(where), _value(a), _value(b))
+    return table
+
+
+def _value(value: Any) -> Text:
+    text = value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
+    return Text(one_line(text, _SHOWN_VALUE))
+
+
+def moment(at_s: float) -> str:
+    """Return a Unix time in UTC."""
+    try:
+        at = datetime.datetime.fromtimestamp(at_s, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(Text(column), vertical="top")
+    return table

@@ -1,0 +1,85 @@
+"""The command ``fsm-agent worker``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.worker import PATIENCE_S, Worker
+from fsm_agent.cli.models import Debug
+from fsm_agent.cli.options import load_agents, load_callable
+from fsm_agent.cli.reporting import option, reporting
+from fsm_agent.cli.runs.commands import AgentsModule
+from fsm_agent.cli.runs.reading import StorePath, opened
+from fsm_agent.cli.terminal import Screen, one_line
+
+
+def worker(
+    store: StorePath,
+    agents: AgentsModule,
+    deps: Annotated[
+        str | None,
+        typer.Option(help="A function of an agent's name and a run's extra that makes deps, as module:name."),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="How many runs are driven at a time.")] = 1,
+    patience: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
+    ] = PATIENCE_S,
+    once: Annotated[bool, typer.Option("--once", help="Leave when nothing is due.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store, must_exist=False) as runs:
+        found, prompts = option("--agents", load_agents, agents)
+        made = None if deps is None else option("--deps", load_callable, deps)
+        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
+        names = ", ".join([one_line(agent.name) for agent in found])
+        with _stopped_by_signals(crew), _logged_plainly():
+            screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
+            advanced = crew.run(threads=threads, once=once)
+        screen.tell(f"worker {os.getpid()} leaves: {advanced} time{'' if advanced == 1 else 's'} a run was advanced")
+
+
+@contextmanager
+def _stopped_by_signals(crew: Worker) -> Iterator[None]:
+    """Have the first signal stop the worker at its next step, and a second one end the OS process."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if crew.is_stopping:
+            os._exit(128 + number)
+        crew.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Plain(logging.Formatter):
+    """A formatter whose lines hold no control characters: errors quote models and functions."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
+@contextmanager
+def _logged_plainly() -> Iterator[None]:
+    """Have warnings of the library written on stderr, with their tracebacks."""
+    log, handler = logging.getLogger("fsm_agent"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

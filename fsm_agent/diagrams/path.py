@@ -1,0 +1,99 @@
+"""The path of a run through its states, told from its triggers: a journal has no more, and this needs no agent.
+
+Each row of the table leads from a state to a state.  Where rows of one trigger lead to several, what the run waited for
+next, by the key of the next answer, or the state that it came to decides.  One thing neither tells: whether functions
+were still pending when something came that nobody had asked for, such as a cancellation.  Then they are taken to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, State
+from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.messages.event import Stepped
+
+_WAITS: dict[str, tuple[State, ...]] = {  # by the prefix of a key: the states in which there is such an effect
+    "begin": (State.SEEDED,),
+    "model": ASKING,
+    "sleep": (State.BACKOFF,),
+    **dict.fromkeys(("ask", "start", "run", "doubt"), (State.TOOL_INTERRUPT,)),
+}
+
+
+class _Way:
+    """A row for one of its sources, leading to a state."""
+
+    __slots__ = ("guard", "source", "to")
+
+    def __init__(self, source: State, to: State, guard: str) -> None:
+        self.source, self.to, self.guard = source, to, guard
+
+
+def _ways() -> dict[str, list[_Way]]:
+    ways: dict[str, list[_Way]] = {}
+    for trigger, sources, to, guard, _ in ROWS:
+        for source in sources if isinstance(sources, tuple) else (sources,):
+            way = _Way(State(source), State(to or source), guard.__name__ if guard else "")
+            ways.setdefault(trigger, []).append(way)
+    return ways
+
+
+_WAYS = _ways()
+
+
+def path(steps: Sequence[Stepped], state: str | None = None) -> list[Stepped] | None:
+    """Return steps with the states that they led from and to, and with their guards where only one can have let them.
+
+    Args:
+        steps: All steps of an agent call from its start, of which the trigger and the key are known.
+        state: The state after the last of them; None: not known.
+
+    Returns:
+        None if no agent call takes such steps.
+    """
+    behind = _possible_behind(steps, state)
+    if behind is None:
+        return None
+    taken: list[Stepped] = []
+    now, is_branch = State.SEEDED, False
+    for step, possible in zip(steps, behind, strict=True):
+        ways = [way for way in _WAYS.get(step.trigger, ()) if way.source == now and way.to in possible]
+        if not ways:
+            return None
+        to = _likeliest([way.to for way in ways], is_branch)
+        guards = [way.guard for way in ways if way.to == to]
+        taken.append(step.changed(source=str(now), to=str(to), guard=guards[0] if len(guards) == 1 else ""))
+        if now in ASKING:  # a backoff leads back to the branch that it came from
+            is_branch = now is State.PARSE_EXCEPTION
+        now = to
+    return taken
+
+
+def _possible_behind(steps: Sequence[Stepped], state: str | None) -> list[set[State]] | None:
+    """Return for each step the states in which the run may have been after it."""
+    before: set[State] = {State.SEEDED}
+    sources: list[set[State]] = []
+    for step in steps:
+        here = before & _waiting(step.key)
+        sources.append({way.source for way in _WAYS.get(step.trigger, ()) if way.source in here})
+        before = {way.to for way in _WAYS.get(step.trigger, ()) if way.source in here}
+    last = before & {State(state)} if state in {*LIVE, *FINAL} else before
+    behind: list[set[State]] = []
+    for step, here in zip(reversed(steps), reversed(sources), strict=True):
+        behind.append(last)
+        last = {way.source for way in _WAYS.get(step.trigger, ()) if way.source in here and way.to in last}
+    return behind[::-1] if all(behind) else None
+
+
+def _waiting(key: str) -> set[State]:
+    """Return the states in which a key is an effect's; all, for outcomes that answer none."""
+    return {*_WAITS.get(key.partition(":")[0], LIVE)}
+
+
+def _likeliest(states: list[State], is_branch: bool) -> State:
+    """Return the state that was come to, of those that are possible: the next step is not known."""
+    if State.PARSE_EXCEPTION in states and State.CALLING in states:
+        return State.PARSE_EXCEPTION if is_branch else State.CALLING
+    live = [state for state in states if state in LIVE]
+    return (live or states)[-1]

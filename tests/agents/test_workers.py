@@ -1,0 +1,337 @@
+"""Do workers advance what is due, all of it and nothing else, and leave well?"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support import shop
+from support.paths import ROOT
+
+from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
+from fsm_agent.agents.worker import Worker
+from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.testing import Script, call
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
+    yield store
+    store.close()
+
+
+def rows(store):
+    return {row.id: row for row in store.list(limit=1000)}
+
+
+def create(store, agent: Agent, *names: str, **options) -> None:
+    """Begin runs that nobody has driven yet."""
+    from dataclasses import replace
+
+    kept = replace(agent, store=store)
+    for name in names:
+        header = kept.seed(options.pop("task", "Refund order A-17."), run_id=name, **options).journal.header
+        assert store.create(name, header, agent=agent.name)
+
+
+class TestAdvancing:
+    def test_all_that_is_due_and_then_it_leaves(self, store):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store)
+        assert worker.run(once=True) == 3
+        assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
+        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
+        assert worker.run(once=True) == 1
+        assert [row.id for row in store.list(ended=True)] == ["two"]
+
+    def test_runs_of_others_are_left_alone(self, store):
+        create(store, shop.shop(), "one")
+        assert Worker([shop.OTHER], store).run(once=True) == 0
+        assert (rows(store)["one"].n, rows(store)["one"].holder) == (0, None)
+
+    def test_several_at_a_time(self, store):
+        together = threading.Barrier(3)
+
+        @function
+        def meet() -> str:
+            """Wait for the others."""
+            together.wait(30)
+            return "met"
+
+        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(threads=3, once=True) == 3
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_a_long_backoff_rests_and_is_due_later(self, store):
+        agent = shop.busy()
+        create(store, agent, "one")
+        before_s = time.time()
+        assert Worker([agent], store).run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.state, row.holder) == ("Backoff", None)
+        assert row.due_s is not None
+        assert before_s + 50 <= row.due_s
+        assert time.time() < before_s + 50
+
+    def test_deps_are_a_value_or_made_for_the_run(self, store):
+        agent = Agent(Script(call("whose"), lambda r: r.messages[-1].parts[0].text), functions=[shop.whose], name="x")
+
+        def outputs(deps):
+            fresh = MemoryStore()
+            create(fresh, agent, "one", deps="?", extra={"tenant": "Ada"})
+            assert Worker([agent], fresh, deps=deps).run(once=True) == 1
+            return json.loads(fresh.load("one").lines[-2])["outcome"]["text"]
+
+        def again():
+            object.__setattr__(agent, "model", Script(call("whose"), "ok"))
+            agent.__dict__.pop("client", None)
+            agent.__dict__.pop("_world", None)
+
+        assert outputs({"x": "Bob"}) == "the shop of Bob"
+        again()
+        assert outputs(lambda name, extra: f"{extra['tenant']} ({name})") == "the shop of Ada (x)"
+
+    def test_a_prompt_of_the_task_is_found_by_its_path(self, store):
+        prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
+        agent = Agent(Script("7"), name="counter")
+        create(store, agent, "one", task=prompt, things="kettles")
+        assert Worker([agent], store, prompts=[prompt]).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    def test_hooks_are_told(self, store):
+        class Steps:
+            def __init__(self):
+                self.seen = []
+
+            def on_stepped(self, event):
+                self.seen.append(event.trigger)
+
+        agent = Agent(Script("hi"), name="x", hooks=[steps := Steps()])
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        assert steps.seen == ["begun", "answered"]
+
+
+class TestFailing:
+    def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog):
+        class Broken:
+            def on_stepped(self, event):
+                raise LookupError("broken hook")
+
+        broken = Agent(Script(*["hi"] * 9), name="broken", hooks=[Broken()])
+        agent = shop.shop()
+        create(store, broken, "bad")
+        create(store, agent, "good")
+        with caplog.at_level(logging.WARNING, "fsm_agent"):
+            Worker([broken, agent], store).run(once=True)
+        assert rows(store)["good"].state == "ToolInterrupt"
+        assert rows(store)["bad"].holder is None
+        (record, *_) = [r for r in caplog.records if "'broken' raised" in r.message]
+        assert record.levelno == logging.WARNING
+        assert "broken hook" in caplog.text
+        assert "Traceback" in caplog.text
+
+    def test_one_that_cannot_even_begin_is_tried_again_later(self, store, caplog):
+        agent = shop.shop()
+        create(store, agent, "one")
+
+        def no_deps(name, extra):
+            raise OSError("the database is away")
+
+        assert Worker([agent], store, deps=no_deps).run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.holder, row.n) == (None, 0)
+        assert row.due_s is not None
+        assert row.due_s > 0.0
+        assert "the database is away" in caplog.text
+
+    def test_open_questions_survive_that(self, store):
+        agent = shop.shop(store=store)
+        with pytest.raises(CallSuspended):
+            agent.call("Refund order A-17.", run_id="one")
+        before = rows(store)["one"].waits
+        assert store.claim("somebody who dies", for_s=0.0, run="one") is not None
+        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert rows(store)["one"].waits == before
+        Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert rows(store)["one"].waits == before
+
+    def test_code_that_decides_otherwise_becomes_a_question(self, store, caplog):
+        agent = shop.shop()
+        create(store, agent, "one", task=shop.COUNT, things="kettles")
+        assert Worker([agent], store).run(once=True) == 1  # without the prompt, which another worker may have
+        assert rows(store)["one"].due_s > time.time()
+        for _ in range(5):
+            store.claim("another", for_s=0.0, run="one")
+        assert Worker([agent], store).run(once=True) == 1  # then a person is asked
+        (question,) = rows(store)["one"].waits
+        assert question.key == "stuck"
+        assert "shop/count" in caplog.text
+        assert Worker([agent], store).run(once=True) == 0
+        Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
+        assert Worker([agent], store).run(once=True) == 6
+        assert rows(store)["one"].waits == (question,)
+
+    def test_a_store_that_fails_ends_the_worker(self, store):
+        class Away(MemoryStore):
+            def claim(self, *args, **options):
+                raise OSError("the disk is away")
+
+        with pytest.raises(OSError, match="the disk is away"):
+            Worker([shop.shop()], Away()).run(threads=3)
+
+    def test_agents_that_cannot_be_told_apart(self, store):
+        with pytest.raises(UsageError, match="two agents are named 'shop'"):
+            Worker([shop.shop(), shop.shop()], store)
+        with pytest.raises(UsageError, match="agents is"):
+            Worker([], store)
+        with pytest.raises(UsageError, match="threads is 0"):
+            Worker([shop.shop()], store).run(threads=0)
+
+
+class TestStopping:
+    def test_what_is_being_done_is_finished_and_written_and_no_more(self, store):
+        begun, may_return = threading.Event(), threading.Event()
+
+        @function
+        def work() -> str:
+            """Work."""
+            begun.set()
+            assert may_return.wait(30)
+            return "worked"
+
+        agent = Agent(Script(call("work"), "done"), functions=[work], name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        assert begun.wait(30)
+        worker.stop()
+        may_return.set()
+        thread.join(30)
+        assert not thread.is_alive()
+        one = rows(store)["one"]
+        assert (one.n, one.state, one.holder, one.due_s) == (3, "Calling", None, 0.0)
+        assert rows(store)["two"].n == 0
+
+    def test_functions_that_run_beside_each_other_are_all_finished(self, store):
+        begun, may_return = threading.Barrier(3), threading.Event()
+
+        @function
+        def work(n: int) -> str:
+            """Work."""
+            begun.wait(30)
+            assert may_return.wait(30)
+            return f"worked {n}"
+
+        agent = Agent(Script([call("work", n=0), call("work", n=1)], "done"), functions=[work], name="x")
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        begun.wait(30)
+        worker.stop()
+        may_return.set()
+        thread.join(30)
+        assert not thread.is_alive()
+        one = rows(store)["one"]
+        assert (one.n, one.state, one.holder, one.due_s) == (4, "Calling", None, 0.0)
+
+    def test_an_idle_one(self, store):
+        worker = Worker([shop.shop()], store)
+        thread = threading.Thread(target=worker.run, kwargs={"threads": 2})
+        thread.start()
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def fsm_agent(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fsm_agent", *arguments]
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+
+
+BEGIN = """
+from contextlib import suppress
+from support import shop
+from fsm_agent import CallSuspended
+with suppress(CallSuspended):
+    shop.shop(store="runs.db").call("Refund order A-17.", run_id="order-17")
+"""
+
+
+class TestProcesses:
+    def test_one_begins_another_answers_and_a_third_finishes(self, tmp_path):
+        subprocess.run([sys.executable, "-c", BEGIN], cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=True)
+        idle = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop", "--once", cwd=tmp_path)
+        assert (idle.returncode, "0 times a run was advanced" in idle.stderr) == (0, True), idle.stderr
+        answered = fsm_agent(
+            *("runs", "answer", "order-17", "ask:3.0", "--approve", "--by", "ann", "--store", "runs.db"), cwd=tmp_path
+        )
+        assert answered.returncode == 0, answered.stderr
+        done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop", "--once", cwd=tmp_path)
+        assert (done.returncode, "1 time a run was advanced" in done.stderr) == (0, True), done.stderr
+        runs = Runs(tmp_path / "runs.db")
+        loaded = runs.store.load("order-17")
+        runs.close()
+        assert loaded.run.state == "Completed"
+        assert "Done: 19.50 EUR for A-17 are on their way" in loaded.lines[-1]
+        fences = [json.loads(line)["fence"] for line in loaded.lines]
+        assert fences == sorted(fences)
+        assert len(set(fences)) == 2
+
+    @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_ends_it_well(self, tmp_path, number):
+        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop"]
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "Ctrl-C ends it" in process.stderr.readline()
+            process.send_signal(number)
+            assert process.wait(30) == 0
+            assert "0 times a run was advanced" in process.stderr.read()
+
+    @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+    def test_a_second_signal_ends_it_at_once(self, tmp_path):
+        (tmp_path / "slow.py").write_text(
+            "import sys, threading\nfrom fsm_agent import Agent, function\nfrom fsm_agent.testing import Script, call\n"
+            "@function\ndef hang() -> str:\n"
+            "    'Hang.'\n    print('hanging', file=sys.stderr, flush=True)\n    threading.Event().wait()\n"
+            "AGENT = Agent(Script(call('hang')), functions=[hang], name='slow')\n"
+        )
+        create_one = "from slow import AGENT\nfrom dataclasses import replace\na = replace(AGENT, store='runs.db')\n"
+        create_one += "s = a.runs.store\ns.create('one', a.seed('go', run_id='one').journal.header, agent='slow')\n"
+        environment = {**ENVIRONMENT, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}{os.pathsep}{tmp_path}"}
+        subprocess.run([sys.executable, "-c", create_one], cwd=tmp_path, env=environment, timeout=60, check=True)
+        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "slow"]
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "Ctrl-C ends it" in process.stderr.readline()
+            try:
+                assert process.stderr.readline() == "hanging\n"
+                process.send_signal(signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.5)  # the function goes on: the worker waits for it
+                assert process.poll() is None
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 128 + signal.SIGTERM
+            finally:
+                process.kill()

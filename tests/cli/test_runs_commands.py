@@ -1,0 +1,380 @@
+"""Do the commands of runs tell a person what there is, and change only what they say?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import shop
+from typer.testing import CliRunner
+
+from fsm_agent import Agent, CallSuspended
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.cli.commands import app
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Outcome
+from fsm_agent.machine.journal import header_of
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import Script, call
+
+EVIL = "a\x1b[31mred\x1b]0;title\x07b\u202ec"
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    monkeypatch.delenv("FSM_AGENT_SIGNING_KEY", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path / "runs.db"
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), prog_name="fsm-agent", catch_exceptions=False)
+
+
+def runs(*arguments: str) -> str:
+    ended = run("runs", *arguments)
+    assert ended.exit_code == 0, ended.stderr
+    return ended.stdout
+
+
+def refused(*arguments: str, code: int = 1) -> str:
+    ended = run("runs", *arguments)
+    assert ended.exit_code == code
+    return re.sub(r"[│╭╮╰╯─\s]+", " ", ended.stderr)
+
+
+def begin(store: Path, *names: str, **options) -> None:
+    kept = Runs(store, signing_key=options.pop("signing_key", None))
+    for name in names:
+        with suppress(CallSuspended):
+            shop.shop(store=kept).call("Refund order A-17.", run_id=name, extra={"ticket": name}, **options)
+    kept.close()
+
+
+def finish(store: Path, name: str, answer: Outcome) -> None:
+    agent = shop.shop(store=store)
+    agent.resume(name, {"ask:3.0": answer})
+    agent.runs.close()
+
+
+class TestList:
+    def test_a_line_for_each_run_and_what_it_waits_for(self, store):
+        begin(store, "one", "two")
+        finish(store, "one", Approved())
+        lines = [line.split() for line in runs("list").splitlines()]
+        assert lines[0] == ["run", "agent", "state", "entries", "changed", "waits", "for"]
+        assert lines[1][:4] == ["one", "shop", "Completed", "7"]
+        assert lines[2][:4] == ["two", "shop", "ToolInterrupt", "4"]
+        assert lines[2][-2:] == ["ask:3.0", "(approval)"]
+
+    def test_those_that_are_wanted(self, store):
+        begin(store, "one", "two", "three")
+        finish(store, "one", Approved())
+
+        def names(*arguments: str) -> list[str]:
+            return [row["id"] for row in json.loads(runs("list", "--json", *arguments))]
+
+        assert names() == ["one", "three", "two"]
+        assert names("--ended") == ["one"]
+        assert names("--open") == ["three", "two"]
+        assert names("--open", "--limit", "1") == ["three"]
+        assert names("--agent", "nobody") == []
+        assert names("--asked") == ["three", "two"]
+
+    def test_open_questions_and_no_journal_is_read_for_them(self, store):
+        import sqlite3
+
+        begin(store, "one", "two")
+        with sqlite3.connect(store) as connection:  # journals that nobody could read
+            (table,) = connection.execute("select name from sqlite_master where sql like '%line text%'").fetchone()
+            assert connection.execute(f"update {table} set line = '?'").rowcount >= 8
+        lines = [line.split() for line in runs("list", "--asked").splitlines()]
+        assert lines[1][:5] == ["two", "shop", "ask:3.0", "approval", "refund(order='A-17',"]
+        assert len(lines) == 3
+
+    def test_a_folder_is_a_store_as_well(self, tmp_path):
+        (folder := tmp_path / "runs").mkdir()
+        begin(folder, "one")
+        assert "ask:3.0 (approval)" in runs("list", "--store", "runs")
+        assert "digests right" in runs("show", "one", "--store", "runs")
+
+    def test_nothing_is_said_on_stderr(self, store):
+        Runs(store).close()
+        ended = run("runs", "list")
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "there are no such runs\n")
+        assert run("runs", "list", "--asked").stderr == "nobody is asked anything\n"
+
+    def test_no_store_is_made_by_looking(self, tmp_path):
+        assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
+        assert os.listdir(tmp_path) == []
+
+    def test_what_is_no_store_is_refused(self, tmp_path):
+        (tmp_path / "notes.txt").write_text("Buy milk. " * 1000)
+        error = refused("list", "--store", "notes.txt")
+        assert "bug" not in error
+        assert "notes.txt" in error
+
+
+class TestShow:
+    def test_it_tells_what_a_run_is_and_draws_its_path(self, store):
+        begin(store, "one")
+        shown = runs("show", "one")
+        assert shown.startswith("run one of agent 'shop': ToolInterrupt\n")
+        assert "4 entries; digests right\n" in shown
+        assert 'task: Refund order A-17.\nextra: {"ticket":"one"}\n' in shown
+        assert "ask:3.0 asks (approval): refund(order='A-17', amount=19.5)\n" in shown
+        assert "where … is one of: --approve, --arguments JSON, --deny [--reason WHY]\n" in shown
+        picture = shown.partition("\n\n╭")[2]
+        assert picture.splitlines() == [
+            " Seeded",
+            "│ ╭ Calling",
+            "│ │ ╭ ToolInterrupt",
+            "╰─● │  1  0.0 s  begin    begun",
+            "│ ╰─●  2  0.0 s  model:0  functions_asked  price(item='kettle')",
+            "│ ●─╯  3  0.0 s  run:1.0  returned         → 19.5",
+            "│ ╰─●  4  0.0 s  model:1  functions_asked  refund(order='A-17', amount=19.5)",
+        ]
+
+    def test_it_fits_the_screen(self, store):
+        begin(store, "one")
+        finish(store, "one", Denied("because " * 50))
+        assert max(map(len, runs("show", "one").splitlines())) <= 80
+        assert "│ │ │ │   claimed again, fence 2\n" in runs("show", "one")
+
+    def test_as_data(self, store):
+        begin(store, "one")
+        shown = json.loads(runs("show", "one", "--json"))
+        assert (shown["run"]["id"], shown["header"]["extra"], shown["is_sound"]) == ("one", {"ticket": "one"}, True)
+        assert [entry["to"] for entry in shown["entries"]] == ["Calling", "ToolInterrupt", "Calling", "ToolInterrupt"]
+        assert shown["header"]["seed"]["dialog"][0]["role"] == "user"
+
+    def test_what_is_untrusted_is_plain(self, store):
+        kept = Runs(store)
+        agent = Agent(Script(call("refund", order=EVIL, amount=1)), functions=[shop.refund], name="x", store=kept)
+        with pytest.raises(CallSuspended):
+            agent.call(EVIL, run_id="one", extra={"note": EVIL})
+        runs("answer", "one", "ask:1.0", "--deny", "--reason", EVIL, "--by", EVIL)
+        replace(agent, model=Script(EVIL)).resume("one")
+        with pytest.raises(CallSuspended):
+            replace(agent, model=Script(call("refund", order=EVIL, amount=1))).call(EVIL, run_id="two")
+        kept.close()
+        for command in (
+            *(["show", "one"], ["show", "two"], ["list", "--asked"], ["list"]),
+            *(["show", "one", "--json"], ["diff", "one", "two"], ["diagram", "one"]),
+        ):
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", runs(*command))
+
+    def test_a_damaged_journal_is_shown_as_far_as_it_can_be_read(self, store):
+        import sqlite3
+
+        begin(store, "one")
+        with sqlite3.connect(store) as connection:
+            (table,) = connection.execute("select name from sqlite_master where sql like '%line text%'").fetchone()
+            connection.execute(f"update {table} set line = replace(line, 'kettle', 'teapot')")
+        ended = run("runs", "show", "one")
+        assert ended.exit_code == 1
+        assert "price(item='teapot')" in ended.stdout
+        assert "is damaged: entry 2 is damaged, changed, or not the next" in ended.stderr
+
+    def test_a_signed_one(self, store, monkeypatch):
+        begin(store, "one", signing_key="k" * 32)
+        assert "signed; FSM_AGENT_SIGNING_KEY is not set, so nothing was verified" in runs("show", "one")
+        monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "k" * 32)
+        assert "signatures right" in runs("show", "one")
+        monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "x" * 32)
+        assert "entry 1 is damaged" in refused("show", "one")
+
+    def test_a_run_that_is_not_there(self, store):
+        begin(store, "one")
+        for command in (["show", "?"], ["diagram", "?"], ["export", "?"], ["diff", "one", "?"], ["delete", "?"]):
+            assert "'?'" in refused(*command)
+
+
+class TestReplay:
+    def test_every_entry_is_verified_with_the_code(self, store):
+        begin(store, "one")
+        finish(store, "one", Approved())
+        assert runs("replay", "one", "--agents", "support.shop") == (
+            "7 entries verified, each decided now as it was then; the definition of the agent is the same."
+            " The run is in Completed.\n"
+        )
+        said = json.loads(runs("replay", "one", "--agents", "support.shop:AGENT", "--json"))
+        assert said == {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True}
+
+    def test_code_that_decides_otherwise_is_told(self, store, tmp_path):
+        begin(store, "waits", "ended")
+        finish(store, "ended", Approved())
+        (tmp_path / "new_shop.py").write_text(
+            "from support import shop\nfrom dataclasses import replace\n"
+            "AGENT = replace(shop.AGENT, functions=[shop.price])\n"
+        )
+        error = refused("replay", "ended", "--agents", "new_shop:AGENT")
+        assert "entry 5 (key 'ask:3.0'): 'approved' was taken then" in error
+        assert "the definition has changed from" in error
+        error = refused("replay", "waits", "--agents", "new_shop:AGENT")
+        assert "after entry 4 the run was in 'ToolInterrupt' then, and would be in 'Calling' now" in error
+
+    def test_an_agent_that_is_not_there(self, store):
+        begin(store, "one")
+        assert "the run is one of agent 'shop'" in refused("replay", "one", "--agents", "support.shop:OTHER")
+        assert "there is no module 'no_such'" in refused("replay", "one", "--agents", "no_such")
+        assert "has no Agent" in refused("replay", "one", "--agents", "json", code=2)
+
+
+class TestDiagram:
+    def test_the_path_is_drawn(self, store, tmp_path):
+        begin(store, "one")
+        drawn = runs("diagram", "one")
+        assert "The run one" in drawn
+        assert "\N{MULTIPLICATION SIGN}2 functions_asked" in drawn
+        assert run("runs", "diagram", "one", "--output", "one.dot").stderr == "diagram written to one.dot\n"
+        assert "ToolInterrupt" in (tmp_path / "one.dot").read_text()
+
+
+class TestDiff:
+    def test_the_first_entry_that_differs_and_what(self, store):
+        begin(store, "one", "two")
+        finish(store, "one", Approved())
+        finish(store, "two", Denied("no"))
+        shown = [line.split() for line in runs("diff", "one", "two").splitlines()]
+        assert ["extra.ticket", "one", "two"] in shown
+        assert ["they", "part", "at", "entry", "5:"] in shown
+        assert ["outcome.kind", "approved", "denied"] in shown
+        assert ["outcome.reason", "-", "no"] in shown
+        said = json.loads(runs("diff", "one", "two", "--json"))
+        assert (said["n"], said["entry"][0]) == (5, {"where": "outcome.kind", "values": ["approved", "denied"]})
+
+    def test_one_that_goes_further(self, store):
+        begin(store, "one", "two")
+        finish(store, "one", Approved())
+        assert json.loads(runs("diff", "two", "one", "--json"))["n"] == 5
+
+    def test_the_same(self, store):
+        begin(store, "one", "two")
+        finish(store, "one", Approved(at_s=1.0))
+        finish(store, "two", Approved(at_s=2.0))
+        said = json.loads(runs("diff", "one", "two", "--json"))
+        assert (said["n"], said["entry"]) == (None, [])
+        assert "their 7 entries are the same" in runs("diff", "one", "two")
+
+
+def hide(outcome: Outcome) -> Outcome:
+    hidden = to_json(outcome).replace("Ada", "…").replace("Refund order", "…")
+    return from_json(hidden, Outcome)
+
+
+class TestExport:
+    def test_the_journal_as_it_is(self, store, tmp_path):
+        begin(store, "one")
+        lines = runs("export", "one").splitlines()
+        assert header_of(lines[0]).agent == "shop"
+        assert [json.loads(line)["n"] for line in lines[1:]] == [1, 2, 3, 4]
+        assert runs("export", "one", "--output", "one.jsonl") == ""
+        assert (tmp_path / "one.jsonl").read_text().splitlines() == lines
+
+    def test_a_redacted_one_cannot_be_resumed_and_says_so(self, store, monkeypatch):
+        begin(store, "one")
+        finish(store, "one", Denied("the customer is Ada"))
+        (tmp := Path("hiding.py")).write_text(f"from {__name__} import hide\n")
+        monkeypatch.syspath_prepend(str(Path(__file__).parent))
+        text = runs("export", "one", "--redact", "hiding:hide")
+        tmp.unlink()
+        first, *lines = [json.loads(line) for line in text.splitlines()]
+        assert first["redacted"] == "this export cannot be resumed or replayed"
+        assert len(lines) == 6
+        assert not any("digest" in line for line in [first, *lines])
+        for secret in ("Ada", "Refund order", "ticket"):
+            assert secret not in text
+        with pytest.raises(ValueError, match="this is no header of a journal"):
+            header_of(text.splitlines()[0])
+
+    def test_what_is_no_function(self, store):
+        begin(store, "one")
+        assert "'json' names no function" in refused("export", "one", "--redact", "json", code=2)
+
+
+class TestAnswer:
+    def test_a_post_without_code_and_lease(self, store):
+        begin(store, "one")
+        assert runs("answer", "one", "ask:3.0", "--deny", "--reason", "no", "--by", "ann").startswith("posted denied")
+        assert json.loads(runs("list", "--json"))[0]["n"] == 4
+        agent = shop.shop(store=store)
+        assert agent.resume("one").output == "Done: The call was not allowed: no"
+        agent.runs.close()
+
+    def test_the_second_learns_who_was_first(self, store):
+        begin(store, "one")
+        runs("answer", "one", "ask:3.0", "--approve", "--by", "ann")
+        assert "was answered by 'ann'" in refused("answer", "one", "ask:3.0", "--deny")
+
+    def test_an_answer_of_another_kind_is_refused(self, store):
+        begin(store, "one")
+        error = refused("answer", "one", "ask:3.0", "--result", "19.50")
+        assert "'ask:3.0' is not answered with --result: --approve, --arguments JSON, --deny" in error
+        assert refused("answer", "one", "ask:9.9", "--approve")
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("ask:3.0",), "no answers: exactly one of --approve,"),
+            (("ask:3.0", "--approve", "--run-again"), "2 answers: exactly one of"),
+            (("--approve",), "the key of the question is missing"),
+            (("ask:3.0", "--approve", "--reason", "why not"), "there is a reason only to --deny and --cancel"),
+        ],
+    )
+    def test_a_command_line_that_is_wrong(self, store, arguments, said):
+        begin(store, "one")
+        assert said in refused("answer", "one", *arguments, code=2)
+
+    def test_a_run_is_cancelled(self, store):
+        begin(store, "one")
+        runs("answer", "one", "--cancel", "--reason", "a duplicate")
+        assert run("worker", "--agents", "support.shop", "--once").exit_code == 0
+        assert runs("list", "--ended").splitlines()[1].split()[:3] == ["one", "shop", "Failed"]
+        assert "a duplicate" in runs("show", "one")
+
+    def test_other_arguments(self, store):
+        begin(store, "one")
+        runs("answer", "one", "ask:3.0", "--arguments", '{"order": "B-2", "amount": 1}')
+        assert run("worker", "--agents", "support.shop", "--once").exit_code == 0
+        assert "1.00 EUR for B-2" in runs("show", "one")
+
+
+class TestDelete:
+    def test_those_that_are_named(self, store):
+        begin(store, "one", "two", "three")
+        assert runs("delete", "one", "three") == "deleted one\ndeleted three\n"
+        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["two"]
+
+
+class TestPrune:
+    def test_those_that_have_ended_by_count(self, store):
+        begin(store, "one", "two", "three", "waiting")
+        for name in ("one", "two", "three"):
+            finish(store, name, Approved())
+        ended = run("runs", "prune", "--keep", "1", "--dry-run")
+        assert (ended.stdout, ended.stderr) == ("one\ntwo\n", "2 runs would be deleted\n")
+        assert json.loads(runs("prune", "--keep", "1", "--json")) == {
+            "deleted": ["one", "two"],
+            "found": ["one", "two"],
+        }
+        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["three", "waiting"]
+
+    def test_by_age(self, store):
+        begin(store, "one")
+        finish(store, "one", Approved())
+        assert runs("prune", "--older-than", "30d") == ""
+        assert runs("prune", "--older-than", "0s") == "one\n"
+
+    def test_without_a_limit_nothing_is_deleted(self, store):
+        begin(store, "one")
+        assert "nothing says which" in refused("prune", code=2)
+        assert "'30' is no span of time: 90s, 15m, 12h, 30d or 8w is" in refused("prune", "--older-than", "30", code=2)

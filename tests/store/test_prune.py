@@ -1,0 +1,65 @@
+"""Does retention delete what it says, and nothing that goes on?"""
+
+from __future__ import annotations
+
+import pytest
+from support import shop
+
+from fsm_agent import CallSuspended, UsageError
+from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+
+
+@pytest.fixture
+def runs():
+    """Three runs that ended one after the other, a second apart, and one that waits."""
+    now_s = [1000.0]
+    runs = Runs(MemoryStore(clock=lambda: now_s[0]))
+    agent = shop.shop(store=runs)
+    for name in ("one", "two", "three", "waiting"):
+        now_s[0] += 1
+        with pytest.raises(CallSuspended):
+            agent.call("Refund order A-17.", run_id=name)
+        if name != "waiting":
+            agent.resume(name, {"ask:3.0": Approved()})
+    return runs
+
+
+def names(runs):
+    return [run.id for run in runs.store.list()]
+
+
+def test_those_beyond_the_newest_go_the_oldest_first(runs):
+    assert [run.id for run in runs.prune(keep=1)] == ["one", "two"]
+    assert names(runs) == ["waiting", "three"]
+    assert [run.id for run in runs.prune(keep=0)] == ["three"]
+    assert runs.prune(keep=0) == []
+
+
+def test_those_that_ended_longer_ago_go(runs):
+    assert [run.id for run in runs.prune(max_age_s=2, now_s=1004.5)] == ["one", "two"]
+
+
+def test_either_is_enough(runs):
+    assert [run.id for run in runs.prune(max_age_s=3, keep=1, now_s=1004.5)] == ["one", "two"]
+
+
+def test_a_trial_deletes_nothing(runs):
+    assert [run.id for run in runs.prune(keep=0, is_dry=True)] == ["one", "two", "three"]
+    assert len(names(runs)) == 4
+
+
+def test_one_that_somebody_has_is_left(runs):
+    assert runs.store.claim("me", for_s=60, run="one") is not None
+    assert [run.id for run in runs.prune(keep=0)] == ["two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({}, "nothing says which"), ({"keep": -1}, "keep is -1"), ({"max_age_s": float("nan")}, "max_age_s is nan")],
+)
+def test_limits_that_make_no_sense(runs, options, said):
+    with pytest.raises(UsageError, match=said):
+        runs.prune(**options)
+    assert len(names(runs)) == 4
