@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "agents.agent": ("Agent",),
+    "agents.worker": ("Worker",),
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
     "clients.client": ("Client", "client_for"),
@@ -30,12 +31,14 @@ _MODULES = {
         "ContextTooLong",
         "FsmAgentError",
         "IllegalTrigger",
+        "JournalError",
         "OutcomeError",
         "Overloaded",
         "ParseError",
         "PromptError",
         "ProviderError",
         "RateLimited",
+        "ReplayError",
         "Retry",
         "SnapshotError",
         "TimedOut",
@@ -58,10 +61,12 @@ _MODULES = {
         "Begun",
         "Cancelled",
         "Denied",
+        "FunctionFailed",
         "Injected",
         "Modified",
         "Replied",
         "Returned",
+        "RunAgain",
         "Stopped",
     ),
     "prompts.parser": ("extract_json",),
@@ -83,6 +88,21 @@ _MODULES = {
     "lifecycle.call_result": ("CallResult",),
     "lifecycle.snapshot": ("restore", "snapshot"),
     "lifecycle.stopping": ("any_of", "max_cost_usd", "max_function_calls", "max_tokens", "stop_on"),
+    "store.errors": (
+        "AlreadyAnswered",
+        "Conflict",
+        "LeaseLost",
+        "NotAsked",
+        "RunBusy",
+        "RunExists",
+        "RunUnknown",
+        "StoreError",
+    ),
+    "store.folder": ("FolderStore",),
+    "store.memory": ("MemoryStore",),
+    "store.runs": ("Runs",),
+    "store.sqlite": ("SqliteStore",),
+    "store.store": ("Store",),
     "functions.toolset": ("FunctionSource", "Toolset"),
     "runtime.world": ("World",),
     "providers.catalog": ("register_provider",),
@@ -103,6 +123,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.config import AgentConfig as AgentConfig
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
+    from fsm_agent.agents.worker import Worker as Worker
     from fsm_agent.clients.cassette import Cassette as Cassette
     from fsm_agent.clients.client import Client as Client
     from fsm_agent.clients.client import client_for as client_for
@@ -118,12 +139,14 @@ if TYPE_CHECKING:
     from fsm_agent.errors import ContextTooLong as ContextTooLong
     from fsm_agent.errors import FsmAgentError as FsmAgentError
     from fsm_agent.errors import IllegalTrigger as IllegalTrigger
+    from fsm_agent.errors import JournalError as JournalError
     from fsm_agent.errors import OutcomeError as OutcomeError
     from fsm_agent.errors import Overloaded as Overloaded
     from fsm_agent.errors import ParseError as ParseError
     from fsm_agent.errors import PromptError as PromptError
     from fsm_agent.errors import ProviderError as ProviderError
     from fsm_agent.errors import RateLimited as RateLimited
+    from fsm_agent.errors import ReplayError as ReplayError
     from fsm_agent.errors import Retry as Retry
     from fsm_agent.errors import SnapshotError as SnapshotError
     from fsm_agent.errors import TimedOut as TimedOut
@@ -151,10 +174,12 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Begun as Begun
     from fsm_agent.lifecycle.outcomes import Cancelled as Cancelled
     from fsm_agent.lifecycle.outcomes import Denied as Denied
+    from fsm_agent.lifecycle.outcomes import FunctionFailed as FunctionFailed
     from fsm_agent.lifecycle.outcomes import Injected as Injected
     from fsm_agent.lifecycle.outcomes import Modified as Modified
     from fsm_agent.lifecycle.outcomes import Replied as Replied
     from fsm_agent.lifecycle.outcomes import Returned as Returned
+    from fsm_agent.lifecycle.outcomes import RunAgain as RunAgain
     from fsm_agent.lifecycle.outcomes import Stopped as Stopped
     from fsm_agent.lifecycle.prices import Price as Price
     from fsm_agent.lifecycle.record import Reason as Reason
@@ -212,6 +237,19 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.results.pipeline import ResultPipeline as ResultPipeline
     from fsm_agent.runtime.results.pipeline import truncate as truncate
     from fsm_agent.runtime.world import World as World
+    from fsm_agent.store.errors import AlreadyAnswered as AlreadyAnswered
+    from fsm_agent.store.errors import Conflict as Conflict
+    from fsm_agent.store.errors import LeaseLost as LeaseLost
+    from fsm_agent.store.errors import NotAsked as NotAsked
+    from fsm_agent.store.errors import RunBusy as RunBusy
+    from fsm_agent.store.errors import RunExists as RunExists
+    from fsm_agent.store.errors import RunUnknown as RunUnknown
+    from fsm_agent.store.errors import StoreError as StoreError
+    from fsm_agent.store.folder import FolderStore as FolderStore
+    from fsm_agent.store.memory import MemoryStore as MemoryStore
+    from fsm_agent.store.runs import Runs as Runs
+    from fsm_agent.store.sqlite import SqliteStore as SqliteStore
+    from fsm_agent.store.store import Store as Store
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would take any name
