@@ -10,11 +10,17 @@ Rules
   the run's letter box, without a lease and without the agent's code.  The holder uses it up in the append that contains
   its entry.  The first post under the key of an open question takes it; a later one learns who answered, and when.
 - *The store is the queue.*  A run is due from the time that its last rest said; one whose lease was not given back, or
-  that has unread posts, is due at once.  So a holder's death is always followed by another claim.
-- *An append may be repeated*: nobody knows what became of a commit whose connection broke.
+  that has unread posts, is due at once.  So a holder's death is always followed by another claim.  What is due at once
+  has been due since then: since it was created, posted to or given back, or since its lease was over.
+- *An append may be repeated*: nobody knows what became of a commit whose connection broke.  Who has been outdated since
+  may not: another holder has read what became of it.
 
 All methods block and are safe to call from many threads; `submit` does not block.  Lines, headers, bodies and names are
-texts that may hold anything but half surrogates; a line holds no line break.
+texts that may hold anything but half surrogates; a line or a header holds no line break (``"\\n"``), and the name of a
+run is not empty.  All else is a `UsageError`, and nothing is written.
+
+A lease is the newest if its fence, its holder and the time of its claim are those of the run.  One that was deleted and
+begun again counts its fences from 1 again, and a lease of the old one never fits it.
 """
 
 from __future__ import annotations
@@ -126,6 +132,8 @@ class Store(Protocol):
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
+        An ended run can be claimed by its name alone, to be read, say: it is never due, also when that lease is over.
+
         Args:
             holder: A name for the lease.
             for_s: How many seconds it lasts.
@@ -161,12 +169,14 @@ class Store(Protocol):
         """Add entries behind the first ``n``, all or nothing; they are on disk when this returns.
 
         A rest gives the lease back in the same commit, and its questions replace those that are open: one under a key
-        that is open already stays as it is, answered or not.  Without a rest the lease stays, the questions stay, and
+        that is open already stays as it is, answered or not; one whose answer was used up, in this append or before, is
+        asked anew.  Without a rest the lease stays, the questions stay, and
         the run is due, so that a holder's death is followed by a claim.  While posts are unread, the run is due
         whatever the rest says, unless it has ended; an ended run is never due.  Entries reset `Lease.tries`, and
         so does a rest that is not due at once.
 
-        Repeated with the same lease, the same ``n`` and the same lines (and, if any, a rest), it changes nothing.
+        Repeated with the same lease, the same ``n`` and the same lines, and with a rest exactly if the first had one,
+        it changes nothing, as long as nobody has claimed the run since.
 
         Args:
             lease: The lease.
@@ -256,4 +266,8 @@ class Store(Protocol):
         """Wait until something may be due, for at most ``timeout_s`` seconds: a hint, which may return at any time."""
 
     def close(self) -> None:
-        """Close files and connections."""
+        """Close files and connections; safe to repeat.
+
+        What was submitted is finished.  From then on whatever would read or write a run is a `StoreError`, unless the
+        store is volatile.  Leases that it holds last as long as they promise, or end at once where others can tell.
+        """

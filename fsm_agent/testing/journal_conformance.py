@@ -13,7 +13,7 @@ import pytest
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown
+from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
 from fsm_agent.testing.store_place import (
     ENDED,
@@ -147,6 +147,33 @@ class JournalConformance(StoreTests):
         assert place.store.load("r") == before
         place.store.append(lease, 2, ["three"])
 
+    def test_a_repetition_has_a_rest_if_the_first_had_one(self, place: Place) -> None:
+        """Otherwise it is another append, and entries are there already."""
+        store, kept, given_back = place.store, begun(place.store), begun(place.store, "s")
+        store.append(kept, 0, ["one"])
+        store.append(given_back, 0, ["one"], waiting("k"))
+        before = [store.load("r"), store.load("s")]
+        with pytest.raises(LeaseLost, match="'r'"):
+            store.append(kept, 0, ["one"], waiting("k"))
+        with pytest.raises(LeaseLost, match="'s'"):
+            store.append(given_back, 0, ["one"])
+        assert [store.load("r"), store.load("s")] == before
+
+    def test_a_repetition_is_refused_after_another_claim(self, place: Place) -> None:
+        """Whoever was outdated has to read what became of its entries."""
+        store, kept, given_back = place.store, begun(place.store, for_s=0.02), begun(place.store, "s")
+        store.append(kept, 0, ["one"])
+        store.append(given_back, 0, ["one"], waiting("k"))
+        place.elapse(0.03)
+        for run in ("r", "s"):
+            claimed(place.another(), run, holder="v")
+        before = [store.load("r"), store.load("s")]
+        with pytest.raises(LeaseLost, match="'r'"):
+            store.append(kept, 0, ["one"])
+        with pytest.raises(LeaseLost, match="'s'"):
+            store.append(given_back, 0, ["one"], waiting("k"))
+        assert [store.load("r"), store.load("s")] == before
+
     def test_an_append_may_have_no_lines(self, place: Place) -> None:
         """It uses posts up, keeps a snapshot, or gives the run back."""
         lease = begun(place.store)
@@ -238,6 +265,30 @@ class JournalConformance(StoreTests):
         next_lease = later.claim("v", for_s=9)
         assert next_lease is not None
         assert next_lease.fence > lease.fence
+
+    def test_a_closed_store_says_so(self, place: Place) -> None:
+        """What it is asked then is not done; other stores on the same runs go on."""
+        if place.store.is_volatile:
+            pytest.skip("is_volatile: this store has nothing to close")
+        store, lease = place.another(), begun(place.store)
+        before = place.store.load("r")
+        store.close()
+        for refused in (
+            partial(store.create, "s", "header", agent="a"),
+            partial(store.claim, "v", for_s=9, run="r"),
+            partial(store.claim, "v", for_s=9),
+            partial(store.renew, lease, for_s=9),
+            partial(store.append, lease, 0, ["one"]),
+            partial(store.load, "r"),
+            partial(store.post, "r", "", "body"),
+            partial(store.list),
+            partial(store.delete, "r"),
+            lambda: store.submit(lease, 0, ["one"]).result(PATIENCE_S),
+        ):
+            with pytest.raises(StoreError, match="closed"):
+                refused()
+        assert (place.store.load("r"), place.store.list()) == (before, [before.run])
+        assert place.store.append(lease, 0, ["one"]) == 0
 
     def test_submit_does_what_append_does(self, place: Place) -> None:
         """In the order in which it is called."""

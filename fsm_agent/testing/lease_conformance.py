@@ -220,6 +220,38 @@ class LeaseConformance(StoreTests):
         place.elapse(0.03)
         assert [*tries, lease.tries, claimed_due(store).tries] == [1, 2, 3, 4, 1]
 
+    def test_a_rest_that_is_not_due_at_once_resets_tries(self, place: Place) -> None:
+        """Whoever gave the run back for later, or to people, has not failed at it."""
+        store = place.store
+        store.create("r", "header", agent="a")
+        rests = [waiting("k"), waiting(due_s=place.now_s + 500), waiting(due_s=0.0), waiting(due_s=-1.0), waiting()]
+        tries = []
+        for rest in rests:
+            lease = claimed(store, for_s=0.02)
+            place.elapse(0.03)
+            lease = claimed(place.another())
+            tries.append(lease.tries)
+            store.append(lease, 0, [], rest)
+        assert tries == [2, 2, 2, 4, 6]
+        assert claimed(store).tries == 1
+
+    def test_an_ended_run_can_be_claimed_by_its_name(self, place: Place) -> None:
+        """It stays as it is: it is never due, reads no posts, and is given back like any other."""
+        store = place.store
+        store.append(begun(store), 0, ["one"], ENDED)
+        lease = claimed(place.another(), for_s=0.02)
+        assert (lease.fence, lease.n) == (2, 1)
+        row = store.load("r").run
+        assert (row.is_ended, row.due_s, row.holder, row.state) == (True, None, "w", "Completed")
+        with pytest.raises(NotAsked, match="'r'"):
+            store.post("r", "", "late")
+        with pytest.raises(RunBusy):
+            store.delete("r")
+        place.elapse(0.03)
+        assert store.claim("v", for_s=9, now_s=place.now_s + 1e9) is None, "a lease that is over made it due"
+        store.append(lease, 1, (), ENDED)
+        assert (store.load("r").run.holder, store.load("r").lines) == (None, ("one",))
+
     def test_many_who_claim_have_a_run_each(self, place: Place) -> None:
         """Eight of them, twenty runs: each is claimed once, and nobody goes away while there are some."""
         runs = [f"r{i}" for i in range(20)]

@@ -11,7 +11,16 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
+from fsm_agent.store.errors import (
+    AlreadyAnswered,
+    Conflict,
+    LeaseLost,
+    NotAsked,
+    RunBusy,
+    RunExists,
+    RunUnknown,
+    StoreError,
+)
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 
@@ -52,8 +61,9 @@ class ReferenceStore:
     is_volatile = False  # as far as its other stores can tell
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
-        self.shared, self.clock = _PLACES[folder], clock
+        self._shared, self.clock = _PLACES[folder], clock
         self.writer = ThreadPoolExecutor(1)
+        self.is_closed = False
 
     def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
         check_texts(run, agent, header, lines=[header])
@@ -170,7 +180,7 @@ class ReferenceStore:
     ) -> None:
         kept.lines += lines
         kept.posts = [post for post in kept.posts if post.id not in took]
-        if lines:
+        if lines or (rest is not None and (rest.due_s is None or rest.due_s > 0.0)):
             kept.tries = 0
         if lines or rest is not None:
             kept.done.add((lease.fence, n, tuple(lines), rest is not None))
@@ -202,6 +212,7 @@ class ReferenceStore:
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
+        assert self.shared
         return self.writer.submit(self.append, lease, n, lines, rest, took=took, snapshot=snapshot)
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
@@ -287,6 +298,13 @@ class ReferenceStore:
 
     def close(self) -> None:
         self.writer.shutdown()
+        self.is_closed = not self.is_volatile
+
+    @property
+    def shared(self) -> Shared:
+        if self.is_closed:
+            raise StoreError("the store is closed")
+        return self._shared
 
 
 def check_texts(*texts: str, lines: Sequence[str] = ()) -> None:

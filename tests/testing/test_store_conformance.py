@@ -19,7 +19,9 @@ from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
 from fsm_agent.testing import StoreConformance
-from fsm_agent.testing.store_place import Place
+from fsm_agent.testing.store_place import Place, waiting
+
+WAITING = waiting("k")
 
 
 class ReferenceSuite(StoreConformance):
@@ -124,6 +126,23 @@ class GivesBackWhatIsRepeated(ReferenceStore):
         if done and rest is not None:
             self.give_back(kept, rest, self.clock())
         return done or super().is_done(kept, lease, n, lines, rest)
+
+
+class RepeatsWithAnyRest(ReferenceStore):
+    def is_done(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+        return super().is_done(kept, lease, n, lines, None) or super().is_done(kept, lease, n, lines, WAITING)
+
+
+class RepeatsForThoseBefore(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        if self.is_done(self.kept(lease.run), lease, n, lines, rest):
+            return 0
+        return super().append(lease, n, lines, rest, **more)
+
+
+class GoesOnWhenClosed(ReferenceStore):
+    def close(self) -> None:
+        pass
 
 
 class DoesNothingWithoutLines(ReferenceStore):
@@ -457,6 +476,20 @@ class ForgivesAtEachRest(ReferenceStore):
         kept.tries = 0
 
 
+class ForgivesNoRest(ReferenceStore):
+    def write(self, kept: Kept, lease: Lease, n: int, lines: Sequence[str], *arguments: Any) -> None:
+        tries = kept.tries
+        super().write(kept, lease, n, lines, *arguments)
+        kept.tries = 0 if lines else tries
+
+
+class IsDueOnceItWasClaimed(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        lease = super().take(kept, holder, at_s, for_s)
+        kept.due_s = 0.0
+        return lease
+
+
 class GivesSomeRunsTwice(ReferenceStore):
     def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
         lease = super().take(kept, holder, at_s, for_s)
@@ -516,8 +549,8 @@ class WaitsForItself(ReferenceStore):
 class HearsNoPosts(ReferenceStore):
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
-            before = len(self.shared.runs)
-            self.shared.changed.wait_for(lambda: len(self.shared.runs) > before, timeout_s)
+            runs, before = self.shared.runs, len(self.shared.runs)
+            self.shared.changed.wait_for(lambda: len(runs) > before, timeout_s)
 
 
 class WaitsUntilSomethingHappens(ReferenceStore):
@@ -657,6 +690,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("an_append_can_be_repeated", RemembersTheLastAppend, {}),
     ("a_giving_back_can_be_repeated", RefusesRepeatedRests, {}),
     ("a_repeated_append_gives_nothing_back", GivesBackWhatIsRepeated, {}),
+    ("a_repetition_has_a_rest_if_the_first_had_one", RepeatsWithAnyRest, {}),
+    ("a_repetition_is_refused_after_another_claim", RepeatsForThoseBefore, {}),
+    ("a_closed_store_says_so", GoesOnWhenClosed, {}),
     ("an_append_may_have_no_lines", DoesNothingWithoutLines, {}),
     ("any_text_comes_back", SplitsLinesAnywhere, {}),
     ("any_text_comes_back", EndsTextsAtNul, {}),
@@ -706,6 +742,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("an_ended_run_is_never_due", TakesPostsForTheDead, {}),
     ("tries_are_the_claims_since_the_last_entry", CountsTriesForEver, {}),
     ("tries_are_the_claims_since_the_last_entry", ForgivesAtEachRest, {}),
+    ("a_rest_that_is_not_due_at_once_resets_tries", ForgivesNoRest, {}),
+    ("an_ended_run_can_be_claimed_by_its_name", IsDueOnceItWasClaimed, {}),
     ("many_who_claim_have_a_run_each", GivesSomeRunsTwice, {}),
     ("a_run_is_looked_at_and_claimed_in_one", ClaimsInTwoSteps, {"run": "r"}),
     ("a_run_is_looked_at_and_claimed_in_one", ClaimsInTwoSteps, {"run": None}),

@@ -262,6 +262,8 @@ def _appended(state: State, record: Appended, size: int) -> State:
     changes: dict[str, Any] = {"size": size, "n": n, "posts": posts}
     if record.lines:
         changes |= {"tries": 0, "updated_s": record.at_s}
+    elif record.rest is not None and record.rest.due_s != 0.0:
+        changes["tries"] = 0
     if record.snapshot:
         changes["snapshot"] = n, record.snapshot, size
     if (rest := record.rest) is not None:

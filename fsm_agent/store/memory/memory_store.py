@@ -103,6 +103,8 @@ class MemoryStore:
         snapshot: bytes | None = None,
     ) -> int:
         check_entries(lines, rest)
+        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
+            rest = rest.changed(due_s=0.0)
         with self._lock:
             kept = self._newest(lease)
             entries = kept.lines
@@ -260,7 +262,7 @@ class MemoryStore:
     def _give_back(self, kept: KeptRun, rest: Rest) -> None:
         kept.until_s = None
         kept.state, kept.is_ended = rest.state, rest.is_ended
-        kept.due_s = due_s = None if rest.due_s is None else max(0.0, rest.due_s)
+        kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = asked_now(kept.asked, rest.questions, unread)

@@ -1,4 +1,4 @@
-"""The parts of the store in memory that the conformance suite does not see: what its methods cost, and its queue."""
+"""The store in memory: the conformance suite, and what that does not see: what methods cost, and the queue."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.store import Lease, Rest
+from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 20.0
+
+
+class TestMemoryStore(StoreConformance):
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return MemoryStore(clock)
 
 
 class Clock:

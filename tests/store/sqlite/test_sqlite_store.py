@@ -1,4 +1,4 @@
-"""The parts of the store in SQLite that the conformance suite does not see: its file, its locks, its connections."""
+"""The store in SQLite: the conformance suite, and what that does not see: its file, its locks, its connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.connections import IDLE
-from fsm_agent.store.store import Lease, Rest
+from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 30.0
 LONG_S = 3600.0
@@ -34,6 +35,11 @@ import sys
 from fsm_agent.store.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1])
 """
+
+
+class TestSqliteStore(StoreConformance):
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return SqliteStore(folder / "runs.db", clock=clock)
 
 
 @pytest.fixture
