@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -13,39 +14,42 @@ if TYPE_CHECKING:
 
 LEASE_S = 15.0  # how long a run stays with a holder that gives no sign
 POLL_S = 1.0  # how often letters are looked for, beside each append
+IDLE_BEATS = 5  # without a lease; then the thread ends
+MIN_S = 0.01  # between two renewals of a lease, however short it is
 _log = logging.getLogger("fsm_agent")
 
 
 class Heart:
-    """Renews each lease when a third of its time is over.
+    """Renews each lease when a third of its time is over, and looks for letters at each beat.
 
-    The thread begins with the first lease, and ends when there has been none for a while.
+    The thread begins with the first lease, and ends when there has been none for a while.  It beats once in a second,
+    and earlier if a lease has to be renewed by then.
     """
 
     def __init__(self) -> None:
-        self._renewed: dict[StoreRecorder, float] = {}  # when, monotonic
-        self._lock = threading.Lock()
+        self._renewals: dict[StoreRecorder, float] = {}  # when each is due, monotonic
+        self._changed = threading.Condition()
+        self._beats_at_s = math.inf  # monotonic
         self._thread: threading.Thread | None = None
 
     def hold(self, recorder: StoreRecorder) -> None:
         """Renew a lease from now on."""
-        self._renewed[recorder] = time.monotonic()
-        if self._thread is None:
-            self._start()
-
-    def _start(self) -> None:
-        with self._lock:
+        with self._changed:
+            self._renewals[recorder] = at_s = _next_s(recorder)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._beat, daemon=True, name="fsm_agent leases")
                 self._thread.start()
+            elif at_s < self._beats_at_s:
+                self._changed.notify()
 
     def drop(self, recorder: StoreRecorder) -> None:
         """Renew a lease no longer."""
-        self._renewed.pop(recorder, None)
+        with self._changed:
+            self._renewals.pop(recorder, None)
 
     def ring(self, run: str) -> None:
         """Have a run looked at for letters now, if it is driven here."""
-        for recorder in list(self._renewed):
+        for recorder in self._held():
             if recorder.run == run:
                 recorder.fetch()
 
@@ -53,30 +57,59 @@ class Heart:
         """Begin anew in a forked process, which has no threads and no leases."""
         self.__init__()  # type: ignore[misc]
 
+    def _held(self) -> list[StoreRecorder]:
+        with self._changed:
+            return list(self._renewals)
+
     def _beat(self) -> None:
-        idle = 0
-        while idle < 5:
-            time.sleep(POLL_S)
-            recorders = list(self._renewed)
-            idle = 0 if recorders else idle + 1
+        idle, polls_at_s = 0, time.monotonic() + POLL_S
+        while idle < IDLE_BEATS:
+            self._wait(polls_at_s)
+            is_poll = time.monotonic() >= polls_at_s
+            recorders = self._held()
             for recorder in recorders:
                 try:
-                    self._look_after(recorder)
+                    self._look_after(recorder, is_poll=is_poll)
                 except Exception as error:  # the store is away: the next beat may reach it
                     _log.warning("run %s: its lease could not be renewed: %s", recorder.run, error)
-        with self._lock:
-            self._thread = None
-            left = bool(self._renewed)
-        if left:  # one has just come
-            self._start()
+            if is_poll:
+                polls_at_s = time.monotonic() + POLL_S
+                idle = 0 if recorders else idle + 1
+            if idle >= IDLE_BEATS and not self._is_over():
+                idle = 0
 
-    def _look_after(self, recorder: StoreRecorder) -> None:
-        if time.monotonic() - self._renewed.get(recorder, 0.0) >= recorder.lease_s / 3:
-            recorder.renew()
-            if recorder in self._renewed:
-                self._renewed[recorder] = time.monotonic()
-        elif not recorder.store.is_volatile:
+    def _wait(self, until_s: float) -> None:
+        """Wait until then, or until the earliest renewal is due, also of a lease that comes meanwhile."""
+        with self._changed:
+            while True:
+                self._beats_at_s = min([until_s, *self._renewals.values()])
+                left_s = self._beats_at_s - time.monotonic()
+                if left_s <= 0.0:
+                    return
+                self._changed.wait(left_s)
+
+    def _is_over(self) -> bool:
+        """End the thread, unless a lease has just come."""
+        with self._changed:
+            if not self._renewals:
+                self._thread = None
+            return self._thread is None
+
+    def _look_after(self, recorder: StoreRecorder, *, is_poll: bool) -> None:
+        if time.monotonic() >= self._renewals.get(recorder, math.inf):
+            try:
+                recorder.renew()
+            finally:
+                with self._changed:
+                    if recorder in self._renewals:  # it was not dropped meanwhile
+                        self._renewals[recorder] = _next_s(recorder)
+        elif is_poll and not recorder.store.is_volatile:
             recorder.fetch()
+
+
+def _next_s(recorder: StoreRecorder) -> float:
+    """Return the monotonic time at which a lease that begins or is renewed now has to be renewed."""
+    return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 
 HEART = Heart()

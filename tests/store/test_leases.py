@@ -1,0 +1,173 @@
+"""Are leases renewed in time, and is nothing left of those that are given back?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.kept_runs import LastingStore
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.functions.function import function
+from fsm_agent.store import leases
+from fsm_agent.store.leases import Heart
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import Script, call
+
+PATIENCE_S = 20.0
+
+
+class Renewed:
+    """All of a recorder that a heart sees; each renewal and each look for letters is noted."""
+
+    def __init__(self, lease_s: float, renew: Callable[[], None] | None = None) -> None:
+        self.run, self.lease_s, self.store = "r", lease_s, LastingStore()
+        self.renewed_s = [time.monotonic()]
+        self.fetched = 0
+        self._renew = renew
+        self._changed = threading.Condition()
+
+    def renew(self) -> None:
+        with self._changed:
+            self.renewed_s.append(time.monotonic())
+            self._changed.notify_all()
+        if self._renew is not None:
+            self._renew()
+
+    def fetch(self) -> None:
+        with self._changed:
+            self.fetched += 1
+            self._changed.notify_all()
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE_S)
+
+    def wait_for(self, renewals: int) -> None:
+        self.wait(lambda: len(self.renewed_s) > renewals)
+
+
+@pytest.fixture
+def heart() -> Iterator[Any]:
+    heart = Heart()
+    yield heart
+    for recorder in list(heart._renewals):
+        heart.drop(recorder)
+
+
+def test_a_short_lease_is_renewed_before_its_end(heart: Any) -> None:
+    """Also one that comes when the thread already waits for others; nothing else is done more often for it."""
+    patient, hasty = Renewed(60.0), Renewed(0.3)
+    heart.hold(patient)
+    heart.hold(hasty)
+    hasty.wait_for(5)
+    gaps_s = [after - before for before, after in zip(hasty.renewed_s, hasty.renewed_s[1:], strict=False)]
+    assert min(gaps_s[1:]) >= 0.1 - 0.001, "a third of the lease had not passed"
+    assert sorted(gaps_s)[len(gaps_s) // 2] < 0.3, f"the lease passed before it was renewed: {gaps_s}"
+    assert len(patient.renewed_s) == 1
+    assert patient.fetched <= 1 + (time.monotonic() - patient.renewed_s[0]) / leases.POLL_S
+
+
+def test_a_lease_without_length_does_not_keep_the_thread_busy(heart: Any) -> None:
+    hasty = Renewed(0.0)
+    heart.hold(hasty)
+    hasty.wait_for(5)
+    taken = hasty.renewed_s[:6]
+    assert taken[-1] - taken[0] >= 5 * leases.MIN_S - 0.001
+
+
+def test_a_renewal_that_fails_is_tried_again(heart: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise OSError("the disk is away")
+
+    away = Renewed(0.06, fail)
+    heart.hold(away)
+    away.wait_for(3)
+    heart.drop(away)
+    assert "run r: its lease could not be renewed: the disk is away" in caplog.text
+
+
+def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "POLL_S", 0.02)
+    patient = Renewed(60.0)
+    heart.hold(patient)
+    patient.wait(lambda: patient.fetched >= 3)
+    assert len(patient.renewed_s) == 1
+
+
+def test_a_lease_that_is_given_back_during_its_renewal_is_not_kept(heart: Any) -> None:
+    """Its recorder, and with it the record of the process, would stay as long as the OS process."""
+    is_renewing, goes_on = threading.Event(), threading.Event()
+
+    def renew() -> None:
+        is_renewing.set()
+        assert goes_on.wait(PATIENCE_S)
+
+    recorder = Renewed(0.03, renew)
+    heart.hold(recorder)
+    assert is_renewing.wait(PATIENCE_S)
+    heart.drop(recorder)
+    goes_on.set()
+    later = Renewed(0.03)
+    heart.hold(later)
+    later.wait_for(2)
+    assert list(heart._renewals) == [later]
+
+
+def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) -> None:
+    """A renewal looks whether the lease is still held, and then notes when the next is due: in one."""
+    recorder = Renewed(60.0)
+    dropped = threading.Event()
+
+    class Watched(dict[Any, float]):
+        def __contains__(self, key: object) -> bool:
+            is_there = super().__contains__(key)
+            thread = threading.Thread(target=lambda: (heart.drop(recorder), dropped.set()), daemon=True)
+            thread.start()
+            dropped.wait(0.05)  # it has to wait for its turn
+            return is_there
+
+    heart._renewals = Watched({recorder: 0.0})
+    heart._look_after(recorder, is_poll=False)
+    assert dropped.wait(PATIENCE_S)
+    assert not heart._renewals
+
+
+def test_the_thread_ends_when_there_is_nothing_to_renew_and_begins_again(
+    heart: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "POLL_S", 0.01)
+    first = Renewed(60.0)
+    heart.hold(first)
+    thread = heart._thread
+    heart.drop(first)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert heart._thread is None
+    again = Renewed(0.03)
+    heart.hold(again)
+    again.wait_for(1)
+    assert heart._thread is not thread
+
+
+def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
+    """Nobody can claim it while its function runs, for more than the length of its lease."""
+    store = LastingStore()
+    claims: list[Any] = []
+
+    @function
+    def work() -> str:
+        """Work."""
+        end_s = time.monotonic() + 0.9
+        while time.monotonic() < end_s:
+            claims.append(store.claim("another", for_s=9.0))
+            threading.Event().wait(0.02)
+        return "done"
+
+    agent = Agent(Script([call("work")], "fine"), functions=[work], store=Runs(store, lease_s=0.6))
+    assert agent.call("Go.", run_id="r").output == "fine"
+    assert len(claims) > 10
+    assert set(claims) == {None}
