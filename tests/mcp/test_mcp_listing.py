@@ -149,3 +149,25 @@ class TestChanges:
             assert server._link.tools_now is None
             assert [function.name for function in server.functions] == ["first6", "second"]
             assert [function.name for function in server.functions] == ["first9", "second"]
+
+
+@pytest.mark.parametrize(
+    ("hints", "is_once"),
+    [
+        (None, False),
+        ({}, False),
+        ({"destructiveHint": True}, True),
+        ({"destructiveHint": True, "idempotentHint": False}, True),
+        ({"destructiveHint": True, "idempotentHint": True}, False),
+        ({"destructiveHint": False}, False),
+        ({"idempotentHint": False}, False),
+        ({"readOnlyHint": True}, False),
+    ],
+)
+def test_a_tool_that_destroys_must_not_run_twice_unless_it_is_idempotent(
+    stub: HttpStub, hints: dict[str, bool] | None, is_once: bool
+) -> None:
+    stub.pages = [[tool("erase") if hints is None else tool("erase", annotations=hints)]]
+    with MCPServer.http(stub.url) as server:
+        (function,) = server.functions
+        assert function.once is is_once

@@ -1,0 +1,270 @@
+"""Do copies of runs go on by themselves, and do doubles repeat what a run's model said?"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+from support import walks
+from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested
+
+from fsm_agent._internal.values import to_json
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, UsageError
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Denied, Replied, Returned
+from fsm_agent.machine.journal import Chain, Entry, header_of
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.store.errors import RunExists, RunUnknown
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import Script, call
+
+WALKS = 300
+
+
+# Doubles
+
+
+def test_a_script_of_a_run_repeats_its_replies_and_failures_to_the_same_result():
+    first = ended(MemoryStore())
+    run = loaded(first.runs.store)
+    script = Script.of(run.lines)
+    again = clerk(MemoryStore())
+    double = Agent(script, functions=again.functions, output=int, store=MemoryStore(), name="clerk")
+    with pytest.raises(CallSuspended, match="wipe"):
+        double.call("Go.", run_id="r1")
+    result = double.resume("r1", answers(double.runs, "r1"), by="ann")
+    was = first.runs.replay("r1", definition_of(first)).result()
+    assert (result.output, result.dialog) == (was.output, was.dialog)
+    assert [step.trigger for step in result.trace] == [step.trigger for step in was.trace]
+    assert [failure.report.status for failure in result.failures] == [429]
+    script.assert_exhausted()
+
+
+def test_a_script_of_a_journal_in_memory_is_that_of_its_lines():
+    agent = Agent(Script(RateLimited("slow down", retry_after_s=0.5), "fine"))
+    one = agent.seed("Go.").journaled()
+    agent.run(one)
+    with Script.of(one.journal, name="double") as double:
+        assert double.name == "double"
+        assert Agent(double).call("Go.").output == "fine"
+        assert double.clock.sleeps == [0.5]
+
+
+def test_a_run_that_failed_fails_again():
+    agent = Agent(Script(*[RateLimited("slow down", status=429, retry_after_s=0.5)] * 2), limits=Limits(recalls=1))
+    one = agent.seed("Go.").journaled()
+    with pytest.raises(CallFailed) as first:
+        agent.run(one)
+    with pytest.raises(CallFailed) as again, Script.of(one.journal) as double:
+        Agent(double, limits=Limits(recalls=1)).call("Go.")
+    assert str(again.value) == str(first.value)
+    assert isinstance(again.value.__cause__, RateLimited)
+    assert again.value.__cause__.status == 429
+
+
+def test_what_the_model_of_a_process_inside_said_is_repeated_too():
+    """Keys have a path before them there; other effects are left out, whatever their paths are called."""
+    chain = Chain("header")
+
+    def entry(key: str, text: str) -> str:
+        return chain.written(Entry(key, to_json(Replied(reply=Reply.of(text))), "[]", None), 1)
+
+    lines = [entry("drafting/warm/model:0", "one"), entry("model:/run:1.0", "none"), entry("model:2", "two")]
+    assert [reply.message.text for reply in Script.of(lines)._entries] == ["one", "two"]
+
+
+def test_a_damaged_entry_is_named():
+    with pytest.raises(JournalError, match="this is no entry of a journal"):
+        Script.of(["{}"])
+
+
+# Copies of runs
+
+
+@pytest.mark.parametrize("at", range(13))
+def test_a_copy_goes_on_from_its_entry_whatever_becomes_of_the_run(at: int, tmp_path: Any):
+    store = tmp_path / "runs.db"
+    agent = ended(store)
+    before = agent.runs.store.load("r1")
+    agent.runs.fork("r1", at, "r2")
+    copy = agent.runs.store.load("r2")
+    assert (copy.run.n, copy.run.due_s, copy.run.state, copy.run.holder) == (at, None, "Forked", None)
+    assert header_of(copy.header).forked == ("r1", at)
+    assert header_of(copy.header).changed(forked=None) == header_of(before.header)
+    replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in copy.lines)
+    other = clerk(agent.runs)
+    other.client._taken = replies
+    told: dict[str, Any] = {}
+    for _ in range(3):
+        with suppress(CallSuspended):
+            result = other.resume("r2", told, by="bob")
+            break
+        asked = [question.key for question in other.runs.store.load("r2").run.waits]
+        told = {key: Returned(text="paid 3") if key.startswith("doubt:") else Denied("not here") for key in asked}
+    assert (at < 11) == ("not here" in result.transcript()), "the run's answer counts for its copy, once it is copied"
+    assert (result.output, result.record.id) == (42, "r2")
+    assert other.runs.replay("r2", definition_of(other)).record == result.record
+    assert agent.runs.store.load("r1") == before, "the run was changed by its copy"
+    agent.runs.close()
+
+
+def test_a_copy_can_be_answered_otherwise_than_its_run():
+    agent = rested(MemoryStore())
+    agent.runs.fork("r1", len(loaded(agent.runs.store).lines), "r2")
+    agent.resume("r1", answers(agent.runs, "r1"), by="ann")
+    other = clerk(agent.runs)
+    other.client._taken = 4
+    try:
+        other.resume("r2")
+    except CallSuspended:
+        denied = other.resume("r2", answers(other.runs, "r2", Denied("not this one")), by="bob")
+    assert "not this one" in denied.transcript()
+    assert "not this one" not in "".join(loaded(agent.runs.store).lines)
+
+
+def test_a_copy_of_a_signed_run_is_signed():
+    key = b"k" * 32
+    agent = rested(Runs(MemoryStore(), signing_key=key))
+    agent.runs.fork("r1", 2, "r2")
+    copy = loaded(agent.runs.store, "r2")
+    chain = Chain(copy.header, agent.runs._key)
+    assert [chain.verified(line).n for line in copy.lines] == [1, 2]
+    with pytest.raises(JournalError):
+        Runs(agent.runs.store).replay("r2", definition_of(agent))
+
+
+@pytest.mark.parametrize("at", [-1, 99])
+def test_a_copy_from_an_entry_that_is_not_there_is_refused(at: int):
+    agent = rested(MemoryStore())
+    n = len(loaded(agent.runs.store).lines)
+    with pytest.raises(UsageError, match=f"the run 'r1' has no entry {at} to fork at: it has {n}"):
+        agent.runs.fork("r1", at, "r2")
+    assert [run.id for run in agent.runs.store.list()] == ["r1"]
+
+
+def test_a_copy_needs_a_run_and_a_name_that_is_free():
+    agent = rested(MemoryStore())
+    with pytest.raises(RunUnknown, match="'r0'"):
+        agent.runs.fork("r0", 0, "r2")
+    with pytest.raises(RunExists):
+        agent.runs.fork("r1", 1, "r1")
+    agent.runs.fork("r1", 1, "r2")
+    with pytest.raises(RunExists, match="'r2' already, which was forked just so"):
+        agent.runs.fork("r1", 1, "r2")
+    with pytest.raises(RunExists):
+        agent.runs.fork("r1", 2, "r2")
+
+
+# Calls that go back
+
+
+@function
+def look(at: int) -> str:
+    """Look."""
+    return f"seen {at}"
+
+
+def looked() -> AgentCall[str]:
+    """A call that has looked at 1, and answered."""
+    agent = Agent(Script(call("look", at=1), "done"), functions=[look])
+    one = agent.seed("Look.").journaled()
+    agent.run(one)
+    return one
+
+
+def test_a_copy_of_a_call_goes_on_by_itself():
+    one = looked()
+    record, states = one.record, one.states
+    copies = [one.fork(at) for at in range(len(states))]
+    for at, copy in enumerate(copies):
+        assert copy.record is states[at]
+        assert copy.states == [states[at]], "it begins where it was forked"
+        if not copy.effects:
+            continue
+        said = Script(*[call("look", at=2)][: at < 2], "other")
+        assert Agent(said, functions=[look]).run(copy).output == "other"
+        copy.undo()
+        assert copy.state != "Completed"
+    assert one.record is record
+    assert one.fork(-1).record is record
+    with pytest.raises(UsageError, match="there is no state 9 to fork at: there are"):
+        one.fork(9)
+
+
+def test_the_output_is_that_of_the_state():
+    one = looked()
+    assert one.output == "done"
+    one.undo()
+    with pytest.raises(Exception, match="Calling"):
+        one.result()
+    one.advance(one.effects[0].key, Replied(reply=Reply.of("another")))
+    assert one.result().output == "another"
+
+
+def test_a_function_may_be_called_again_after_its_call_was_undone():
+    """Only calls that are in the record are repetitions of one another."""
+    one = looked()
+    again = Replied(reply=Reply.of(call("look", at=1)))
+    while one.record.function_calls or one.record.round:
+        one.undo()
+    one.advance(one.effects[0].key, again)
+    assert [effect.key.partition(":")[0] for effect in one.effects] == ["run"], "it was taken for a repetition"
+
+
+def test_a_repetition_is_still_one_after_undo_and_redo():
+    one = looked()
+    one.undo()
+    one.undo()
+    one.redo()
+    one.advance(one.effects[0].key, Replied(reply=Reply.of(call("look", at=1))))
+    assert "run" not in [effect.key.partition(":")[0] for effect in one.effects]
+
+
+def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
+    """Random walks: after each step some are undone, and some of those redone."""
+    backs = 0
+    for seed in range(WALKS):
+        rng = Random(seed)
+        limits = walks.limits(rng)
+        one = walks.seeded(limits).journaled()
+        for _ in range(40):
+            if not one.effects:
+                break
+            effect = rng.choice(one.effects)
+            one.advance(*walks.outcome(rng, effect, one.record.state))
+            if rng.random() < 0.3:
+                for _ in range(back := rng.randint(1, min(3, len(one.states) - 1))):
+                    one.undo()
+                backs += back
+                for _ in range(rng.randint(0, back)):
+                    one.redo()
+        bare = walks.seeded(limits)
+        for entry in one.journal.entries:
+            bare.advance(entry.key, bare.decode(entry.key, entry.outcome))
+        assert bare.record == one.record, seed
+        assert bare.record.trace == one.record.trace, seed
+        assert bare.effects == one.effects, seed
+        if not one.effects and one.state == "Completed":
+            assert one.output == bare.output
+    assert backs > WALKS
+
+
+def test_nothing_is_undone_that_a_store_has():
+    agent = Agent(Script("fine"), store=MemoryStore())
+    one = agent.seed(Dialog().put("Go."), run_id="r1")
+    agent.run(one)
+    for back in (one.undo, one.redo):
+        with pytest.raises(UsageError, match="is in a store, which only grows"):
+            back()
+    copy = one.fork(1)
+    assert copy.states[0].state == "Calling"
+    copy.advance("model:0", Replied(reply=Reply.of("other")))
+    copy.undo()
+    assert [step.trigger for step in agent.resume("r1").trace] == ["begun", "answered"]
