@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
-from collections.abc import Sequence
+import pickle
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
+from rich.console import Console
+from rich.pretty import Pretty
+from rich.scope import render_scope
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 from support.http_clients import KEY, client_of
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette
 from fsm_agent.clients.client import Network
-from fsm_agent.errors import CallFailed, ConfigError, ProviderError, RateLimited
+from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store.folder import FolderStore
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Store
 from fsm_agent.testing import Script, call
 from fsm_agent.testing.client_requests import WAYS, ask, shown_by
 
@@ -180,3 +194,86 @@ def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> N
     assert seen_in(snapshot(call) + repr(call) + repr(call.record) + repr(seen)) == []
     assert seen_in(shown_by(caught.value)) == []
     assert seen_in(written()) == []
+
+
+SIGNING_KEY = "signing-key-4717-" + "s" * 16
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda folder: MemoryStore(),
+    "sqlite": lambda folder: SqliteStore(folder / "runs.db"),
+    "folder": lambda folder: FolderStore(folder / "runs"),
+}
+
+
+def kept_bytes(store: Store, folder: Path) -> str:
+    """All that a store has written or holds: each of its files as it lies there, and all that it gives back."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert store.is_volatile or files
+    loaded = [store.load(run.id, after=after) for run in store.list() for after in (0, None)]
+    snapshots = [zlib.decompress(each.snapshot[1]).decode() for each in loaded if each.snapshot is not None]
+    assert snapshots
+    held = pickle.dumps(store._runs) if isinstance(store, MemoryStore) else b""
+    raw = held + b"".join([path.read_bytes() for path in files])
+    return "\n".join([repr(loaded), *snapshots, raw.decode("latin-1"), *map(str, files)])
+
+
+def shown_by_rich(*values: Any) -> str:
+    """The values as rich shows them: pretty, with all that is in them, and as a traceback's locals are."""
+    console = Console(file=StringIO(), width=1000, no_color=True)
+    for value in values:
+        console.print(value, Pretty(value, expand_all=True))
+    console.print(render_scope({f"v{n}": value for n, value in enumerate(values)}))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("way", ["call", "acall", "stream"])
+def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any) -> None:
+    """The server quotes all that it knows while it is away, then has a function asked for, and fails in the end."""
+    asked = {"id": "c1", "type": "function", "function": {"name": "wipe", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [asked]}
+    said = http({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+    encoded = base64.b64encode(f"me:{KEY}".encode()).decode()
+    about = {"error": {"message": f"{SAID} {quote(SAID)} {encoded}", "code": SAID}}
+    busy: list[Step] = [http(about, status=503, x_request_id=SAID, retry_after="0.001")]
+    refused: list[Step] = [http(about, status=400, x_request_id=SAID, set_cookie=SAID)]
+
+    @function(needs_approval=True)
+    def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    store = STORES[kind](tmp_path)
+    runs = Runs(store, signing_key=SIGNING_KEY)
+    with FaultServer(busy, [said], refused) as server:
+        client = client_of(address(server), headers=HEADERS)
+        agent = Agent(client, functions=[wipe], limits=Limits(recalls=1), store=runs, name="unseen")
+        with suppress(CallSuspended):
+            if way == "acall":
+                asyncio.run(agent.acall("Hello?", run_id="r1", extra={"ticket": 4711}))
+            elif way == "stream":
+                list(agent.stream("Hello?", run_id="r1"))
+            else:
+                agent.call("Hello?", run_id="r1")
+        with pytest.raises(CallSuspended) as waiting:
+            agent.resume("r1")
+        at_rest = kept_bytes(store, tmp_path)
+        with pytest.raises(CallFailed) as failed:
+            agent.resume("r1", {"ask:1.0": Approved()}, by="ann")
+    assert len(server.requests) == 3
+    kept = at_rest + kept_bytes(store, tmp_path)
+    assert "retry" in kept
+    assert "wiped" in kept
+    one = failed.value.call
+    exported = "\n".join([*runs.export("r1"), *runs.export("r1", lambda outcome: outcome)])
+    copied = snapshot(one) + snapshot(one, signing_key=SIGNING_KEY)
+    lease = store.claim("w", for_s=9.0, run="r1")
+    public = [runs, store, agent, client, one, one.record, one.journal, *one.states, one.record.failures, lease]
+    public += [store.load("r1"), *store.list(), one.result, waiting.value, failed.value, waiting.value.call]
+    shown = repr(public) + shown_by_rich(*public) + shown_by(waiting.value) + shown_by(failed.value)
+    everything = kept + exported + copied + shown + written()
+    assert seen_in(everything, [*PLANTED, SIGNING_KEY]) == []
+    assert runs._key is not None
+    assert runs._key.hex() not in everything
+    assert repr(runs._key)[2:-1] not in everything
+    store.close()

@@ -38,8 +38,8 @@ _NAME = pattern(
 _TOKEN_WORD = pattern(r"key|token|secret|pass", re.IGNORECASE)  # in a step of a path; more would hide words
 _OPEN_QUERY = frozenset({"alt", "api-version", "version", "beta", "model", "region", "stream"})
 
-# A word begins here, also after an escape inside JSON: "\\nsk-…".
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
+# A word begins here, also after an escape inside JSON or a URL: "\\nsk-…", "%20sk-…".
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2}))"
 # A prefix that something must follow is bounded, so a search is linear.
 _KEY = pattern(
     _START + r"(?:(?:sk|gsk|csk|xai|pplx|hf|nvapi|tgp|fw|r8|ghp|github_pat)[-_][A-Za-z0-9_-]{12,}"

@@ -128,6 +128,11 @@ class TestWhereTheyStand:
         assert SECRET in secrets_in_url(url)
         assert SECRET not in shown_url(url)
 
+    def test_one_behind_a_percent_escape_begins_a_word(self) -> None:
+        assert Secrets(["hunter2"]).mask("or%20hunter2%20or%2Fhunter2") == "or%20***%20or%2F***"
+        assert Secrets(["hunter2"]).mask("20hunter2") == "20hunter2"
+        assert mask_keys("is%20sk-abcdefghijklmnopqrstuvwx%20it") == "is%20sk-a***%20it"
+
     def test_a_short_one_in_a_query(self) -> None:
         assert list(secrets_in_url("https://h/?key=abc&n=abc")) == ["abc"]
         assert shown_url("https://h/?key=abc&n=abc&api-version=2024-10-21") == (

@@ -37,6 +37,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, 
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import runs as runs_module
 from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
 from fsm_agent.store.runs import MAX_TRIES, STUCK, Runs
@@ -422,19 +423,43 @@ def pending(kind: str, store: Any) -> tuple[Agent[Any, Any], threading.Event, th
         free.wait(LONG_S)
         return "done"
 
+    async def ask(f: Any) -> bool:
+        return await await_(0) == "done"
+
+    class Clock(SystemClock):
+        def sleep(self, delay_s: float) -> None:
+            begun.set()
+            super().sleep(delay_s)
+
+        async def asleep(self, delay_s: float) -> None:
+            begun.set()
+            await super().asleep(delay_s)
+
     waits = Function.of(await_ if kind.startswith("a coroutine") else block, name="wait")
     first: Any = "first" if kind == "a request" else [call("wait", n=1)]
+    if kind == "a moment":
+        first = RateLimited("slow down", status=429, retry_after_s=LONG_S)
     if kind.endswith("beside another"):
         first = [*first, call("wait", n=2)]
-    return Agent(Slow(first, "second", "third"), functions=[waits], store=store, name="slow"), begun, free
+    approvers = {"an approval": lambda f: block(0) == "done", "an approval in a coroutine": ask}
+    clock: Any = Clock() if kind == "a moment" else None
+    agent = Agent(
+        Slow(first, "second", "third", clock=clock),
+        functions=[waits],
+        approve=approvers.get(kind),
+        store=store,
+        name="slow",
+    )
+    return agent, begun, free
 
 
 KINDS = ["a request", "a coroutine", "a coroutine beside another", "a function", "a function beside another"]
+ASKED = ["an approval", "an approval in a coroutine", "a moment"]
 BLOCKED = {"by_run", "by_threads", "by_drive", "by_run_unheard"}  # these run a lone function in their own thread
 
 
 def while_waiting(
-    kind: str, way: Way, store: Any, act: Callable[[Runs], None], is_freed: bool
+    kind: str, way: Way, store: Any, act: Callable[[Runs, Any], None], is_freed: bool
 ) -> tuple[Any, Agent[Any, Any], list[BaseException]]:
     agent, begun, free = pending(kind, store)
     one, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
@@ -450,7 +475,7 @@ def while_waiting(
     driver.start()
     try:
         assert begun.wait(10)
-        act(Runs(store))
+        act(Runs(store), one)
         if is_freed:
             free.set()
         driver.join(10)
@@ -461,15 +486,26 @@ def while_waiting(
     return one, agent, failures
 
 
+def by_post(runs: Runs, one: Any, outcome: Outcome) -> None:
+    runs.answer("r1", {"": outcome}, by="bob")
+
+
+def by_call(runs: Runs, one: Any, outcome: Outcome) -> None:
+    one.request_end(outcome.kind, "enough")
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *ASKED])
 @pytest.mark.parametrize("outcome", [Cancelled(reason="enough"), Stopped(reason="enough")], ids=lambda o: o.kind)
-def test_a_cancellation_by_another_reaches_the_driver_at_once(kind: str, way: Way, outcome: Outcome):
+@pytest.mark.parametrize("end", [by_post, by_call])
+def test_a_cancellation_by_another_reaches_the_driver_at_once(
+    kind: str, way: Way, outcome: Outcome, end: Callable[[Runs, Any, Outcome], None]
+):
     is_lone = kind in ("a coroutine", "a function") and way.__name__ in BLOCKED
     is_first = kind.endswith("beside another") and way.__name__ == "by_run"
     store = LastingStore()
     one, agent, failures = while_waiting(
-        kind, way, store, lambda runs: runs.answer("r1", {"": outcome}, by="bob"), is_freed=is_lone or is_first
+        kind, way, store, lambda runs, one: end(runs, one, outcome), is_freed=is_lone or is_first
     )
     assert failures == []
     assert one.record.ending.reason == (Reason.CANCELLED if outcome.kind == "cancelled" else Reason.STOPPED)
@@ -486,7 +522,7 @@ def test_what_another_injects_is_seen_by_the_model(kind: str, way: Way):
     store = LastingStore()
     message = Message.of("user", "Hurry.")
     one, agent, failures = while_waiting(
-        kind, way, store, lambda runs: runs.answer("r1", {"": Injected((message,))}, by="bob"), is_freed=True
+        kind, way, store, lambda runs, one: runs.answer("r1", {"": Injected((message,))}, by="bob"), is_freed=True
     )
     assert failures == []
     assert message in one.record.dialog
@@ -503,7 +539,7 @@ def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
 ):
     store = LastingStore()
 
-    def post(runs: Runs) -> None:
+    def post(runs: Runs, one: Any) -> None:
         store.post("r1", "", body, by="bob")
         runs_module.HEART.ring("r1")
 
@@ -568,7 +604,7 @@ def test_an_answer_of_the_wrong_kind_is_reported_and_the_question_asked_again(
 def test_a_run_that_is_driven_is_busy_and_takes_answers_all_the_same():
     store = LastingStore()
 
-    def act(runs: Runs) -> None:
+    def act(runs: Runs, one: Any) -> None:
         other = pending("a request", runs)[0]
         with pytest.raises(RunBusy, match="the run 'r1' is driven by"):
             other.resume("r1")
@@ -585,7 +621,7 @@ def test_a_run_that_is_driven_is_busy_and_takes_answers_all_the_same():
 def test_a_holder_that_has_lost_its_lease_writes_nothing_more_and_fences_never_fall(kind: str, way: Way):
     store, results = LastingStore(), []
 
-    def act(runs: Runs) -> None:
+    def act(runs: Runs, one: Any) -> None:
         store._clock = Elsewhere()
         other, _, free = pending(kind, runs)
         free.set()
