@@ -288,7 +288,8 @@ class StoreRecorder:
         try:
             left = self.store.renew(self.lease, for_s=self.lease_s)
         except LeaseLost as error:
-            self.lose(error)
+            if (batch := self._batch) is None or batch.rest is None:  # else it may have been given back meanwhile
+                self.lose(error)
             return
         if left:
             self.fetch()
