@@ -48,7 +48,7 @@ class AsyncDriver(Reconciler):
         self.claim()
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
         try:
             if self._alone is not None:
                 await self._close_alone()
@@ -57,16 +57,22 @@ class AsyncDriver(Reconciler):
                     self._leave(activity)
             if self._left_behind:
                 await asyncio.wait(self._left_behind, timeout=GRACE_S)
-            if self.active:
-                self.keep()
-            if self.recorder is not None:
-                self.recorder.finish(is_stopped=True)
-                while self.recorder.is_behind:
-                    await self._write(self.recorder)
+            try:
+                if self.active:
+                    self.keep()
+                await self._give_back()
+            except Exception as error:
+                self.left_in_disorder(raised, error)
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
             self.release()
+
+    async def _give_back(self) -> None:
+        if self.recorder is not None:
+            self.recorder.finish(is_stopped=True)
+            while self.recorder.is_behind:
+                await self._write(self.recorder)
 
     def wait(self) -> Awaitable[Event | None]:
         """Write the journal, or wait until something happens, for at most `patience_s` seconds.

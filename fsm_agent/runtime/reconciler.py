@@ -44,7 +44,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import log_steps
+from fsm_agent.runtime.logs.log import LOG, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
@@ -398,3 +398,17 @@ class Reconciler(ABC):
                 self.step(activity.key, outcome)
         self.active.clear()
         self.inbox.clear()
+
+    def left_in_disorder(self, raised: object, error: Exception) -> None:
+        """Note what went wrong at the very end on the error that has ended the driver, and must reach its caller.
+
+        Raises:
+            Exception: The error itself, if there is no other.
+        """
+        if not isinstance(raised, BaseException):
+            raise error
+        if raised is not error:
+            name = self.process if self.recorder is None else f"run {self.recorder.run}"
+            what = f"{name}: what had come when the driver was stopped could not be kept: {error}"
+            raised.add_note(what)
+            LOG.warning("%s", what)

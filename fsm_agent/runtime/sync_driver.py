@@ -43,7 +43,7 @@ class SyncDriver(Reconciler):
             self._around.add(self._abandon)
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, raised: object, traceback: object) -> None:
         try:
             if self._around is not None:
                 self._around.discard(self._abandon)
@@ -52,8 +52,11 @@ class SyncDriver(Reconciler):
             until_s = time.monotonic() + GRACE_S
             for child in self._left_behind:
                 child.join(max(0.0, until_s - time.monotonic()))
-            self.keep()
-            self._give_back()
+            try:
+                self.keep()
+                self._give_back()
+            except Exception as error:
+                self.left_in_disorder(raised, error)
         finally:
             self._left_behind.clear()
             self.release()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from support.kept_runs import loaded
+import pytest
+from support.kept_runs import LastingStore, loaded
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.functions.function import function
+from fsm_agent.store.errors import StoreError
 from fsm_agent.store.leases import HEART
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, call
 
 
 class Renewing(SqliteStore):
@@ -28,3 +32,65 @@ def test_a_lease_that_is_renewed_when_it_was_just_given_back_is_not_lost(tmp_pat
     assert Agent(Script("fine"), store=store).call("Go.", run_id="r1").output == "fine"
     assert loaded(store).run.is_ended
     store.close()
+
+
+class Full(LastingStore):
+    """A store that fails from some moment on."""
+
+    is_full = False
+
+    def append(self, *args: Any, **rest: Any) -> int:
+        if self.is_full:
+            raise StoreError("the disk is full")
+        return super().append(*args, **rest)
+
+
+def stopped_by(error: BaseException, store: Full) -> Agent[Any, Any]:
+    """Return an agent whose function ends its driver just after the store has begun to fail."""
+
+    @function
+    def end() -> str:
+        """End it."""
+        store.is_full = True
+        raise error
+
+    return Agent(Script(call("end")), functions=[end], store=store)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_what_has_ended_the_driver_is_raised_though_the_store_fails(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+):
+    store = Full()
+    with pytest.raises(type(error)) as caught:
+        stopped_by(error, store).call("Go.", run_id="r1")
+    (note,) = caught.value.__notes__
+    assert note.endswith("could not be kept: the disk is full")
+    assert note in caplog.text
+
+
+def test_a_time_limit_is_one_though_the_store_fails():
+    store = Full()
+
+    @function
+    async def wait() -> str:
+        """Wait."""
+        store.is_full = True
+        await asyncio.Event().wait()
+        return ""
+
+    async def main() -> None:
+        async with asyncio.timeout(0.05):
+            await Agent(Script(call("wait")), functions=[wait], store=store).acall("Go.", run_id="r1")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+
+
+def test_a_store_that_fails_is_told_where_nothing_else_was_wrong():
+    store = Full()
+    events = Agent(Script("fine"), store=store).stream("Go.", run_id="r1")
+    next(events)
+    store.is_full = True
+    with pytest.raises(StoreError, match="the disk is full"):
+        list(events)
