@@ -12,6 +12,7 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -179,9 +180,10 @@ class Runs:
         except BaseException:  # by mistake of whoever resumes it, say
             self._leave(lease, loaded, delay_s=min(MAX_DELAY_S, 4.0 ** (lease.tries - 1)))
             raise
-        letters = [post for post in loaded.posts if post.key != STUCK]
-        recorder = self._recorder(lease, process, definition, letters)
-        recorder.used_up([post.id for post in answers])
+        others = [post for post in loaded.posts if post.key != STUCK]
+        cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
+        recorder = self._recorder(lease, process, definition, [*cancellations, *others])
+        recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
     def _leave(self, lease: Lease, loaded: Loaded, delay_s: float = 0.0) -> None:
@@ -192,7 +194,7 @@ class Runs:
     def _give_up(self, lease: Lease, error: Exception, answers: list[Post]) -> None:
         """Give back a run that cannot be driven, with a question; end it if that was the answer."""
         took = [post.id for post in answers]
-        is_ended = any('"cancelled"' in post.body for post in answers)
+        is_ended = any(map(_cancellation, answers))
         about = to_json({"problem": str(error)})
         question = Question(STUCK, STUCK, about, ("run_again", "cancelled"))
         rest = Rest(state=STUCK_STATE, is_ended=is_ended, questions=() if is_ended else (question,))
@@ -390,6 +392,15 @@ class Runs:
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def _cancellation(answer: Post) -> Post | None:
+    """Return the answer to the question about a stuck run as a cancellation of that run, if it is one."""
+    with suppress(ValueError):
+        posted = from_json(answer.body, Posted)
+        if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
+            return answer.changed(key="", body=to_json(posted.changed(key="")))
+    return None
 
 
 def _copied(line: Line, name: str) -> Entry:

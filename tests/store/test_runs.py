@@ -235,6 +235,20 @@ def test_five_claims_without_an_entry_are_a_question(store: Any):
         resume(agent, {STUCK: RunAgain()})
 
 
+def test_a_run_that_nobody_advanced_can_be_given_up_too(store: Any):
+    agent = clerk(store)
+    agent.runs._is_new(agent._seeded("Go.", {}, Options(run_id="r1")).journal, definition_of(agent))
+    clock = store._clock = Elsewhere(0.0)
+    for _ in range(MAX_TRIES):
+        agent.runs.claim_due(["clerk"])
+        clock.ahead_s += 100.0
+    with pytest.raises(ReplayError):
+        resume(agent)
+    with pytest.raises(CallFailed, match="cancelled: never mind"):
+        resume(agent, {STUCK: Cancelled(reason="never mind")})
+    assert (agent.client.requests, loaded(store).run.is_ended, loaded(store).posts) == ([], True, ())
+
+
 def test_looking_at_a_waiting_run_again_and_again_does_not_make_it_stuck(store: Any):
     agent = rested(store)
     for _ in range(MAX_TRIES + 3):
