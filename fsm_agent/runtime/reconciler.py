@@ -39,7 +39,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
@@ -216,7 +216,7 @@ class Reconciler(ABC):
         assert self.recorder is not None
         try:
             steps = self.step(letter.key, self.process.decode(letter.key, letter.document))
-        except (OutcomeError, IllegalTrigger, ValueError) as error:
+        except Exception as error:  # a `redact` that fails as well: else the letter would end each driver after this
             self.recorder.opened(letter, error)
             return ()
         self.recorder.opened(letter)

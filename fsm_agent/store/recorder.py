@@ -271,7 +271,7 @@ class StoreRecorder:
                 try:
                     posted = msgspec.json.decode(post.body, type=Posted)
                     kind = msgspec.json.decode(posted.outcome, type=_Kind).kind
-                except (msgspec.DecodeError, ValueError) as error:
+                except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     self.opened(Letter(post.id, post.key, "", post.by), error)
                     continue
                 is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process, and not for one of its effects

@@ -545,9 +545,17 @@ def test_what_another_injects_is_seen_by_the_model(kind: str, way: Way):
     assert agent.runs.replay("r1", definition_of(agent)).record == one.record
 
 
+WRONG = (
+    "nonsense",
+    '{"key":"","outcome":{"kind":"approved"}}',
+    '{"key":"a/b","outcome":{}}',
+    '{"key":"","outcome":' + "[" * 100_000 + "]" * 100_000 + "}",
+)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", ["nonsense", '{"key":"","outcome":{"kind":"approved"}}', '{"key":"a/b","outcome":{}}'])
+@pytest.mark.parametrize("body", WRONG, ids=lambda body: body[:40])
 def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
     kind: str, way: Way, body: str, caplog: pytest.LogCaptureFixture
 ):
@@ -610,6 +618,25 @@ def test_an_answer_of_the_wrong_kind_is_reported_and_the_question_asked_again(
     assert "the post of ann was not taken" in caplog.text
     assert list(answers(agent.runs, "r1")) == [key]
     assert resume(agent, {key: Approved()}).output == 42
+
+
+def test_an_answer_that_redact_fails_on_is_reported_and_the_question_asked_again(
+    store: Any, caplog: pytest.LogCaptureFixture
+):
+    agent = rested(store)
+    (key,) = answers(agent.runs, "r1")
+    agent.runs.answer("r1", {key: Approved()}, by="ann")
+    with pytest.raises(CallSuspended):
+        resume(clerk(Runs(store, redact=too_short)))
+    assert "the post of ann was not taken: it has no text" in caplog.text
+    assert (list(answers(agent.runs, "r1")), loaded(store).posts) == ([key], ())
+    assert resume(agent, {key: Approved()}).output == 42
+
+
+def too_short(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Approved):
+        raise LookupError("it has no text")
+    return outcome
 
 
 # Two holders
