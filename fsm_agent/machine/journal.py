@@ -193,6 +193,10 @@ class Chain:
         self.n, self.digest = signed.n, digest
         return signed
 
+    def ends_with(self, line: str) -> bool:
+        """Return whether the last line that was written or verified is this one."""
+        return line.encode("utf-8", "surrogatepass").endswith(_DIGEST + self.digest.encode() + b'"}')
+
     def _next(self, body: bytes) -> bytes:
         return _digest(self.digest, body, self._signing_key).encode()
 

@@ -137,11 +137,14 @@ class Runs:
         journal = process.journal
         assert journal is not None
         lease = self._claimed(journal.run)
-        if lease.n != chain.n:
-            self._leave(lease, self.store.load(journal.run, after=lease.n))
+        loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
+        if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
+            self._leave(lease, loaded)
             there = f"the run {journal.run!r} has {lease.n} entries by now, and this process was left at {chain.n}"
+            if lease.n == chain.n:
+                there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
-        return process, self._recorder(lease, process, definition, self.store.load(journal.run, after=lease.n).posts)
+        return process, self._recorder(lease, process, definition, loaded.posts)
 
     def resume(self, run: str, definition: Definition) -> Held:
         """Claim a run and make its process, from its last rest on.

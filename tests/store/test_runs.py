@@ -691,6 +691,32 @@ def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
         agent.run(left)
 
 
+def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_just_as_far(store: Any):
+    returned = ["the first", "the second"]
+
+    @function
+    def note() -> str:
+        """Note."""
+        text = returned.pop()
+        if returned:
+            store._clock = Elsewhere()
+            with pytest.raises(KeyboardInterrupt):
+                Agent(Script(leaving), functions=[note], store=store, name="n").resume("r1")
+        return text
+
+    def leaving(request: Any) -> Any:
+        raise KeyboardInterrupt
+
+    agent = Agent(Script(call("note"), "done"), functions=[note], store=store, name="n")
+    lost = agent.seed("Go.", run_id="r1")
+    with pytest.raises(LeaseLost):
+        agent.run(lost)
+    with pytest.raises(Exception, match=r"has another entry 3 than this process, which had lost it: resume\('r1'\)"):
+        agent.run(lost)
+    assert resume(agent).output == "done"
+    agent.runs.replay("r1", definition_of(agent))
+
+
 def test_a_call_that_was_left_is_driven_on_by_its_agent(store: Any):
     agent = clerk(store)
     with pytest.raises(CallSuspended) as caught:
