@@ -264,7 +264,7 @@ def test_errors_name_the_entry_and_what_is_wrong():
     assert error_of(lines, signing_key=KEY).startswith("entry 1 is damaged")
     assert error_of(sealed(header, [*lines[:2], lines[3]])) == "entry 4 follows entry 2: entry 3 would be right"
     unread = sealed(header, [*lines[:2], changed(lines[2], steps=3)])
-    assert error_of(unread).startswith("this is no entry of a journal: Expected `array`, got `int`")
+    assert error_of(unread).startswith("entry 3 cannot be read: Expected `array`, got `int`")
     fences = sealed(header, [changed(lines[0], fence=3), *lines[1:]])
     assert error_of(fences) == "entry 2 was written under fence 1, after one under 3"
 
