@@ -7,6 +7,7 @@ written all at once, and one that was cut off is known.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -69,6 +70,7 @@ class Appended(Tagged, frozen=True, tag="appended", omit_defaults=True):
 
 Record: TypeAlias = Begun | Claimed | Renewed | Posted | Appended
 
+_SNAPSHOT = re.compile(r"(?:[a-z0-9%~_-]+\.[0-9]+)?")  # a name in the folder of snapshots, and no path out of it
 _BEGINNING = b'{"kind":"run","nonce":"'
 _decoder = msgspec.json.Decoder(Record)
 
@@ -200,6 +202,8 @@ def decoded(data: bytes, start: int = 0) -> Iterator[tuple[Record, bytes, int]]:
                     f"at byte {start + end}: the next {record.bytes} bytes are not those of {record.crc}"
                 )
             end += record.bytes
+        if isinstance(record, Appended) and not _SNAPSHOT.fullmatch(record.snapshot):
+            raise DamagedError(f"at byte {start + at}: {record.snapshot[:80]!r} is no name of a snapshot")
         yield record, body, start + end
         at = end
 

@@ -230,6 +230,22 @@ class TestDamage:
             later.close()
         assert "a run is left out" in caplog.text
 
+    def test_a_snapshot_is_never_sought_outside_of_its_folder(self, store, tmp_path):
+        """A journal of somebody else, put into the folder, reads and removes no other files."""
+        store.append(begun(store), 0, ["one"], WAITING, snapshot=b"packed")
+        other = tmp_path / "other"
+        other.write_bytes(b"another's")
+        data = journal(tmp_path).read_bytes()
+        (name,) = [path.name for path in (tmp_path / "snapshots").iterdir()]
+        for path in ("../other", str(other), "..", "a.1/../../other", "a.1\\n", "a.1\\u0000"):
+            journal(tmp_path).write_bytes(data.replace(name.encode(), path.encode()))
+            later = FolderStore(tmp_path)
+            for use in (later.load, later.delete):
+                with pytest.raises(StoreError, match="is no name of a snapshot"):
+                    use("r")
+            later.close()
+        assert other.read_bytes() == b"another's"
+
     def test_the_file_of_another_run_is_named(self, store, tmp_path):
         begun(store)
         journal(tmp_path, "s").write_bytes(journal(tmp_path).read_bytes())
