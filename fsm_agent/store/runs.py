@@ -38,7 +38,6 @@ from fsm_agent.store.store import Lease, Loaded, Post, Rest, Run, Store
 
 MAX_TRIES = 5  # claims in a row without an entry; then somebody is asked
 MAX_SNAPSHOT_BYTES = 1 << 28  # of a snapshot when it is unpacked
-MAX_DELAY_S = 900.0  # before a run is claimed again that nobody could make a process of
 STUCK = "stuck"  # the key of the question about a run that nobody can drive on
 STUCK_STATE = "Stuck"  # of such a run
 _ALL = 1 << 31  # more runs than a store has
@@ -173,15 +172,11 @@ class Runs:
             if loaded.run.is_ended:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
                 return self._folded(loaded, definition), None
+            process = self._folded(loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
-            process = self._folded(loaded, definition)
-        except (JournalError, ReplayError) as error:
-            if answers or not any(question.key == STUCK for question in loaded.run.waits):
-                self._give_up(lease, error, answers)
-            raise  # asked already, it is due for other posts alone: the lease ends by itself, or claims would never end
-        except BaseException:  # by mistake of whoever resumes it, say
-            self._leave(lease, loaded, delay_s=min(MAX_DELAY_S, 4.0 ** (lease.tries - 1)))
+        except BaseException as error:
+            self._fail(lease, loaded, error, answers)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
@@ -189,12 +184,20 @@ class Runs:
         recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
-    def _leave(self, lease: Lease, loaded: Loaded, delay_s: float = 0.0) -> None:
-        """Give back a run as it is, for others to look at, after a while if it is likely to go wrong again."""
-        run, due_s = loaded.run, time.time() + delay_s if delay_s else 0.0
-        self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=due_s, questions=run.waits))
+    def _fail(self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post]) -> None:
+        """Give back a run of which no process could be made; ask about it if that will not change by itself."""
+        if not isinstance(error, JournalError | ReplayError) and lease.tries <= MAX_TRIES:
+            self._leave(lease, loaded)  # by mistake of whoever resumes it, say
+        elif answers or not any(question.key == STUCK for question in loaded.run.waits):
+            self._give_up(lease, error, answers)
+        # asked already, it is due for other posts alone: the lease ends by itself, or claims would never end
 
-    def _give_up(self, lease: Lease, error: Exception, answers: list[Post]) -> None:
+    def _leave(self, lease: Lease, loaded: Loaded) -> None:
+        """Give back a run as it is, for others to look at."""
+        run = loaded.run
+        self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
+
+    def _give_up(self, lease: Lease, error: BaseException, answers: list[Post]) -> None:
         """Give back a run that cannot be driven, with a question; end it if that was the answer."""
         took = [post.id for post in answers]
         is_ended = any(map(_cancellation, answers))

@@ -22,7 +22,7 @@ class Renewing(SqliteStore):
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **rest_: Any) -> int:
         left = super().append(lease, n, lines, rest, **rest_)
-        for recorder in list(HEART._renewed):
+        for recorder in HEART._held():
             recorder.renew()
         return left
 
