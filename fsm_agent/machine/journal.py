@@ -27,8 +27,9 @@ from fsm_agent.messages.event import Event, Inside, Stepped
 if TYPE_CHECKING:
     import hashlib
     import hmac
+    import json
 else:
-    hashlib, hmac = deferred("hashlib"), deferred("hmac")
+    hashlib, hmac, json = deferred("hashlib"), deferred("hmac"), deferred("json")
 
 VERSION: Literal[1] = 1
 DIGEST_BYTES = 16  # against damage: 128 bits
@@ -185,7 +186,7 @@ class Chain:
         if not found or tail[-2:] != b'"}' or not hmac.compare_digest(digest.encode(), self._next(body)):
             raise JournalError(f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_cut(line)}")
         try:
-            signed: _Signed = _decoder.decode(data)
+            signed = _signed(data)
         except (msgspec.DecodeError, RecursionError) as error:
             raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_cut(line)}") from None
         if signed.n != self.n + 1:
@@ -251,9 +252,23 @@ def line_of(text: str) -> Line:
         JournalError: It cannot be read.
     """
     try:
-        signed: _Signed = _decoder.decode(text.encode("utf-8", "surrogatepass"))
+        signed = _signed(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError) as error:
         raise JournalError(f"this is no entry of a journal: {error}: {_cut(text)}") from None
+    return signed
+
+
+def _signed(data: bytes) -> _Signed:
+    try:
+        signed: _Signed = _decoder.decode(data)
+    except msgspec.DecodeError as error:  # NaN or Infinity, as `to_json` writes them: log probabilities may be these
+        try:
+            fields = json.loads(data)
+            outcome = msgspec.Raw(json.dumps(fields["outcome"]).encode())
+            signed = _decoder.decode(json.dumps({**fields, "outcome": None}))
+        except (ValueError, LookupError, TypeError):
+            raise error from None
+        signed = signed.changed(outcome=outcome)
     return signed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import threading
 import zlib
 from collections.abc import Callable
@@ -30,12 +31,14 @@ from support.recorded_drivers import WAYS, Way
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options
+from fsm_agent.cli.runs.reading import read
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Outcome, Returned, RunAgain, Stopped
 from fsm_agent.lifecycle.record import Reason
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import runs as runs_module
@@ -725,6 +728,15 @@ def test_a_call_that_was_left_is_driven_on_by_its_agent(store: Any):
     left.advance(left.effects[0].key, Approved())
     assert agent.run(left).output == 42
     assert agent.runs.replay("r1", definition_of(agent)).record == left.record
+
+
+def test_a_probability_of_zero_is_read_again(store: Any):
+    """Its logarithm is minus infinity, which JSON has no word for."""
+    reply = Reply(message=Message(role="assistant", parts=(Text("42"),)), logprobs=(TokenLogprob("42", -math.inf),))
+    agent = Agent(Script(reply), store=store, name="n")
+    result = agent.call("Go.", run_id="r1")
+    assert agent.runs.replay("r1", definition_of(agent)).record == result.record
+    assert read(agent.runs, "r1").entries[1].data["reply"]["logprobs"][0]["logprob"] == -math.inf
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -117,7 +118,7 @@ def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:
         outcome = None
         with suppress(ValueError):
             outcome = from_json(bytes(line.outcome), Outcome)
-        entries.append(Came(line, outcome, msgspec.json.decode(line.outcome)))
+        entries.append(Came(line, outcome, json.loads(bytes(line.outcome))))
     return entries, ""
 
 
