@@ -47,7 +47,7 @@ def header_of_call(
         UsageError: An argument cannot be written as JSON.
     """
     r = call.record
-    seed = Seed(
+    seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
         prompt=call.prompt.path,
         dialog=r.dialog,
         limits=r.limits,
@@ -58,10 +58,7 @@ def header_of_call(
     )
     version: Literal[1] = VERSION
     try:
-        document = msgspec.Raw(quick_json(seed).encode())
-        return quick_json(
-            Header(version=version, agent=agent, definition=call.definition, seed=document, extra=r.extra)
-        )
+        return quick_json(Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra))
     except ValueError as error:
         raise UsageError(f"the call cannot be kept in a store: {str(error)[:500]}") from None
 

@@ -164,15 +164,18 @@ class Chain:
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key
         self.n = n
-        self.digest = _digest("", header.encode(), signing_key) if digest is None else digest
+        self.digest = _digest(header.encode(), signing_key) if digest is None else digest
 
-    def written(self, entry: Entry, fence: int) -> str:
-        """Return the next entry as a line."""
-        self.n += 1
-        key = _encoder.encode(entry.key).decode()
-        text = f'{{"n":{self.n},"key":{key},"outcome":{entry.outcome},"steps":{entry.steps},"fence":{fence}'
-        self.digest = _digest(self.digest, text.encode(), self._signing_key)
-        return f'{text},"digest":"{self.digest}"}}'
+    def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
+        """Return the next entries as lines."""
+        lines = []
+        for key, outcome, steps, _ in entries:
+            self.n += 1
+            name = _encoder.encode(key).decode()
+            text = f'{{"n":{self.n},"key":{name},"outcome":{outcome},"steps":{steps},"fence":{fence}'
+            self.digest = _digest(f"{self.digest}{text}".encode(), self._signing_key)
+            lines.append(f'{text},"digest":"{self.digest}"}}')
+        return lines
 
     def verified(self, line: str) -> Line:
         """Return the next line, read and verified.
@@ -199,13 +202,14 @@ class Chain:
         return line.encode("utf-8", "surrogatepass").endswith(_DIGEST + self.digest.encode() + b'"}')
 
     def _next(self, body: bytes) -> bytes:
-        return _digest(self.digest, body, self._signing_key).encode()
+        return _digest(self.digest.encode() + body, self._signing_key).encode()
 
 
-def _digest(before: str, body: bytes, signing_key: bytes | None) -> str:
+def _digest(data: bytes, signing_key: bytes | None) -> str:
+    """Return the digest of a line, behind that of the line before it."""
     if signing_key is not None:
-        return hmac.digest(signing_key, before.encode() + body, "sha256").hex()
-    return hashlib.blake2b(before.encode() + body, digest_size=DIGEST_BYTES).hexdigest()
+        return hmac.digest(signing_key, data, "sha256").hex()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def steps_json(events: Sequence[Event]) -> str:

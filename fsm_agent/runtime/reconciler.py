@@ -158,35 +158,30 @@ class Reconciler(ABC):
             if recorder is not None and recorder.is_behind:
                 yield from self._catch_up()
                 continue
-            events = self._next_events()
-            if events is None:
-                if not self.active:
-                    break
+            events: Iterable[Event]
+            is_late = self._deadline is not None and self._time_left() == 0.0
+            if process.end_request is not None:
+                events = self._end(process.end_request)
+            elif recorder is not None and recorder.letters and not self._is_instant_next():
+                events = self._open(recorder.letters.popleft())
+            elif self.waiting and not is_late and (not self.active or self._can_join()):
+                events = self._begin(self.waiting.popleft())
+            elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
+                events = self._take(*self.inbox.popleft())
+            elif is_late or self.is_overdue:
+                events = self._overdue(is_late)
+            elif self.active:
                 yield None
-            elif not events:
                 continue
-            elif recorder is not None and recorder.is_behind:
+            else:
+                break
+            if recorder is not None and events and recorder.is_behind:
                 self._unreported += events
             else:
                 yield from events
         if recorder is not None:
             recorder.finish(is_stopped=False)
             yield from self._record_first()
-
-    def _next_events(self) -> Iterable[Event] | None:
-        """Do the next thing that is to be done, and return its events; None: there is nothing to do for now."""
-        is_late = self._deadline is not None and self._time_left() == 0.0
-        if self.process.end_request is not None:
-            return self._end(self.process.end_request)
-        if self.recorder is not None and self.recorder.letters and not self._is_instant_next():
-            return self._open(self.recorder.letters.popleft())
-        if self.waiting and not is_late and (not self.active or self._can_join()):
-            return self._begin(self.waiting.popleft())
-        if self.inbox:  # even past the deadline: an outcome that has arrived is kept
-            return self._take(*self.inbox.popleft())
-        if is_late:
-            return self._expire()
-        return self._overdue() if self.is_overdue else None
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
         """Take the outcomes that came together, then have them written."""
@@ -373,8 +368,13 @@ class Reconciler(ABC):
         limits = [(activity, activity.timeout_s) for activity in self.active.values()]
         return [(a, a.since_s + timeout_s - now) for a, timeout_s in limits if timeout_s is not None]
 
-    def _overdue(self) -> Iterable[Event]:
-        """Let go of activities whose time is up; if there are none, and no timeout ends sooner, the process expires."""
+    def _overdue(self, is_late: bool) -> Iterable[Event]:
+        """Have the process expire if its deadline has passed; otherwise let go of the activities whose time is up.
+
+        If there are none, and no timeout ends sooner, the process expires.
+        """
+        if is_late:
+            return self._expire()
         self.is_overdue = False
         limits = self._time_limits()
         overdue = [activity for activity, left_s in limits if left_s <= 0]

@@ -87,7 +87,7 @@ class StoreRecorder:
         process: Process,
         *,
         save: Callable[[Any], str],
-        posts: Iterable[Post] = (),
+        posts: Sequence[Post] = (),
         lease_s: float,
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
@@ -128,7 +128,8 @@ class StoreRecorder:
         self._is_told = False  # the driver knows that the run is lost
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
-        self._receive(posts)
+        if posts:
+            self._receive(posts)
 
     # For drivers
 
@@ -155,7 +156,7 @@ class StoreRecorder:
     def finish(self, *, is_stopped: bool) -> None:
         if self._is_stopped is None:
             self._is_stopped = is_stopped
-        self._weigh()
+            self._weigh()
 
     def used_up(self, posts: Iterable[int]) -> None:
         """Have the next write remove these posts."""
@@ -215,7 +216,7 @@ class StoreRecorder:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
         chain.n, chain.digest = self._n, self._digest  # further on if this was begun before, and interrupted
-        lines = [chain.written(entry, fence) for entry in self._journal.since(self._n)]
+        lines = chain.written(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
@@ -234,8 +235,9 @@ class StoreRecorder:
         Interrupted anywhere, it can be done again: the store takes a batch twice.
         """
         self._n, self._digest = batch.n + len(batch.lines), batch.digest
-        self._took = [post for post in self._took if post not in batch.took]
-        self._written.update(batch.took)
+        if batch.took:
+            self._took = [post for post in self._took if post not in batch.took]
+            self._written.update(batch.took)
         if batch.rest is not None:
             self._is_back = True
             self.posts_left = left

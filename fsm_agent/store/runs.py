@@ -294,7 +294,7 @@ class Runs:
         if not self.store.create(name, header, agent=loaded.run.agent):
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
         lease, after = self._claimed(name), Chain(header, self._key)
-        lines = [after.written(_copied(line, name), lease.fence) for line in taken]
+        lines = after.written([_copied(line, name) for line in taken], lease.fence)
         self.store.append(lease, 0, lines, Rest(state="Forked"))
 
     # Letters

@@ -327,7 +327,7 @@ def journaled(**options: Any) -> AgentCall[Any]:
 def written(call: AgentCall[Any], chain: Chain | None = None) -> list[str]:
     assert call.journal is not None
     chain = chain or Chain(HEADER)
-    return [chain.written(entry, 1) for entry in call.journal.since(chain.n)]
+    return chain.written(call.journal.since(chain.n), 1)
 
 
 def refolded(call: AgentCall[Any]) -> AgentCall[Any]:

@@ -94,7 +94,7 @@ def test_the_record_of_every_walk_is_the_fold_of_its_journal(seed: int):
     while one.effects and journal.n < 60:
         one.advance(*some_outcome(rng, rng.choice(one.effects), one.state))
     chain = Chain(HEADER)
-    lines = [chain.written(entry, 1) for entry in journal.since(0)]
+    lines = chain.written(journal.since(0), 1)
     other = walks.seeded(budget, prompt=PROMPT)
     assert fold(other, lines, Chain(HEADER)) == (1 if lines else 0)
     assert other.record == one.record
