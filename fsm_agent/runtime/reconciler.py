@@ -179,8 +179,12 @@ class Reconciler(ABC):
                 self._unreported += events
             else:
                 yield from events
-        if recorder is not None:
-            recorder.finish(is_stopped=False)
+        yield from self._come_to_rest()
+
+    def _come_to_rest(self) -> Generator[Event | None, None, None]:
+        """Have the last entries written, and the run given back, if there is a journal."""
+        if self.recorder is not None:
+            self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
