@@ -6,7 +6,6 @@ for is the agent's to say.  More than 300 lines, because all that is done with r
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import time
@@ -21,15 +20,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Outcome
-from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, line_of
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
-from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store import upkeep
+from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
@@ -40,7 +38,6 @@ MAX_TRIES = 5  # claims in a row without an entry; then somebody is asked
 MAX_SNAPSHOT_BYTES = 1 << 28  # of a snapshot when it is unpacked
 STUCK = "stuck"  # the key of the question about a run that nobody can drive on
 STUCK_STATE = "Stuck"  # of such a run
-_ALL = 1 << 31  # more runs than a store has
 _holders = count(1)
 
 Made = TypeVar("Made", bound=Process)
@@ -320,7 +317,7 @@ class Runs:
         """Post a cancellation: whoever drives the run ends it."""
         self.answer(run, {"": Cancelled(reason=reason)}, by=by)
 
-    # Retention and export
+    # Upkeep
 
     def prune(
         self,
@@ -341,23 +338,7 @@ class Runs:
         Raises:
             UsageError: Neither an age nor a count is given, or one is negative.
         """
-        if max_age_s is None and keep is None:
-            raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
-        for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
-            if value is not None and not value >= 0:
-                raise UsageError(f"{name} is {value!r}: 0 or more would be right")
-        before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
-        ended = self.store.list(ended=True, limit=_ALL)  # the newest first
-        old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
-        return [run for run in reversed(old) if is_dry or self._is_deleted(run.id)]
-
-    def _is_deleted(self, run: str) -> bool:
-        """Delete a run, unless somebody else does or somebody has it."""
-        try:
-            self.store.delete(run)
-        except (RunUnknown, RunBusy):
-            return False
-        return True
+        return upkeep.prune(self.store, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
@@ -374,26 +355,8 @@ class Runs:
         """
         loaded = self.store.load(run, after=0)
         if redact is None:
-            yield from (loaded.header, *loaded.lines)
-            return
-        header = header_of(loaded.header)
-        seed = seed_of(header)
-        dialog = redact(Injected(tuple(seed.dialog)))
-        if not isinstance(dialog, Injected):
-            raise UsageError(f"redact returned {dialog!r:.80} for the messages of the seed: an Injected would be right")
-        seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={})
-        first = header.changed(seed=msgspec.Raw(to_json(seed).encode()), extra={})
-        yield '{"redacted":"this export cannot be resumed or replayed",' + to_json(first)[1:]
-        for text in loaded.lines:
-            n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
-            try:
-                outcome: Outcome = from_json(raw, Outcome)
-            except ValueError as error:
-                raise JournalError(
-                    f"entry {n} cannot be redacted: it holds no outcome of an agent call: {error}"
-                ) from None
-            changed = msgspec.Raw(to_json(redact(outcome)).encode())
-            yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
+            return iter((loaded.header, *loaded.lines))
+        return upkeep.redacted(loaded, redact)
 
     def close(self) -> None:
         """Close the store."""

@@ -1,0 +1,70 @@
+"""Upkeep of a store: runs that are deleted when they are old, and exports in which nothing is left to be seen."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.lifecycle.outcomes import Injected, Outcome
+from fsm_agent.lifecycle.seeding import seed_of
+from fsm_agent.machine.journal import Header, Line, header_of, line_of
+from fsm_agent.store.errors import RunBusy, RunUnknown
+from fsm_agent.store.store import Loaded, Run, Store
+
+_ALL = 1 << 31  # more runs than a store has
+
+
+def prune(store: Store, *, max_age_s: float | None, keep: int | None, now_s: float | None, is_dry: bool) -> list[Run]:
+    """Delete runs that have ended, the oldest first, and return them; see `Runs.prune`."""
+    if max_age_s is None and keep is None:
+        raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
+    for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
+        if value is not None and not value >= 0:
+            raise UsageError(f"{name} is {value!r}: 0 or more would be right")
+    before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
+    ended = store.list(ended=True, limit=_ALL)  # the newest first
+    old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
+    return [run for run in reversed(old) if is_dry or _is_deleted(store, run.id)]
+
+
+def _is_deleted(store: Store, run: str) -> bool:
+    """Delete a run, unless somebody else does or somebody has it."""
+    try:
+        store.delete(run)
+    except (RunUnknown, RunBusy):
+        return False
+    return True
+
+
+def redacted(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
+    """Yield the journal of a run as lines of JSON with what ``redact`` leaves of it; see `Runs.export`.
+
+    Raises:
+        JournalError: An entry is no agent call's.
+    """
+    header = to_json(_redacted_header(header_of(loaded.header), redact))
+    yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
+    for text in loaded.lines:
+        n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
+        try:
+            outcome: Outcome = from_json(raw, Outcome)
+        except ValueError as error:
+            raise JournalError(f"entry {n} cannot be redacted: it holds no outcome of an agent call: {error}") from None
+        changed = msgspec.Raw(to_json(redact(outcome)).encode())
+        yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
+
+
+def _redacted_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
+    """Return a header without the caller's data, and with what is left of the messages."""
+    seed = seed_of(header)
+    dialog = redact(Injected(tuple(seed.dialog)))
+    if not isinstance(dialog, Injected):
+        raise UsageError(f"redact returned {dialog!r:.80} for the messages of the seed: an Injected would be right")
+    seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={})
+    return header.changed(seed=msgspec.Raw(to_json(seed).encode()), extra={})
