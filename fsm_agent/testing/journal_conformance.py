@@ -267,7 +267,7 @@ class JournalConformance(StoreTests):
         assert next_lease.fence > lease.fence
 
     def test_a_closed_store_says_so(self, place: Place) -> None:
-        """What it is asked then is not done; other stores on the same runs go on."""
+        """Nothing is done from then on; other stores on the same runs go on."""
         if place.store.is_volatile:
             pytest.skip("is_volatile: this store has nothing to close")
         store, lease = place.another(), begun(place.store)

@@ -40,11 +40,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store import refusals
 from fsm_agent.store.changes import Changes
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
+from fsm_agent.store.folder.conversations import Conversation, Conversations, is_head
 from fsm_agent.store.folder.run_file import (
     Known,
     LockedFile,
@@ -79,14 +79,6 @@ class _Append(NamedTuple):
     snapshot: bytes | None
 
 
-class _Entry(Value, frozen=True, omit_defaults=True):
-    """A line of the file of a conversation."""
-
-    version: int
-    run: str
-    is_deleted: bool = False  # otherwise it counts only if the run is there: it is written before
-
-
 class FolderStore:
     """A store in a folder, which is made if it is not there; see `Store` for its methods.
 
@@ -107,9 +99,9 @@ class FolderStore:
         check_locks()
         self._path = Path(path).absolute()
         self._runs, self._snapshots = self._path / "runs", self._path / "snapshots"
-        self._conversations = self._path / "conversations"
-        for folder in (self._path, self._runs, self._snapshots, self._conversations):
+        for folder in (self._path, self._runs, self._snapshots):
             make_folder(folder)
+        self._conversations = Conversations(self._path / "conversations", self._state)
         self._folder_of_runs = str(self._runs)
         self._clock = clock
         self._known: dict[str, Known] = {}  # by the name of the file
@@ -131,7 +123,7 @@ class FolderStore:
         if follows is not None:
             check_text("the name of a conversation", follows.conversation)
         with self._conversation(follows) as conversation:
-            head = self._head(conversation, follows) if follows is not None else None
+            head = conversation.head() if conversation is not None else None
             with self._opened(run, create=True) as file:
                 if file.state is not None:
                     if file.header() != header:
@@ -141,7 +133,7 @@ class FolderStore:
                     if follows is not None and head != follows:
                         raise Conflict(follows.conversation, head.run if head is not None else "")
                     if conversation is not None and follows is not None:
-                        _add(conversation, _Entry(follows.version + 1, run))
+                        conversation.move(follows.version + 1, run)
                     file.write(
                         Begun(nonce=uuid.uuid4().hex, id=run, agent=agent, at_s=self._clock(), follows=follows),
                         [header],
@@ -288,24 +280,20 @@ class FolderStore:
 
     def head(self, conversation: str) -> Head:
         check_text("the name of a conversation", conversation)
-        head = Head(conversation)
-        path = self._conversations / f"{safe_name(conversation)}.jsonl"
-        if not path.exists():
-            return head
-        with self._conversation(head) as file:
-            return self._head(file, head)
+        self._check_open()
+        return self._conversations.head(conversation)
 
     def delete(self, run: str) -> None:
         check_text("the name of a run", run)
         with self._opened(run) as file:
             follows = _there(file, run).begun.follows
         with self._conversation(follows) as conversation:
-            newest = self._head(conversation, follows) if follows is not None else None
+            newest = conversation.head() if conversation is not None else None
             with self._opened(run) as file:
                 state = _there(file, run)
                 self._check_free(state, self._clock())
-                if conversation is not None and newest is not None and _follows(state, newest):
-                    _add(conversation, _Entry(newest.version, run, is_deleted=True))
+                if conversation is not None and newest is not None and is_head(state, newest):
+                    conversation.move(newest.version, run, is_deleted=True)
                 os.unlink(file.path)
                 sync_folder(self._runs)
                 self._remove_snapshots(state, None)
@@ -462,25 +450,18 @@ class FolderStore:
         return RunFile(self._folder_of_runs, safe_name(run), self._known, create=create)
 
     @contextmanager
-    def _conversation(self, head: Head | None) -> Iterator[LockedFile | None]:
-        """Lend the file of a conversation; None if there is no head."""
+    def _conversation(self, follows: Head | None) -> Iterator[Conversation | None]:
+        """Lend a conversation, locked; None if there is no head."""
         self._check_open()
-        if head is None:
+        if follows is None:
             yield None
             return
-        with LockedFile(f"{self._conversations}/{safe_name(head.conversation)}.jsonl", create=True) as file:
-            yield file
+        with self._conversations.locked(follows.conversation) as conversation:
+            yield conversation
 
-    def _head(self, file: LockedFile | None, head: Head) -> Head:
-        """Return where a conversation stands: at the newest run that was created, or was before it was deleted."""
-        for entry in reversed(_entries(file) if file is not None else []):
-            now = Head(head.conversation, entry.version, entry.run)
-            if entry.is_deleted:
-                return now
-            with self._opened(entry.run) as run:
-                if run.state is not None and _follows(run.state, now):
-                    return now
-        return Head(head.conversation)
+    def _state(self, run: str) -> State | None:
+        with self._opened(run) as file:
+            return file.state
 
     def _next_post(self) -> int:
         """Return an id that is greater than all before, without a wait for the disk: time goes on after a power cut."""
@@ -567,29 +548,6 @@ def _is_repeated(file: RunFile, new: _Append) -> bool:
 def _without_past(rest: Rest | None) -> Rest | None:
     """Return a rest that is due at once, if it was due before there was time."""
     return rest.changed(due_s=0.0) if rest is not None and rest.due_s is not None and rest.due_s < 0.0 else rest
-
-
-def _entries(file: LockedFile) -> list[_Entry]:
-    """Return the lines of the file of a conversation; one that was cut off does not count."""
-    lines = file.read().split(b"\n")[:-1]
-    try:
-        return [from_json(line, _Entry) for line in lines]
-    except ValueError as error:
-        raise StoreError(f"{file.path!r} is damaged: {error}") from None
-
-
-def _add(file: LockedFile, entry: _Entry) -> None:
-    """Add a line to the file of a conversation."""
-    size = file.read().rfind(b"\n") + 1
-    file.write(to_json(entry).encode() + b"\n", size)
-    file.sync()
-    if not size:
-        sync_folder(Path(file.path).parent)
-
-
-def _follows(state: State, head: Head) -> bool:
-    follows = state.begun.follows
-    return follows is not None and (follows.conversation, follows.version + 1) == (head.conversation, head.version)
 
 
 _stores: weakref.WeakSet[FolderStore] = weakref.WeakSet()
