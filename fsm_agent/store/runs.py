@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -85,9 +85,7 @@ def rounds(folder: Path) -> None:
     }
     for name, make in stores.items():
         (few, few_files, _), (many, many_files, rest) = (per_round(make, n, folder / f"{name}{n}") for n in (10, 400))
-        print(
-            f"{name}: entries {few:.0f} B in 10 rounds, {many:.0f} B a round of 400: {many / few - 1:+.1%};", end=" "
-        )
+        print(f"{name}: entries {few:.0f} B in 10 rounds, {many:.0f} B a round of 400: {many / few - 1:+.1%};", end=" ")
         print(f"files {few_files:.0f} and {many_files:.0f} B a round; the rest of 400 rounds: {rest} B")
 
 
