@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ def check_text(what: str, text: str) -> None:
     """Refuse a text that cannot be encoded.
 
     Raises:
-        UsageError: It holds half a surrogate pair.
+        UsageError: It is none, or holds half a surrogate pair.
     """
+    check(what, text, isinstance(text, str), "a text")
     if text.isascii():
         return
     try:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
@@ -25,6 +26,7 @@ from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
+from fsm_agent.mistakes import check
 from fsm_agent.store import upkeep
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
@@ -76,7 +78,9 @@ class Runs:
         lease_s: float = LEASE_S,
         patience_s: float | None = None,
     ) -> None:
-        self.store: Store = _store_at(Path(store)) if isinstance(store, str | os.PathLike) else store
+        check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
+        check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
+        self.store: Store = _opened(store)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
@@ -302,8 +306,10 @@ class Runs:
             RunUnknown: There is no such run.
             NotAsked: There is no such question, or the run has ended.
             AlreadyAnswered: Somebody was first.
-            UsageError: An answer is not an outcome.
+            UsageError: The answers are no mapping, or one is not an outcome.
         """
+        right = "outcomes by the keys of the questions, such as {'ask:2.0': Approved()}"
+        check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
@@ -379,7 +385,21 @@ def _copied(line: Line, name: str) -> Entry:
     return Entry(line.key, outcome, to_json(line.steps), None)
 
 
-def _store_at(path: Path) -> Store:
+def _opened(store: Store | str | os.PathLike[str]) -> Store:
+    """Return a store, or that at a path.
+
+    Raises:
+        UsageError: It is neither; an address is not shown, as it may hold a password.
+        StoreError: The store cannot be opened.
+    """
+    right = "the path of a file such as 'runs.db' or of a folder, a Store, or Runs"
+    if not isinstance(store, str | os.PathLike):
+        check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        return store
+    text = os.fspath(store)
+    scheme, colon, _ = text.partition("://")
+    check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
+    path = Path(text)
     return FolderStore(path) if path.is_dir() else SqliteStore(path)
 
 

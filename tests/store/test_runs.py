@@ -642,6 +642,32 @@ def too_short(outcome: Outcome) -> Outcome:
     return outcome
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db' or of a folder, a Store, or Runs"),
+        (lambda _: Runs(""), "store is ''"),
+        (lambda _: Runs(LastingStore), "store is <class"),
+        (lambda _: Runs("postgres://anna:secret@host/runs"), r"store is 'postgres://…'"),
+        (lambda _: Runs(LastingStore(), lease_s=0), "lease_s is 0: a number of seconds above 0 would be right"),
+        (lambda _: Runs(LastingStore(), patience_s="5"), "patience_s is '5'"),
+        (lambda store: resume(clerk(store), Approved()), r"answers is Approved\(\): outcomes by the keys"),
+        (lambda store: resume(clerk(store), [Approved()]), r"answers is \["),
+        (lambda store: resume(clerk(store), {7: Approved()}), r"answers is \{7: "),
+        (lambda store: resume(clerk(store), "yes"), "answers is 'yes'"),
+        (lambda _: clerk(SqliteStore("runs.db")).resume(7), "the name of a run is 7: a text would be right"),
+    ],
+)
+def test_mistakes_with_stores_and_answers_are_explained(
+    wrong: Callable[[Any], Any], words: str, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    rested(store)
+    with pytest.raises(UsageError, match=words) as caught:
+        wrong(store)
+    assert "secret" not in str(caught.value)
+
+
 # Two holders
 
 
