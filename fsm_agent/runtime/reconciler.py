@@ -299,6 +299,9 @@ class Reconciler(ABC):
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
         yield from activity.inside(activity.announcement())
+        if self.recorder is not None and self.recorder.is_behind:  # the run was lost, or a listener has advanced it
+            self._record = None  # if it is wanted all the same, it begins after that was written
+            return
         is_wanted = self.process.record is self._record or self._is_wanted(activity)  # a listener may have changed it
         if is_wanted and self.process.end_request is None:
             activity.begin()

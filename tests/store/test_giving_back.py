@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kept_runs import LastingStore, loaded
+from support.kept_runs import Elsewhere, LastingStore, loaded
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
-from fsm_agent.store.errors import StoreError
+from fsm_agent.messages.event import FunctionStarted
+from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import HEART
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
@@ -94,3 +96,25 @@ def test_a_store_that_fails_is_told_where_nothing_else_was_wrong():
     store.is_full = True
     with pytest.raises(StoreError, match="the disk is full"):
         list(events)
+
+
+def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
+    store, begun = LastingStore(), threading.Event()
+
+    @function(once=True)
+    def pay() -> str:
+        """Pay."""
+        begun.set()
+        return "paid"
+
+    def listen(event: Any) -> None:
+        if isinstance(event, FunctionStarted):
+            store._clock = Elsewhere()
+            store.claim("another", for_s=600.0, run="r1")
+            for recorder in list(HEART._renewed):
+                recorder.renew()
+
+    agent = Agent(Script(call("pay")), functions=[pay], store=store)
+    with pytest.raises(LeaseLost):
+        agent.run(agent.seed("Go.", run_id="r1"), listen)
+    assert not begun.wait(0.2), "whoever has the run now may have been told that it did not begin"
