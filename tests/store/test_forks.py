@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -28,9 +29,16 @@ from fsm_agent.testing import Script, call
 WALKS = 300
 
 
+@function
+def look(at: int) -> str:
+    """Look."""
+    return f"seen {at}"
+
+
 # Doubles
 
 
+@pytest.mark.spec("3.28: a saved trace replays to the same result")
 def test_a_script_of_a_run_repeats_its_replies_and_failures_to_the_same_result():
     first = ended(MemoryStore())
     run = loaded(first.runs.store)
@@ -83,6 +91,24 @@ def test_what_the_model_of_a_process_inside_said_is_repeated_too():
 def test_a_damaged_entry_is_named():
     with pytest.raises(JournalError, match="this is no entry of a journal"):
         Script.of(["{}"])
+
+
+@pytest.mark.spec("3.28: stores in memory, in files and none")
+def test_a_call_is_the_same_in_memory_in_files_and_in_no_store(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    results, journals = [], []
+    for store in (None, MemoryStore(), tmp_path / "runs.db", tmp_path / "folder"):
+        script = Script([call("look", at=1)], RateLimited("slow down", retry_after_s=0.5), "done")
+        agent = Agent(script, functions=[look], store=store, name="a")
+        results.append(agent.call("Go.", **({"run_id": "r1"} if store is not None else {})))
+        if store is not None:
+            journals.append(agent.runs.store.load("r1").lines)
+            assert agent.runs.replay("r1", definition_of(agent)).record == results[-1].record
+            agent.runs.close()
+    assert {(result.output, len(result.trace)) for result in results} == {("done", 6)}
+    assert len({tuple(result.dialog) for result in results}) == 1
+    assert len(set(journals)) == 1
+    assert len(journals[0]) == 6
 
 
 # Copies of runs
@@ -165,12 +191,6 @@ def test_a_copy_needs_a_run_and_a_name_that_is_free():
 # Calls that go back
 
 
-@function
-def look(at: int) -> str:
-    """Look."""
-    return f"seen {at}"
-
-
 def looked() -> AgentCall[str]:
     """A call that has looked at 1, and answered."""
     agent = Agent(Script(call("look", at=1), "done"), functions=[look])
@@ -227,6 +247,7 @@ def test_a_repetition_is_still_one_after_undo_and_redo():
     assert "run" not in [effect.key.partition(":")[0] for effect in one.effects]
 
 
+@pytest.mark.spec("4.23: undo and redo")
 def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
     """Random walks: after each step some are undone, and some of those redone."""
     backs = 0

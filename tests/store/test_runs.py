@@ -778,6 +778,7 @@ def test_a_failure_of_the_client_gives_the_run_back_at_once(store: Any, kind: st
     assert Agent(Script("fine"), store=store, name="b").resume("r1").output == "fine"
 
 
+@pytest.mark.spec("3.10: reports are written where they last")
 def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any):
     agent = ended(store)
     (failure,) = agent.resume("r1").record.failures

@@ -77,6 +77,7 @@ class TestFiles:
         assert [path for path in paths if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
         store.close()
 
+    @pytest.mark.spec("3.27: a session has a safe id")
     def test_names_are_those_of_files(self, store, tmp_path):
         for name in ("../../etc/passwd", "A" * 1000, "a" * 150, "a" * 151, "é\n\0", ".."):
             store.create(name, "header", agent="a")
