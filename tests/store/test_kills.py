@@ -137,6 +137,7 @@ def led_to(case: Case, phase: str) -> None:
         assert case.do(act)
 
 
+@pytest.mark.spec("4.23: in another OS process, without running again what ran")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_survives_a_kill_at_every_step_and_every_write(
     kind: str, forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
