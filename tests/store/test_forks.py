@@ -222,6 +222,7 @@ def test_the_output_is_that_of_the_state():
     one = looked()
     assert one.output == "done"
     one.undo()
+    assert one.output is None
     with pytest.raises(Exception, match="Calling"):
         one.result()
     one.advance(one.effects[0].key, Replied(reply=Reply.of("another")))
