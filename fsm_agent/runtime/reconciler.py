@@ -44,7 +44,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, log_steps
+from fsm_agent.runtime.logs.log import LOG, is_debugged, is_failure, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
@@ -100,6 +100,7 @@ class Reconciler(ABC):
         self._worlds: dict[int, tuple[World, World]] = {}  # those of processes inside, as given and as used
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
+        self._is_debugged = is_debugged()  # free when it is off
         self.is_timed = False  # there is a deadline, or an activity with a timeout
         self._is_brief = True  # every activity could run in the driver's own thread or task
 
@@ -337,7 +338,8 @@ class Reconciler(ABC):
         if process.is_narrowed:
             self._record = process.record
         steps = process.steps
-        log_steps(process.record, steps, outcome)
+        if self._is_debugged or any(map(is_failure, steps)):
+            log_steps(process.record, steps, outcome)
         return steps if self.is_heard else ()
 
     # Ending early

@@ -111,7 +111,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
         if isinstance(event, FunctionStarted):
             store._clock = Elsewhere()
             store.claim("another", for_s=600.0, run="r1")
-            for recorder in list(HEART._renewed):
+            for recorder in HEART._held():
                 recorder.renew()
 
     agent = Agent(Script(call("pay")), functions=[pay], store=store)

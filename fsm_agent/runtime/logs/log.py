@@ -17,6 +17,16 @@ else:
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 
 
+def is_debugged() -> bool:
+    """Return whether every step is to be logged."""
+    return LOG.isEnabledFor(logging.DEBUG)
+
+
+def is_failure(event: Any) -> bool:
+    """Return whether a request or a process failed in a step; that of a child is looked at by `log_steps`."""
+    return type(event) is Inside or event.trigger == "model_failed" or event.to == "Failed"
+
+
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
     """Log steps: at WARNING those in which a request or a process failed, others at DEBUG.
 
@@ -25,12 +35,12 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
         steps: Each is `Stepped`, or `Inside` with that of a child.
         outcome: The outcome that led to them.
     """
-    is_debugged = LOG.isEnabledFor(logging.DEBUG)
+    is_every = is_debugged()
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
         if step.trigger == "model_failed" or (step.to == "Failed" and step.trigger != "cancelled"):
             LOG.warning("%s", step_line(record, event, outcome))
-        elif is_debugged:
+        elif is_every:
             LOG.debug("%s", step_line(record, event, outcome))
 
 
