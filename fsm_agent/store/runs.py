@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +29,7 @@ from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
 from fsm_agent.mistakes import check
 from fsm_agent.store import upkeep
-from fsm_agent.store.errors import RunExists, StoreError
+from fsm_agent.store.errors import RunBusy, RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
@@ -166,6 +167,7 @@ class Runs:
             JournalError: As of `resume`; the run then is not due before somebody has answered a question about it.
             ReplayError: The same.
         """
+        lease = self._copied(lease)
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.posts if post.key == STUCK]
         try:
@@ -246,6 +248,8 @@ class Runs:
         fold(process, loaded.lines, chain, header.definition)
         if chain.n != loaded.run.n:
             raise JournalError(f"the store has counted {loaded.run.n} entries, and there are {chain.n}")
+        if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
+            raise JournalError(f"the journal of the run {loaded.run.id!r} is that of {name!r}")
         process.journal = Journal(process, loaded.run.id, loaded.header, chain)
         return process
 
@@ -288,14 +292,30 @@ class Runs:
         loaded = self.store.load(run, after=0)
         if not 0 <= at <= len(loaded.lines):
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
-        before = Chain(loaded.header, self._key)
-        taken = [before.verified(line) for line in loaded.lines[:at]]
         header = to_json(header_of(loaded.header).changed(forked=(run, at)))
         if not self.store.create(name, header, agent=loaded.run.agent):
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
-        lease, after = self._claimed(name), Chain(header, self._key)
-        lines = after.written([_copied(line, name) for line in taken], lease.fence)
-        self.store.append(lease, 0, lines, Rest(state="Forked"))
+        with suppress(RunBusy):  # a worker was faster, and has copied it
+            lease = self._copied(self._claimed(name))
+            self.store.append(lease, lease.n, (), Rest(state="Forked"))
+
+    def _copied(self, lease: Lease) -> Lease:
+        """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
+
+        Whoever claims a fork first does so: it is due as soon as it is there.
+        """
+        if lease.n:
+            return lease
+        fork = self.store.load(lease.run)
+        forked = header_of(fork.header).forked
+        if forked is None or forked[1] == 0:
+            return lease
+        loaded = self.store.load(forked[0])
+        before, after = Chain(loaded.header, self._key), Chain(fork.header, self._key)
+        taken = [before.verified(line) for line in loaded.lines[: forked[1]]]
+        lines = after.written([_renamed(line, lease.run) for line in taken], lease.fence)
+        self.store.append(lease, 0, lines)
+        return lease.changed(n=len(lines))
 
     # Letters
 
@@ -313,7 +333,8 @@ class Runs:
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
-            kept = outcome if self.redact is None else self.redact(outcome)
+            kept = outcome if outcome.at_s else outcome.changed(at_s=time.time())
+            kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, key, body, by=by)
         HEART.ring(run)
@@ -377,7 +398,7 @@ def _cancellation(answer: Post) -> Post | None:
     return None
 
 
-def _copied(line: Line, name: str) -> Entry:
+def _renamed(line: Line, name: str) -> Entry:
     """Return an entry for a copy of its run, which has a name of its own."""
     outcome = bytes(line.outcome).decode()
     if line.key == Begin.prefix:

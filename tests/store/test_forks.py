@@ -82,7 +82,7 @@ def test_what_the_model_of_a_process_inside_said_is_repeated_too():
     chain = Chain("header")
 
     def entry(key: str, text: str) -> str:
-        return chain.written(Entry(key, to_json(Replied(reply=Reply.of(text))), "[]", None), 1)
+        return chain.written([Entry(key, to_json(Replied(reply=Reply.of(text))), "[]", None)], 1)[0]
 
     lines = [entry("drafting/warm/model:0", "one"), entry("model:/run:1.0", "none"), entry("model:2", "two")]
     assert [reply.message.text for reply in Script.of(lines)._entries] == ["one", "two"]
@@ -290,3 +290,63 @@ def test_nothing_is_undone_that_a_store_has():
     copy.advance("model:0", Replied(reply=Reply.of("other")))
     copy.undo()
     assert [step.trigger for step in agent.resume("r1").trace] == ["begun", "answered"]
+
+
+# Copies that somebody else finds first
+
+
+class Unfinished(MemoryStore):
+    """A store in which whoever copies a run stops just after the copy was created."""
+
+    def create(self, *args: Any, **options: Any) -> bool:
+        super().create(*args, **options)
+        raise KeyboardInterrupt
+
+
+def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
+    paid: list[int] = []
+
+    @function(once=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    store = Unfinished()
+    MemoryStore.create(store, "unused", "{}", agent="nobody")
+    agent = Agent(Script(call("pay", amount=3), "Done.", "Done again."), functions=[pay], store=store, name="payer")
+    call_ = agent.seed("Go.", run_id="one")
+    MemoryStore.create(store, "one", call_.journal.header, agent="payer")
+    assert agent.resume("one").output == "Done."
+    with pytest.raises(KeyboardInterrupt):
+        agent.runs.fork("one", 4, "two")
+    assert (loaded(store, "two").lines, paid) == ((), [3])
+    result = agent.resume("two")
+    assert (result.output, result.record.id, paid) == ("Done again.", "two", [3])
+    agent.runs.replay("two", definition_of(agent))
+
+
+@pytest.mark.parametrize("signing_key", [None, "k" * 32])
+def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(signing_key: str | None):
+    store = MemoryStore()
+    agent = Agent(Script("first", "second"), store=Runs(store, signing_key=signing_key))
+    for name in ("one", "two"):
+        agent.call("Go.", run_id=name)
+    one, two = store._runs["one"], store._runs["two"]
+    assert one.header == two.header
+    two.lines = one.lines
+    with pytest.raises(JournalError, match="the journal of the run 'two' is that of 'one'"):
+        agent.resume("two")
+
+
+def test_an_answer_without_a_time_is_given_one():
+    @function(needs_approval=True)
+    def wipe() -> str:
+        """Wipe."""
+        return "gone"
+
+    agent = Agent(Script(call("wipe"), "Done."), functions=[wipe], store=MemoryStore())
+    with pytest.raises(CallSuspended):
+        agent.call("Go.", run_id="one")
+    step = agent.resume("one", {"ask:1.0": Denied("no")}).trace[2]
+    assert (step.trigger, step.at_s > 1_700_000_000) == ("denied", True)
