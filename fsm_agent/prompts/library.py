@@ -183,8 +183,8 @@ def load_prompt(
     if file.suffix != SUFFIX:
         raise PromptError(f"the prompt file {str(file)!r} does not end in {SUFFIX!r}")
     handlers = {kind: file.with_suffix(f".{kind}{SUFFIX}") for kind in HANDLERS}
-    handled = {f"on_{kind}": _template(other, within) for kind, other in handlers.items() if Path(other).exists()}
-    return Prompt(_template(file, within), **{"path": path or file.stem, **handled, **overrides})
+    handled = {f"on_{kind}": read_template(other, within) for kind, other in handlers.items() if Path(other).exists()}
+    return Prompt(read_template(file, within), **{"path": path or file.stem, **handled, **overrides})
 
 
 def _checked(name: str) -> str:
@@ -193,7 +193,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def _template(file: Path, within: str | Path | None) -> str:
+def read_template(file: Path, within: str | Path | None = None) -> str:
     """Return the text of the file, checked as a template."""
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):

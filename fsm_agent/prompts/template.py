@@ -3,7 +3,8 @@
 Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
 that lists the names.  Only developers' templates are rendered: text of users and models is never a template.
 
-A template of nothing but names, as most are, is filled in without Jinja2, which takes a while to load.
+A template of nothing but names, as most are, is filled in without Jinja2, which takes a while to load.  A value that is
+a pydantic model, a dataclass or a member of an enumeration, is printed by `rendering`, which is loaded for it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from fsm_agent.errors import PromptError, hint
 if TYPE_CHECKING:
     import jinja2
     import jinja2.meta as jinja2_meta
+    import jinja2.nodes as jinja2_nodes
     import jinja2.sandbox as jinja2_sandbox
+
+    from fsm_agent.prompts.rendering import text as value_text
 else:
     jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
+    jinja2_nodes = deferred("jinja2.nodes")
+    value_text = deferred("fsm_agent.prompts.rendering.text")  # which renders templates itself
 
 _NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
 _SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
 _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
+_PLAIN = frozenset((str, int, float, bool, type(None)))  # what is printed as Python does
 
 
 @cache
@@ -36,10 +43,18 @@ def _environment() -> jinja2.Environment:
     return jinja2_sandbox.ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined,
         autoescape=False,
+        finalize=_printed,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _printed(value: Any) -> Any:
+    """Return what a template prints of a value."""
+    if type(value) in _PLAIN or isinstance(value, jinja2.Undefined):
+        return value
+    return value_text.shown(value)
 
 
 @lru_cache(maxsize=1024)
@@ -70,7 +85,7 @@ def variables(template: str) -> frozenset[str]:
     try:
         return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
     except jinja2.TemplateSyntaxError as error:
-        raise PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}") from error
+        raise _wrong_syntax(template, error) from error
     except RecursionError:
         raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
 
@@ -107,12 +122,46 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         if pieces is None or not needed <= values.keys():
             return _compiled(template).render(values)
         texts = list(pieces)
-        texts[1::2] = [str(values[name]) for name in pieces[1::2]]
+        texts[1::2] = [_filled_in(values[name]) for name in pieces[1::2]]
         return "".join(texts)
+    except PromptError:  # of a template inside of this one
+        raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise _failed(template, needed, values, error) from error
     except jinja2.TemplateError as error:
         raise _failed(template, needed, values, error) from error
+
+
+def _filled_in(value: Any) -> str:
+    return str(value if type(value) in _PLAIN else value_text.shown(value))
+
+
+def attributes(template: str) -> frozenset[tuple[str, str]]:
+    """Return the attributes that ``template`` reads of its variables, as pairs of names."""
+    found = _environment().parse(template).find_all(jinja2_nodes.Getattr)
+    return frozenset([(node.node.name, node.attr) for node in found if isinstance(node.node, jinja2_nodes.Name)])
+
+
+def names_replaced(template: str, names: Mapping[str, str]) -> str:
+    """Return ``template`` with other names for some of its variables.
+
+    Raises:
+        PromptError: The template's syntax is wrong.
+    """
+    pieces = []
+    before = ""
+    try:
+        for _, kind, text in _environment().lex(template):
+            is_variable = kind == "name" and before != "."
+            pieces.append(names.get(text, text) if is_variable else text)
+            before = before if kind == "whitespace" else text
+    except jinja2.TemplateSyntaxError as error:
+        raise _wrong_syntax(template, error) from error
+    return "".join(pieces)
+
+
+def _wrong_syntax(template: str, error: jinja2.TemplateSyntaxError) -> PromptError:
+    return PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}")
 
 
 def _failed(template: str, needed: frozenset[str], values: Mapping[str, Any], error: Exception) -> PromptError:

@@ -1,0 +1,123 @@
+"""The fields of a record, which is a pydantic model, a dataclass or a typed dictionary: the one walk over them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from functools import cached_property, lru_cache
+from typing import Any, Literal, NotRequired, Required, get_args, get_origin, get_type_hints
+
+import pydantic
+from pydantic.fields import FieldInfo
+from typing_extensions import ReadOnly, is_typeddict
+
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import PromptError
+from fsm_agent.prompts.rendering.field import PromptField, merged
+
+TYPE_MARK = "__type"  # says in JSON of which class a value is; no model is told
+
+
+class RecordField(Value, frozen=True, kw_only=True):
+    """One field of a record, with all that is said of it."""
+
+    name: str
+    json_name: str  # as pydantic reads it
+    info: FieldInfo
+    marks: tuple[PromptField, ...] = ()
+
+    @property
+    def description(self) -> str | None:
+        """What the field means, on one line."""
+        said = merged([mark for mark in self.marks if mark.target is None]).description or self.info.description
+        return " ".join(said.split()) if said else None
+
+    def look(self, target: str | None = None) -> PromptField | None:
+        """Return how the field is printed for a target, or for none in particular; None: not at all."""
+        own = [mark for mark in self.marks if mark.target is not None and mark.target == target]
+        look = merged([mark for mark in self.marks if mark.target is None] + own)
+        is_of_others = target is not None and not own and any(mark.target and not mark.skip for mark in self.marks)
+        return None if look.skip or is_of_others else look
+
+    @property
+    def is_told(self) -> bool:
+        """True if schemas and examples have it."""
+        return self.json_name != TYPE_MARK and self.look() is not None
+
+
+def is_record(kind: Any) -> bool:
+    """Return whether a type has fields that are printed one by one."""
+    if not isinstance(kind, type):
+        return False
+    if issubclass(kind, pydantic.BaseModel):
+        return not issubclass(kind, pydantic.RootModel)
+    return dataclasses.is_dataclass(kind) or is_typeddict(kind)
+
+
+@lru_cache(maxsize=1024)
+def fields_of(kind: type) -> tuple[RecordField, ...]:
+    """Return the fields of a record type, in the order in which they are declared.
+
+    Raises:
+        PromptError: An annotation names what is not defined.
+    """
+    try:
+        infos = _infos(kind)
+    except (NameError, TypeError, pydantic.PydanticUserError) as error:
+        raise PromptError(f"the fields of {kind.__qualname__} cannot be read: {error}") from error
+    return tuple([_field(name, info) for name, info in infos.items()])
+
+
+def _infos(kind: Any) -> dict[str, FieldInfo]:
+    if issubclass(kind, pydantic.BaseModel):
+        if not kind.__pydantic_complete__:
+            kind.model_rebuild()
+        return dict(kind.model_fields)
+    if pydantic.dataclasses.is_pydantic_dataclass(kind):
+        return dict(kind.__pydantic_fields__)
+    hints = get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        return {name: FieldInfo.from_annotation(_bare(hint)) for name, hint in hints.items()}
+    own: Any = dataclasses.fields(kind)
+    return {item.name: FieldInfo.from_annotated_attribute(hints[item.name], item) for item in own}
+
+
+def _bare(hint: Any) -> Any:
+    """Return the annotation of a typed dictionary's key without what it says of the key."""
+    while get_origin(hint) in (Required, NotRequired, ReadOnly):
+        (hint,) = get_args(hint)
+    return hint
+
+
+def _field(name: str, info: FieldInfo) -> RecordField:
+    alias = info.validation_alias if isinstance(info.validation_alias, str) else info.alias
+    marks = tuple([mark for mark in info.metadata if isinstance(mark, PromptField)])
+    return RecordField(name=name, json_name=alias or name, info=info, marks=marks)
+
+
+def tag_of(kind: type) -> tuple[str, str] | None:
+    """Return the name and the text of the field that says which variant this record is; None: it is none."""
+    for field in fields_of(kind):
+        choices = get_args(field.info.annotation) if get_origin(field.info.annotation) is Literal else ()
+        if len(choices) == 1 and isinstance(choices[0], str) and field.look() is not None:
+            return field.name, choices[0]
+    return None
+
+
+def names_of(kind: type) -> list[str]:
+    """Return the names that a template on this class may use: its fields and properties."""
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in ("builtins", "pydantic")]
+    computed = [
+        name
+        for base in reversed(bases)
+        for name, item in vars(base).items()
+        if isinstance(item, property | cached_property)
+    ]
+    return list(dict.fromkeys([*[field.name for field in fields_of(kind)], *computed]))
+
+
+def docstring_of(kind: type) -> str:
+    """Return what the class itself says of its values: not an inherited text, nor one that is made by a machine."""
+    text = vars(kind).get("__doc__") or ""
+    is_made = dataclasses.is_dataclass(kind) and text.startswith(f"{kind.__name__}(")
+    return "" if is_made else inspect.cleandoc(text)

@@ -1,0 +1,73 @@
+"""Models and enumerations that have the renderers as methods, and whose declarations are checked at once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Self
+
+import pydantic
+
+from fsm_agent.messages.message import Attachment, Text
+from fsm_agent.prompts.rendering.choices import text_of_member
+from fsm_agent.prompts.rendering.declared import check_declarations
+from fsm_agent.prompts.rendering.example import prompt_example
+from fsm_agent.prompts.rendering.guide import Mode, prompt_guide
+from fsm_agent.prompts.rendering.parts import prompt_parts
+from fsm_agent.prompts.rendering.schema import prompt_schema
+from fsm_agent.prompts.rendering.text import prompt_text
+
+
+class PromptModel(pydantic.BaseModel):
+    """A pydantic model whose templates are checked when its class is made.
+
+    It declares ``__prompt_template__``, ``__prompt_file__`` or ``__prompt_for__``, as any class may.
+    """
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
+        super().__pydantic_init_subclass__(**arguments)
+        check_declarations(cls)
+
+    def to_prompt(self, mode: Mode | None = None) -> str:
+        """Return the text of the value, or the guide to its type in this mode; see `prompt_text`, `prompt_guide`."""
+        return prompt_text(self) if mode is None else prompt_guide(self, mode)
+
+    def to_prompt_for(self, target: object) -> str:
+        """Return the text for a target; see `prompt_text`."""
+        return prompt_text(self, target)
+
+    def to_prompt_parts(self) -> tuple[Attachment | Text, ...]:
+        """Return pictures and text; see `prompt_parts`."""
+        return prompt_parts(self)
+
+    def to_prompt_parts_for(self, target: object) -> tuple[Attachment | Text, ...]:
+        """Return pictures and text for a target; see `prompt_parts`."""
+        return prompt_parts(self, target)
+
+    @classmethod
+    def prompt_schema(cls) -> str:
+        """Return the form of its values; see `prompt_schema`."""
+        return prompt_schema(cls)
+
+    @classmethod
+    def prompt_example(cls) -> str:
+        """Return an example of its values; see `prompt_example`."""
+        return prompt_example(cls)
+
+
+class PromptEnum(StrEnum):
+    """An enumeration of texts whose members may be a `PromptChoice`."""
+
+    def __new__(cls, value: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value  # with its description
+        return member
+
+    def to_prompt(self) -> str:
+        """Return the member with its meaning; see `prompt_text`."""
+        return text_of_member(self)
+
+    @classmethod
+    def prompt_schema(cls) -> str:
+        """Return all members with their meanings; see `prompt_schema`."""
+        return prompt_schema(cls)
