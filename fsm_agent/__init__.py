@@ -74,6 +74,14 @@ _MODULES = {
     "lifecycle.prices": ("Price",),
     "prompts.library": ("Prompts", "register_prompt"),
     "prompts.prompt": ("Prompt",),
+    "prompts.rendering.choices": ("PromptChoice",),
+    "prompts.rendering.example": ("examples_section", "prompt_example"),
+    "prompts.rendering.field": ("PromptField",),
+    "prompts.rendering.guide": ("prompt_guide",),
+    "prompts.rendering.model": ("PromptEnum", "PromptModel"),
+    "prompts.rendering.parts": ("prompt_parts",),
+    "prompts.rendering.schema": ("prompt_schema",),
+    "prompts.rendering.text": ("prompt_text",),
     "clients.rate_limit": ("RateLimit",),
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
@@ -221,6 +229,16 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.library import register_prompt as register_prompt
     from fsm_agent.prompts.parser import extract_json as extract_json
     from fsm_agent.prompts.prompt import Prompt as Prompt
+    from fsm_agent.prompts.rendering.choices import PromptChoice as PromptChoice
+    from fsm_agent.prompts.rendering.example import examples_section as examples_section
+    from fsm_agent.prompts.rendering.example import prompt_example as prompt_example
+    from fsm_agent.prompts.rendering.field import PromptField as PromptField
+    from fsm_agent.prompts.rendering.guide import prompt_guide as prompt_guide
+    from fsm_agent.prompts.rendering.model import PromptEnum as PromptEnum
+    from fsm_agent.prompts.rendering.model import PromptModel as PromptModel
+    from fsm_agent.prompts.rendering.parts import prompt_parts as prompt_parts
+    from fsm_agent.prompts.rendering.schema import prompt_schema as prompt_schema
+    from fsm_agent.prompts.rendering.text import prompt_text as prompt_text
     from fsm_agent.providers.catalog import register_provider as register_provider
     from fsm_agent.providers.chunks import ReplyParts as ReplyParts
     from fsm_agent.providers.codec import Codec as Codec

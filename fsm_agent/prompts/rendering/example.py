@@ -114,8 +114,8 @@ def _value_of(value: Any, name: str) -> Any:
 def _checked(field: RecordField, example: Any, owner: str) -> Any:
     """Return an example that somebody wrote, as JSON, if it is of the field's type."""
     data = _as_json(example)
-    annotated: Any = Annotated.__class_getitem__((field.info.annotation, *field.info.metadata, field.info))  # type: ignore[attr-defined]
-    adapter = pydantic.TypeAdapter(annotated)
+    annotated: Any = Annotated
+    adapter = pydantic.TypeAdapter(annotated[(field.info.annotation, *(field.info.metadata or [None]))])
     try:
         adapter.validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:

@@ -11,7 +11,7 @@ from fsm_agent._internal.values import Value, differing
 from fsm_agent.mistakes import check
 
 
-class PromptField(Value, frozen=True, kw_only=True):
+class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
     """How a field is printed for a model; stands in its ``Annotated``, as pydantic's ``Field`` does.
 
     A field may have several: one that names a ``target`` counts for texts for this target, over those that name none.

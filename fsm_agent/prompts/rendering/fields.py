@@ -40,6 +40,11 @@ class RecordField(Value, frozen=True, kw_only=True):
         return None if look.skip or is_of_others else look
 
     @property
+    def is_picture(self) -> bool:
+        """True if its value is a picture, at least for some target, and therefore no text."""
+        return any(mark.image for mark in self.marks)
+
+    @property
     def is_told(self) -> bool:
         """True if schemas and examples have it."""
         return self.json_name != TYPE_MARK and self.look() is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import pydantic
 
@@ -22,6 +24,10 @@ class PromptModel(pydantic.BaseModel):
 
     It declares ``__prompt_template__``, ``__prompt_file__`` or ``__prompt_for__``, as any class may.
     """
+
+    __prompt_template__: ClassVar[str | None]
+    __prompt_file__: ClassVar[str | Path | None]
+    __prompt_for__: ClassVar[Mapping[Any, str]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **arguments: Any) -> None:

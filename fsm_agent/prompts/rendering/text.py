@@ -113,6 +113,8 @@ def _inside(value: Any, step: str) -> Iterator[None]:
 def _text(value: Any, target: str | None, step: str = "") -> str:
     if isinstance(value, Enum):
         return text_of_member(value)
+    if is_attachment(value):
+        return ""
     if not _is_compound(value):
         return _scalar(value)
     with _inside(value, step or type(value).__name__):
@@ -143,7 +145,7 @@ def _record(value: Any, target: str | None) -> str:
         item = getattr(value, field.name)
         if tag and field.name == tag[0]:
             lines.insert(0, f"{tag[1]}: {' '.join(doc.split())}" if (doc := docstring_of(kind)) else tag[1])
-        elif not look.image and not is_attachment(item):
+        elif not field.is_picture and not is_attachment(item):
             lines.append(_line(field, look, item, target))
     return "\n".join(lines)
 
@@ -176,10 +178,10 @@ def _entry(key: str, text: str, *, is_block: bool = False) -> str:
 
 
 def _sequence(value: Any) -> str:
-    items = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
-    if not any(map(_is_compound, items)):
-        return json.dumps([_plain(item) for item in items], ensure_ascii=False)
+    items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     kept = [(index, item) for index, item in enumerate(items) if not is_attachment(item)]
+    if not any(_is_compound(item) for _, item in kept):
+        return json.dumps([_plain(item) for _, item in kept], ensure_ascii=False)
     texts = [label_of(item) if isinstance(item, Enum) else _text(item, None, f"[{index}]") for index, item in kept]
     return "\n".join([f"- {_indented(text)}" for text in texts])
 

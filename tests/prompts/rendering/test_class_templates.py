@@ -1,0 +1,265 @@
+"""Are the templates of classes checked when the class is made, and printed for whom they are?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import pytest
+from pydantic import BaseModel, computed_field
+
+from fsm_agent import PromptError, PromptField, PromptModel, prompt_guide, prompt_text
+
+HERE = Path(__file__).parent
+
+
+class Person(BaseModel):
+    name: str
+    role: str = "reader"
+
+
+class TestTemplates:
+    @pytest.mark.spec("2.7: fields are the variables of a template on their type")
+    def test_any_class_may_declare_one(self):
+        @dataclass
+        class Plain:
+            __prompt_template__ = "{{ name }}!"
+            name: str
+
+        class Model(BaseModel):
+            __prompt_template__ = "{{ name | upper }}?"
+            name: str
+
+            @computed_field
+            def shout(self) -> str:
+                return self.name
+
+        assert prompt_text(Plain("a")) == "a!"
+        assert prompt_text(Model(name="a")) == "A?"
+
+    def test_of_a_computed_field(self):
+        class Model(PromptModel):
+            __prompt_template__ = "{{ twice }}"
+            name: str
+
+            @computed_field
+            def twice(self) -> str:
+                return self.name * 2
+
+        assert Model(name="a").to_prompt() == "aa"
+
+    def test_the_nearest_counts(self):
+        class Parent(PromptModel):
+            __prompt_template__ = "parent {{ name }}"
+            name: str
+
+        class Child(Parent):
+            pass
+
+        class Other(Parent):
+            __prompt_file__ = HERE / "user_profile.jinja"
+            email: str = "@"
+
+        class Without(Parent):
+            __prompt_template__ = None
+
+        assert Child(name="a").to_prompt() == "parent a"
+        assert Other(name="a").to_prompt() == "Name: a\nEmail: @"
+        assert Without(name="a").to_prompt() == "name: a"
+
+    @pytest.mark.spec("2.11: an unknown variable is named with the known fields")
+    def test_an_unknown_variable(self):
+        with pytest.raises(
+            PromptError,
+            match=r"__prompt_template__ of .*Wrong says nmae, which is no field of it; its fields: name, role$",
+        ):
+
+            class Wrong(PromptModel):
+                __prompt_template__ = "{{ nmae }} {{ role }}"
+                name: str
+                role: str
+
+    @pytest.mark.spec("2.11: syntax is checked when the class is made")
+    def test_wrong_syntax(self):
+        with pytest.raises(PromptError, match=r"__prompt_template__ of .*Wrong: the template .* is wrong in line 2"):
+
+            class Wrong(PromptModel):
+                __prompt_template__ = "a\n{{ name"
+                name: str
+
+    def test_what_is_no_template(self):
+        with pytest.raises(PromptError, match=r"__prompt_template__ of .*Wrong is 5: a text would be right"):
+
+            class Wrong(PromptModel):
+                __prompt_template__ = 5  # type: ignore[assignment]
+
+    def test_a_misspelt_declaration(self):
+        with pytest.raises(PromptError, match=r"declares __prompt_tmplate__: did you mean '__prompt_template__'\?"):
+
+            class Wrong(PromptModel):
+                __prompt_tmplate__ = "a"
+
+
+class TestFiles:
+    @pytest.mark.spec("2.10: a template from a file")
+    def test_in_the_working_directory(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "of_cwd.txt").write_text("<{{ name }}>\n")
+
+        class Here(PromptModel):
+            __prompt_file__ = "of_cwd.txt"
+            name: str
+
+        (tmp_path / "of_cwd.txt").unlink()  # it was read when the class was made
+        assert Here(name="a").to_prompt() == "<a>"
+
+    @pytest.mark.spec(
+        "2.10: a missing file is an error with the places searched", "2.10: it is checked when the class is made"
+    )
+    def test_a_missing_one(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(PromptError) as caught:
+
+            class Missing(PromptModel):
+                __prompt_file__ = "templates/none.jinja"
+
+        text = str(caught.value)
+        assert "the template file 'templates/none.jinja' of" in text
+        assert f"searched: '{HERE / 'templates/none.jinja'}', '{tmp_path / 'templates/none.jinja'}'." in text
+        assert "spelled right" in text
+
+    def test_an_absolute_one_is_searched_there_alone(self, tmp_path):
+        with pytest.raises(PromptError, match=rf"searched: '{tmp_path}/none'\. "):
+
+            class Missing(PromptModel):
+                __prompt_file__ = tmp_path / "none"
+
+    @pytest.mark.spec("2.10: a file and a text together are refused")
+    def test_both(self):
+        with pytest.raises(PromptError, match="has both __prompt_template__ and __prompt_file__"):
+
+            class Both(PromptModel):
+                __prompt_template__ = "a"
+                __prompt_file__ = "user_profile.jinja"
+
+    @pytest.mark.spec("2.10: it is checked when the class is made")
+    def test_its_contents_are_checked(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "a.jinja").write_text("{{ nmae }}")
+        with pytest.raises(PromptError, match=r"__prompt_file__ of .* says nmae"):
+
+            class Wrong(PromptModel):
+                __prompt_file__ = "a.jinja"
+                name: str
+
+        (tmp_path / "a.jinja").write_text("{{ ")
+        with pytest.raises(PromptError, match=r"in the prompt file '.*a\.jinja': .* is wrong in line 1"):
+
+            class Broken(PromptModel):
+                __prompt_file__ = "a.jinja"
+
+
+class TestTargets:
+    class Task(PromptModel):
+        __prompt_for__: ClassVar = {"Visual": "# {{ title }}"}
+
+        title: str
+        priority: Annotated[int, PromptField(target="Agent"), PromptField(target="Human", rename="how urgent")] = 1
+        note: Annotated[str, PromptField(rename="remark"), PromptField(target="Human", skip=True)] = "n"
+        dirty: Annotated[bool, PromptField(skip=True)] = False
+
+    @pytest.mark.spec(
+        "2.15: fields for a target and those for all",
+        "2.15: fields of other targets and skipped ones are left out",
+        "2.15: names and formats of a target",
+    )
+    def test_each_has_its_fields(self):
+        task = self.Task(title="T")
+        assert task.to_prompt_for("Agent") == "title: T\npriority: 1\nremark: n"
+        assert task.to_prompt_for("Human") == "title: T\nhow urgent: 1"
+        assert task.to_prompt_for("Visual") == "# T"
+        assert task.to_prompt() == "title: T\npriority: 1\nremark: n"
+
+    @pytest.mark.spec("2.15: an unknown target is an error with those there are")
+    def test_an_unknown_one(self):
+        with pytest.raises(PromptError, match=r"^Task has no target 'X'; there are: Visual, Agent, Human$"):
+            self.Task(title="T").to_prompt_for("X")
+        with pytest.raises(PromptError, match=r"^Task has no target 'Visaul': did you mean 'Visual'\?$"):
+            self.Task(title="T").to_prompt_parts_for("Visaul")
+        with pytest.raises(PromptError, match=r"^Person has no target 'X'; there are: none$"):
+            prompt_text(Person(name="a"), "X")
+        with pytest.raises(PromptError, match=r"^a str has no text for 'X'"):
+            prompt_text("a", "X")
+
+    def test_values_inside_are_printed_for_the_same_target(self):
+        class Board(BaseModel):
+            first: Annotated[object, PromptField(target="Human")]
+            last: object
+
+        board = Board(first=self.Task(title="T"), last=Person(name="a"))
+        assert prompt_text(board, "Human") == ("first:\n  title: T\n  how urgent: 1\nlast:\n  name: a\n  role: reader")
+
+    def test_children_add_to_those_of_their_parent(self):
+        class Child(self.Task):
+            __prompt_for__: ClassVar = {"Short": "{{ title }}"}
+
+        assert Child(title="T").to_prompt_for("Short") == "T"
+        assert Child(title="T").to_prompt_for("Visual") == "# T"
+
+    @pytest.mark.parametrize(
+        ("declared", "problem"),
+        [
+            ({"V": "{{ nmae }}"}, r"__prompt_for__\['V'\] of .* says nmae, which is no field of it"),
+            ({"V": "{{ "}, r"__prompt_for__\['V'\] of .*: the template .* is wrong in line 1"),
+            ({5: "a"}, r"a target of .* is 5: a name or type would be right"),
+            (["V"], r"__prompt_for__ of .* is \['V'\]: a mapping of names or types to templates"),
+            ({Person: "{{ name }}"}, r"__prompt_for__\['Person'\] of .* says name; there are: self, target, self:full"),
+            ({Person: "{{ targte.name }}"}, r"says targte: did you mean 'target'\?"),
+            ({Person: "{self:schema}"}, r"says self:schema: did you mean 'self:schema_only'\?"),
+            ({Person: "{{ self.nmae }}"}, r"says self\.nmae, which is no field of it; its fields: name$"),
+            ({Person: "{{ target.nmae }}"}, r"says target\.nmae, which is no field of it; its fields: name, role$"),
+            ({Person: "{{ self"}, r"is wrong in line 1"),
+            ({Person: 5}, r"is 5: a text would be right"),
+        ],
+    )
+    def test_wrong_ones_are_refused_when_the_class_is_made(self, declared, problem):
+        with pytest.raises(PromptError, match=problem):
+
+            class Wrong(PromptModel):
+                __prompt_for__: ClassVar = declared
+                name: str
+
+
+class Reader(Person):
+    pass
+
+
+class TestObjects:
+    class Tool(PromptModel):
+        __prompt_for__: ClassVar = {
+            Person: "{{ target.name }}/{{ target.role }}/{{ self.name }}/{{self:schema_only}}/{ self:example_only }"
+            "/{self:full}/{{ {'self': 1}.self }}{{ self.about(target) }}"
+        }
+
+        name: Annotated[str, PromptField(example="x")]
+
+        def about(self, person: Person) -> str:
+            return f"{self.name} for {person.name}"
+
+    @pytest.mark.spec(
+        "2.17: a template sees the value and its target", "2.17: schema and example of the value in a template"
+    )
+    def test_all_forms_are_filled_in(self):
+        tool = self.Tool(name="saw")
+        guides = "/".join([prompt_guide(tool, mode) for mode in ("schema_only", "example_only", "full")])
+        assert tool.to_prompt_for(Person(name="Yui")) == f"Yui/reader/saw/{guides}/1saw for Yui"
+        assert tool.to_prompt_for(Reader(name="Mai")).startswith("Mai/")
+
+    def test_an_object_without_a_text(self):
+        with pytest.raises(PromptError, match=r"Tool has no text for a dict; there are texts for: Person"):
+            self.Tool(name="saw").to_prompt_for({})
+
+    def test_what_values_say_is_no_template(self):
+        said = "{self:full} {{ target.name }}"
+        assert f"/{said}/" in self.Tool(name=said).to_prompt_for(Person(name="Yui"))

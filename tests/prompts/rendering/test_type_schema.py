@@ -1,0 +1,263 @@
+"""Is a type printed as a model has to write it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Annotated, Any, Generic, Literal, NewType, NotRequired, Optional, TypeVar
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field, RootModel, create_model
+from typing_extensions import TypeAliasType, TypedDict
+
+from fsm_agent import PromptChoice, PromptError, PromptField, prompt_schema
+
+T = TypeVar("T")
+Id = NewType("Id", int)
+
+
+class Mood(Enum):
+    """A mood."""
+
+    GOOD = PromptChoice("good", "In high spirits")
+    HIDDEN = PromptChoice("hidden", skip=True)
+    BAD = "bad"
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Inner(BaseModel):
+    """Not told inside."""
+
+    x: int
+
+
+class Box(BaseModel, Generic[T]):
+    value: T
+
+
+class Tree(BaseModel):
+    name: str
+    children: list[Tree] = []
+
+
+class Forest(BaseModel):
+    best: Annotated[Tree, Field(description="The best")]
+    trees: list[Tree]
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+class Json(RootModel["int | list[Json]"]):
+    pass
+
+
+class Keys(TypedDict):
+    a: Annotated[int, Field(description="First")]
+    b: NotRequired[str]
+
+
+Ids = TypeAliasType("Ids", list[int])
+
+
+@pytest.mark.spec("2.19: types of fields, lists and optional values")
+@pytest.mark.parametrize(
+    ("kind", "printed"),
+    [
+        (str, '"string"'),
+        (int, '"number"'),
+        (float, '"number"'),
+        (bool, '"boolean"'),
+        (Decimal, '"number"'),
+        (date, '"string (date)"'),
+        (UUID, '"string (uuid)"'),
+        (bytes, '"string (binary)"'),
+        (Any, '"any"'),
+        (None, '"null"'),
+        (Id, '"number"'),
+        (T, '"any"'),
+        (list[int], '"number[]"'),
+        (list, '"any[]"'),
+        (Sequence[str], '"string[]"'),
+        (set[bool], '"boolean[]"'),
+        (tuple[int, ...], '"number[]"'),
+        (tuple[int, str], '"[number, string]"'),
+        (list[list[int]], '"number[][]"'),
+        (Optional[str], '"string | null"'),  # noqa: UP045
+        (list[int | None], '"(number | null)[]"'),
+        (int | float, '"number"'),
+        (dict[str, int], '"Record<string, number>"'),
+        (Mapping[str, list[int]], '"Record<string, number[]>"'),
+        (dict, '"Record<string, any>"'),
+        (Literal["a", "it's", 1, True, None], '''"'a' | 'it\\\\'s' | 1 | true | null"'''),
+        (Mood, "\"'good' | 'bad'\""),
+        (Level, '"1 | 2"'),
+        (Annotated[int, Field(ge=0)], '"number"'),
+        (Numbers, '"number[]"'),
+        (Ids, '"number[]"'),
+        (Json, '"number | Json[]"'),
+        (Inner, '{\n    "x": "number"\n  }'),
+        (list[Inner], '[\n    {\n      "x": "number"\n    }\n  ]'),
+        (dict[str, Inner], '{\n    "[key: string]": {\n      "x": "number"\n    }\n  }'),
+        (Inner | None, '{\n    "x": "number"\n  } | null'),
+        (
+            Inner | Keys | str,
+            '{\n    "x": "number"\n  } | {\n    "a": "number", // First\n    "b": "string"\n  } | "string"',
+        ),
+        (tuple[int, Inner], '[\n    "number",\n    {\n      "x": "number"\n    }\n  ]'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_types(kind, printed):
+    model = create_model("M", field=(Annotated[kind, Field(description="It")], ...), last=(int, ...))
+    schema = prompt_schema(model).partition("\n\n")[0]
+    assert schema == f'### Schema for `M`\n{{\n  "field": {printed}, // It\n  "last": "number"\n}}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"),
+    [
+        (list[Inner], '### Schema for `Inner[]`\n[\n  {\n    "x": "number"\n  }\n]'),
+        (Inner | None, '### Schema for `Inner | null`\n{\n  "x": "number"\n} | null'),
+        (list[int], "### Schema for `number[]`\nnumber[]"),
+        (Keys, '### Schema for `Keys`\n{\n  "a": "number", // First\n  "b": "string"\n}'),
+        (Box[int], '### Schema for `Box[int]`\n{\n  "value": "number"\n}'),
+    ],
+    ids=str,
+)
+def test_types_alone(kind, printed):
+    assert prompt_schema(kind) == printed
+
+
+class TestEnumerations:
+    @pytest.mark.spec("2.13: without a description the name alone")
+    def test_without_a_description(self):
+        class Size(Enum):
+            SMALL = "s"
+
+        assert prompt_schema(Size) == "Size:\n\nPossible values:\n- s"
+        assert prompt_schema(Level) == "Level:\n\nPossible values:\n- LOW (1)\n- HIGH (2)"
+
+    def test_their_meanings_follow_the_structure_in_which_they_occur(self):
+        schema = prompt_schema(create_model("M", mood=(Mood, ...), other=(list[Mood], ...), level=(Level, ...)))
+        _, meanings = schema.split("\n\n", 1)
+        assert meanings == "Mood: A mood.\n\nPossible values:\n- good: In high spirits\n- bad"
+
+
+@dataclass
+class Deep:
+    """Four levels.
+
+    And a second paragraph.
+    """
+
+    forest: Annotated[list[Forest], Field(description="Many\n  of them")]
+
+
+class TestStructures:
+    @pytest.mark.spec("2.19: structures in structures, to any depth")
+    def test_to_any_depth(self):
+        class C(BaseModel):
+            """Leaks nowhere."""
+
+            x: int
+
+        class B(BaseModel):
+            c: list[C]
+            d: int
+
+        class A(BaseModel):
+            b: list[B]
+            e: int
+
+        assert (
+            prompt_schema(create_model("Top", a=(list[A], ...), f=(int, ...)))
+            == """### Schema for `Top`
+{
+  "a": [
+    {
+      "b": [
+        {
+          "c": [
+            {
+              "x": "number"
+            }
+          ],
+          "d": "number"
+        }
+      ],
+      "e": "number"
+    }
+  ],
+  "f": "number"
+}"""
+        )
+
+    @pytest.mark.spec("2.19: skipped fields are left out")
+    def test_what_is_skipped(self):
+        class Marked(BaseModel):
+            a: int
+            secret: Annotated[int, PromptField(skip=True)] = 0
+            type_name: str = Field("Marked", alias="__type")
+
+        assert prompt_schema(Marked) == '### Schema for `Marked`\n{\n  "a": "number"\n}'
+
+    def test_names_are_those_that_pydantic_reads(self):
+        class Named(BaseModel):
+            a: int = Field(alias="anAlias")
+            b: Annotated[int, PromptField(rename="not here")] = Field(validation_alias="read", serialization_alias="w")
+
+        assert prompt_schema(Named) == '### Schema for `Named`\n{\n  "anAlias": "number",\n  "read": "number"\n}'
+
+    def test_one_that_contains_itself_is_named(self):
+        assert prompt_schema(Tree) == '### Schema for `Tree`\n{\n  "name": "string",\n  "children": "Tree[]"\n}'
+        assert (
+            prompt_schema(Deep)
+            == """### Schema for `Deep`
+Four levels.
+
+And a second paragraph.
+{
+  "forest": [
+    {
+      "best": { // Tree
+        "name": "string",
+        "children": "Tree[]"
+      }, // The best
+      "trees": [
+        { // Tree
+          "name": "string",
+          "children": "Tree[]"
+        }
+      ]
+    }
+  ] // Many of them
+}"""
+        )
+
+    @pytest.mark.spec("2.19: it is made once for each type")
+    def test_it_is_made_once(self):
+        assert prompt_schema(Tree) is prompt_schema(Tree)
+
+    def test_the_length_is_bounded(self):
+        kind: Any = Inner
+        for level in range(30):
+            kind = create_model(f"M{level}", left=(kind, ...), right=(kind, ...))
+        with pytest.raises(PromptError, match=r"the schema of M29 has more than 5000 lines"):
+            prompt_schema(kind)
+
+    def test_what_has_no_schema_is_named(self):
+        class Odd:
+            pass
+
+        with pytest.raises(PromptError, match=r"the type <class '.*Odd'> cannot be described to a model"):
+            prompt_schema(list[Odd])

@@ -1,0 +1,335 @@
+"""Is a value printed whole, in order, and as data?"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum, IntEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from fsm_agent import PromptChoice, PromptError, PromptField, PromptModel, UsageError, prompt_text
+from fsm_agent.prompts.template import render
+
+
+class Model(BaseModel):
+    id: Annotated[int, Field(description="The number")]
+    name: Annotated[str, Field(description="Not the key"), PromptField(rename="full_name")]
+    secret: Annotated[str, PromptField(skip=True)] = "s3cret"
+    hidden: str = Field("s3cret", exclude=True)
+    code: Annotated[int, PromptField(format_with=hex)] = 255
+
+
+@dataclass
+class Plain:
+    id: Annotated[int, Field(description="The number")]
+    name: Annotated[str, Field(description="Not the key"), PromptField(rename="full_name")]
+    secret: Annotated[str, PromptField(skip=True)] = "s3cret"
+    hidden: str = dataclasses.field(default="s3cret", metadata={"exclude": True})
+    code: Annotated[int, PromptField(format_with=hex)] = 255
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    id: Annotated[int, Field(description="The number")]
+    name: Annotated[str, Field(description="Not the key"), PromptField(rename="full_name")]
+    secret: Annotated[str, PromptField(skip=True)] = "s3cret"
+    hidden: str = Field("s3cret", exclude=True)
+    code: Annotated[int, PromptField(format_with=hex)] = 255
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Mood(Enum):
+    GOOD = PromptChoice("good", "In high spirits")
+    BAD = PromptChoice("bad", "Out of sorts", skip=True)
+
+
+class Documented(Enum):
+    def __new__(cls, value: str, doc: str = "") -> Documented:
+        member = object.__new__(cls)
+        member._value_ = value
+        member.__doc__ = doc
+        return member
+
+    YES = ("yes", "In full\n agreement")
+    MAYBE = PromptChoice("maybe", "Not sure")
+
+
+@dataclass
+class Item:
+    name: str
+    price: float = 0.5
+
+
+@dataclass
+class Money:
+    cents: int
+
+    def __str__(self) -> str:
+        return f"€{self.cents / 100:.2f}"
+
+
+@dataclass
+class Order:
+    items: list[Item]
+    first: Item
+    tags: list[str]
+    levels: dict[str, Any]
+    due: date
+    mood: Mood
+    total: Money
+    note: str | None = None
+    paid: bool = True
+    scan: bytes = b"abc"
+    by_name: dict[str, Item] = dataclasses.field(default_factory=dict)
+
+
+ORDER = """items:
+  - name: tea
+    price: 1.5
+  - name: cups
+    price: 0.5
+first:
+  name: tea
+  price: 1.5
+tags: ["a, b", "c"]
+levels: {"x": 1, "y": null, "mood": "good"}
+due: 2026-01-31
+mood: good
+total: €1.50
+note: null
+paid: true
+scan: <3 bytes>
+by_name:
+  tea:
+    name: tea
+    price: 1.5"""
+
+
+class Refund(BaseModel):
+    """Money goes back."""
+
+    type: Literal["Refund"] = "Refund"
+    amount: Annotated[int, Field(description="In cents")]
+
+
+class NeedsRevision(BaseModel):
+    type: Literal["NeedsRevision"] = "NeedsRevision"
+    reasons: list[str]
+
+
+class Titled(PromptModel):
+    __prompt_template__ = "{{ label }}: {{ name }} {{ mood }}"
+
+    model_config = ConfigDict(frozen=True)
+    name: str
+    mood: Mood = Mood.GOOD
+
+    @property
+    def kind(self) -> str:
+        return "T"
+
+    @cached_property
+    def label(self) -> str:
+        return f"<{self.kind}>"
+
+
+class Node(BaseModel):
+    name: str
+    parent: Any = None
+    children: list[Any] = []
+
+
+class Echo(PromptModel):
+    __prompt_template__ = "({{ inner }})"
+
+    inner: Any = None
+
+
+@pytest.mark.spec(
+    "2.8: a line for each field, in order",
+    "2.8: a key is the new name, the description or the field's name",
+    "2.8: skipped fields are left out",
+    "2.8: a format for the value alone",
+)
+@pytest.mark.parametrize("kind", [Model, Plain, Checked])
+def test_nobody_has_to_inherit(kind):
+    text = prompt_text(kind(id=1, name="Mai"))
+    assert text.replace("hidden: s3cret\n", "" if kind is Plain else "?") == "The number: 1\nfull_name: Mai\ncode: 0xff"
+
+
+def test_everything_inside_is_printed_in_order():
+    tea = Item("tea", 1.5)
+    levels = {"x": 1, "y": None, "mood": Mood.GOOD}
+    order = Order([tea, Item("cups")], tea, ["a, b", "c"], levels, date(2026, 1, 31), Mood.GOOD, Money(150))
+    order.by_name = {"tea": tea}
+    assert prompt_text(order) == ORDER
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a\nb", "a\nb"),
+        (1.5, "1.5"),
+        (None, "null"),
+        (False, "false"),
+        (["a", 1, None, True], '["a", 1, null, true]'),
+        ({"a": "ü"}, '{"a": "ü"}'),
+        ({3, 1, 2}, "[1, 2, 3]"),
+        (frozenset(), "[]"),
+        ([], "[]"),
+        ({}, "{}"),
+        ([[1], [2]], "- [1]\n- [2]"),
+        ([Item("a", 1), Mood.GOOD], "- name: a\n  price: 1\n- good"),
+        ([Mood.GOOD], '["good"]'),
+        ({Mood.GOOD: Item("a", 1)}, "good:\n  name: a\n  price: 1"),
+        (Mood.GOOD, "good: In high spirits"),
+        (Mood.BAD, "bad"),
+        (Level.LOW, "LOW"),
+        (Documented.YES, "yes: In full agreement"),
+        (Documented.MAYBE, "maybe: Not sure"),
+        (RootModel[list[int]]([1, 2]), "[1, 2]"),
+        (Money(5), "€0.05"),
+        (date(2026, 1, 31), "2026-01-31"),
+        (Node(name="a", children=[Node(name="b")]), "name: a\nparent: null\nchildren:\n  - name: b\n    parent: null\n"
+         "    children: []"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_any_value_has_a_text(value, text):
+    assert prompt_text(value) == text
+
+
+@pytest.mark.spec("2.12: a description of its own goes first")
+def test_the_description_of_a_choice_goes_before_the_docstring_of_its_member():
+    Documented.MAYBE.__doc__ = "Overridden"
+    assert prompt_text(Documented.MAYBE) == "maybe: Not sure"
+
+
+@pytest.mark.spec("2.14: a variant shows name, description and fields")
+def test_a_variant_is_introduced():
+    assert prompt_text(Refund(amount=5)) == "Refund: Money goes back.\nIn cents: 5"
+    assert prompt_text(NeedsRevision(reasons=["long"])) == 'NeedsRevision\nreasons: ["long"]'
+    assert prompt_text([Refund(amount=5)]) == "- Refund: Money goes back.\n  In cents: 5"
+
+
+class TestInTemplates:
+    def test_values_are_printed_and_their_fields_read(self):
+        item = Item("tea", 1.5)
+        assert render("{{ item }}", {"item": item}) == "name: tea\nprice: 1.5"
+        assert render("{{ item.name }} {{ item }}", {"item": item}) == "tea name: tea\nprice: 1.5"
+        assert render("{% for i in xs %}{{ i }};{% endfor %}", {"xs": [item, Mood.GOOD]}) == (
+            "name: tea\nprice: 1.5;good: In high spirits;"
+        )
+        assert render("{{ xs }}", {"xs": [item]}) == "- name: tea\n  price: 1.5"
+        assert render("{{ x }} {{ y }} {{ z }}", {"x": True, "y": None, "z": ["a"]}) == "True None ['a']"
+
+    def test_properties_are_variables_too(self):
+        assert prompt_text(Titled(name="x")) == "<T>: x good: In high spirits"
+
+    def test_one_inside_another(self):
+        assert prompt_text(Echo(inner=Echo(inner=Mood.GOOD))) == "((good: In high spirits))"
+        assert prompt_text(Node(name="a", parent=Echo(inner=1))) == "name: a\nparent: (1)\nchildren: []"
+
+    @settings(deadline=None)
+    @given(st.text() | st.text(alphabet="{}%#x _'\"\n"))
+    def test_what_a_value_says_is_never_a_template(self, said):
+        assert prompt_text(Echo(inner=said)) == f"({said})"
+        assert render("{{ x }}", {"x": Item(said, 1)}) == prompt_text(Item(said, 1))
+        assert said.replace("\n", "\n  ") in prompt_text(Item(said, 1))
+
+
+@given(st.text(alphabet="ab:\n- "), st.text(alphabet="ab:\n- "))
+def test_no_value_looks_like_another_field(name, note):
+    text = prompt_text(Node(name=name, children=[Item(note)]))
+    assert [line.partition(":")[0] for line in text.split("\n") if not line.startswith(" ")] == [
+        "name", "parent", "children"
+    ]  # fmt: skip
+
+
+class TestBounds:
+    def test_a_value_that_contains_itself_is_named(self):
+        node = Node(name="a")
+        node.children.append(Node(name="b", parent=node))
+        with pytest.raises(PromptError, match=r"^Node\.children\[0\]\.parent cannot be printed: it contains itself$"):
+            prompt_text(node)
+        loop: list[Any] = [[]]
+        loop[0].append(loop)
+        with pytest.raises(PromptError, match=r"list\[0\]\[0\] cannot be printed: it contains itself"):
+            prompt_text(loop)
+
+    def test_also_through_templates(self):
+        echo = Echo()
+        echo.inner = [echo]
+        with pytest.raises(PromptError, match="it contains itself"):
+            prompt_text(echo)
+        assert prompt_text(Echo(inner=1)) == "(1)"  # nothing is remembered
+
+    def test_one_that_occurs_twice_is_printed_twice(self):
+        item = Item("a", 1)
+        assert prompt_text([item, item]) == "- name: a\n  price: 1\n- name: a\n  price: 1"
+
+    @pytest.mark.parametrize("wrap", [lambda inner: Node(name="n", parent=inner), lambda inner: [inner],
+                                      lambda inner: Echo(inner=inner)])  # fmt: skip
+    def test_depth_is_bounded(self, wrap):
+        value: Any = 1
+        for _ in range(48):
+            value = wrap(value)
+        prompt_text(value)
+        for _ in range(5_000):
+            value = wrap(value)
+        with pytest.raises(PromptError, match="lies deeper than 50 values") as caught:
+            prompt_text(value)
+        assert len(str(caught.value)) < 400
+
+
+class TestMarks:
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            ({"rename": ""}, "rename of a PromptField is ''"),
+            ({"description": 5}, "description of a PromptField is 5"),
+            ({"skip": "yes"}, "skip of a PromptField is 'yes': True or False"),
+            ({"image": 1}, "image of a PromptField is 1"),
+            ({"format_with": "hex"}, "format_with of a PromptField is 'hex': a function of the value"),
+            ({"target": ["a"]}, r"target of a PromptField is \['a'\]"),
+        ],
+    )
+    def test_wrong_ones_are_refused(self, arguments, problem):
+        with pytest.raises(UsageError, match=problem):
+            PromptField(**arguments)
+
+    def test_several_of_one_field_add_up(self):
+        class Both(BaseModel):
+            code: Annotated[int, PromptField(rename="c"), PromptField(format_with=hex), PromptField(rename="d")]
+
+        assert prompt_text(Both(code=255)) == "d: 0xff"
+
+    def test_one_in_the_type_of_a_field_is_found(self):
+        Code = Annotated[int, PromptField(rename="code", description="ignored: it is renamed")]
+
+        class Coded(BaseModel):
+            a: Annotated[Code, Field(ge=0)]
+            b: Annotated[int, PromptField(description="The second")]
+
+        assert prompt_text(Coded(a=1, b=2)) == "code: 1\nThe second: 2"
+
+
+@dataclass
+class Unreadable:
+    x: Nowhere  # noqa: F821
+
+
+def test_an_annotation_of_nothing_is_named():
+    with pytest.raises(PromptError, match="the fields of Unreadable cannot be read: name 'Nowhere' is not defined"):
+        prompt_text(Unreadable(1))
