@@ -1,4 +1,5 @@
 """Prompts: their templates, parsers, dialogs, and folders of prompt files.
 
-All of it is pure, except the library, which reads files.  Nothing here knows a provider or a state.
+`rendering` prints values and types.  All of it is pure, except that templates are read from files.  Nothing here knows
+a provider or a state.
 """

@@ -1,4 +1,4 @@
-"""What a field says about how it is printed: `PromptField`, in its ``Annotated``."""
+"""Metadata of a field for the renderers: `PromptField`, in its ``Annotated``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsm_agent.mistakes import check
 
 
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
-    """How a field is printed for a model; stands in its ``Annotated``, as pydantic's ``Field`` does.
+    """Metadata of a field that is printed for a model; it stands in ``Annotated``, as pydantic's ``Field`` does.
 
     A field may have several: one that names a ``target`` counts for texts for this target, over those that name none.
     Of pydantic's ``Field``, ``description``, ``examples`` and ``exclude`` count as well.

@@ -28,7 +28,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str | None:
-        """What the field means, on one line."""
+        """The meaning of the field, on one line."""
         said = merged([mark for mark in self.marks if mark.target is None]).description or self.info.description
         return " ".join(said.split()) if said else None
 
@@ -118,7 +118,15 @@ def names_of(kind: type) -> list[str]:
         for name, item in vars(base).items()
         if isinstance(item, property | cached_property)
     ]
-    return list(dict.fromkeys([*[field.name for field in fields_of(kind)], *computed]))
+    return list(dict.fromkeys([*_field_names(kind), *computed]))
+
+
+def _field_names(kind: Any) -> list[str]:
+    """Return the names of fields, also of a class whose annotations name what comes later."""
+    if issubclass(kind, pydantic.BaseModel):
+        return list(kind.model_fields)
+    own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return [item.name for item in own]
 
 
 def docstring_of(kind: type) -> str:

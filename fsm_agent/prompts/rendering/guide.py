@@ -1,4 +1,4 @@
-"""What a model is told of a type whose values it has to write: the schema, an example, or both."""
+"""Guides to a type whose values a model has to write: its schema, an example, or both."""
 
 from __future__ import annotations
 

@@ -19,6 +19,15 @@ class Person(BaseModel):
     role: str = "reader"
 
 
+class Early(PromptModel):
+    __prompt_template__ = "{{ later }}"
+    later: Later
+
+
+class Later(BaseModel):
+    name: str
+
+
 class TestTemplates:
     @pytest.mark.spec("2.7: fields are the variables of a template on their type")
     def test_any_class_may_declare_one(self):
@@ -37,6 +46,10 @@ class TestTemplates:
 
         assert prompt_text(Plain("a")) == "a!"
         assert prompt_text(Model(name="a")) == "A?"
+
+    def test_of_a_class_that_names_a_later_one(self):
+        assert Early(later=Later(name="a")).to_prompt() == "name: a"
+        assert Early.prompt_schema().count("name") == 1
 
     def test_of_a_computed_field(self):
         class Model(PromptModel):
