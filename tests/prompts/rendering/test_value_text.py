@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum, IntEnum
@@ -333,3 +335,15 @@ class Unreadable:
 def test_an_annotation_of_nothing_is_named():
     with pytest.raises(PromptError, match="the fields of Unreadable cannot be read: name 'Nowhere' is not defined"):
         prompt_text(Unreadable(1))
+
+
+def test_nothing_of_it_is_loaded_for_plain_values():
+    code = """if True:
+        import sys
+        from fsm_agent.prompts.template import render
+        assert render("{{ a }} {{ b }} {% if c %}{{ c }}{% endif %}", {"a": "x", "b": 1, "c": None}) == "x 1 "
+        assert not [name for name in sys.modules if "rendering" in name]
+        from enum import Enum
+        assert render("{{ a }}", {"a": Enum("E", "A").A}) == "A"
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
