@@ -37,7 +37,10 @@ def prompt_example(kind: Any) -> str:
     """
     of = kind_of(kind)
     value = kind if of is not kind else _MISSING
-    return json.dumps(_Example().of_type(of, value), indent=2, ensure_ascii=False)
+    example = _Example().of_type(of, value)
+    if example is _MISSING:
+        raise PromptError(f"there is no example of {name_of(of)}: a model or dataclass with {_REMEDY}")
+    return json.dumps(example, indent=2, ensure_ascii=False)
 
 
 def examples_section(*kinds: Any) -> str:

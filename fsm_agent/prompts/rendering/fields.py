@@ -69,7 +69,8 @@ def fields_of(kind: type) -> tuple[RecordField, ...]:
     try:
         infos = _infos(kind)
     except (NameError, TypeError, pydantic.PydanticUserError) as error:
-        raise PromptError(f"the fields of {kind.__qualname__} cannot be read: {error}") from error
+        problem = str(error).partition("\n")[0]
+        raise PromptError(f"the fields of {kind.__qualname__} cannot be read: {problem}") from error
     return tuple([_field(name, info) for name, info in infos.items()])
 
 

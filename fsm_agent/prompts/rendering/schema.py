@@ -209,7 +209,8 @@ def _leaf(kind: Any) -> str:
     try:
         schema = pydantic.TypeAdapter(kind).json_schema()
     except undescribable() as error:
-        raise PromptError(f"the type {kind!r} cannot be described to a model: {error}") from error
+        problem = str(error).partition("\n")[0]
+        raise PromptError(f"the type {kind!r} cannot be described to a model: {problem}") from error
     first = schema["anyOf"][0] if "anyOf" in schema else schema  # a Decimal is a number or a text
     json_type = first.get("type", "any")
     said = f" ({schema['format']})" if "format" in schema else ""

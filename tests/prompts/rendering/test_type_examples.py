@@ -137,6 +137,12 @@ def test_what_it_says_is_valid():
         prompt_example(Checked)
 
 
+@pytest.mark.parametrize("kind", [int, list[int], tuple[int, str], dict[str, int], int | str])
+def test_of_a_type_that_says_nothing_there_is_none(kind):
+    with pytest.raises(PromptError, match=r"there is no example of .*: a model or dataclass with Annotated"):
+        prompt_example(kind)
+
+
 class Tree(BaseModel):
     left: Tree | None
     children: list[Tree]
