@@ -194,6 +194,17 @@ class TestTargets:
         assert task.to_prompt_for("Visual") == "# T"
         assert task.to_prompt() == "title: T\npriority: 1\nremark: n"
 
+    @pytest.mark.spec("2.15: fields of other targets and skipped ones are left out")
+    def test_fields_of_other_targets_are_left_out(self):
+        class Two(BaseModel):
+            a: Annotated[int, PromptField(target="A")] = 1
+            b: Annotated[int, PromptField(target="B")] = 2
+            both: Annotated[int, PromptField(target="A"), PromptField(target="B")] = 3
+            none: Annotated[int, PromptField(skip=True), PromptField(target="A")] = 4
+
+        assert prompt_text(Two(), "A") == "a: 1\nboth: 3"
+        assert prompt_text(Two(), "B") == "b: 2\nboth: 3"
+
     @pytest.mark.spec("2.15: an unknown target is an error with those there are")
     def test_an_unknown_one(self):
         with pytest.raises(PromptError, match=r"^Task has no target 'X'; there are: Visual, Agent, Human$"):
