@@ -117,6 +117,9 @@ def _text(value: Any, target: str | None, step: str = "") -> str:
         return ""
     if not _is_compound(value):
         return _scalar(value)
+    opened = _open.get()
+    if opened and opened[-1][0] is value and _says_itself(type(value)):  # its own __str__ is asking
+        return _listed(value, target)
     with _inside(value, step or type(value).__name__):
         if isinstance(value, pydantic.RootModel):
             return _text(value.root, None, ".root")
@@ -134,8 +137,17 @@ def _record(value: Any, target: str | None) -> str:
     template = template_of(kind) if target is None else templates_for(kind).get(target)
     if template is not None:
         return render(template, {name: getattr(value, name) for name in variables(template)})
-    if target is None and kind.__str__ not in _UNTOLD:
-        return str(value)
+    return str(value) if target is None and _says_itself(kind) else _listed(value, target)
+
+
+def _says_itself(kind: Any) -> bool:
+    """Return whether a record has a text of its own, and no template."""
+    return is_record(kind) and kind.__str__ not in _UNTOLD and template_of(kind) is None
+
+
+def _listed(value: Any, target: str | None) -> str:
+    """Return a line for each field of a record."""
+    kind: Any = type(value)
     tag = tag_of(kind)
     lines: list[str] = []
     for field in fields_of(kind):
@@ -166,7 +178,7 @@ def _named(key: str, value: Any, step: str) -> str:
         return _entry(key, label_of(value))
     text = _text(value, None, step)
     kind: Any = type(value)
-    is_listed = is_record(kind) and kind.__str__ in _UNTOLD and template_of(kind) is None
+    is_listed = is_record(kind) and not _says_itself(kind) and template_of(kind) is None
     return _entry(key, text, is_block=is_listed or (_is_compound(value) and "\n" in text))
 
 
@@ -187,7 +199,7 @@ def _sequence(value: Any) -> str:
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:
-    keys = [label_of(key) if isinstance(key, Enum) else str(key) for key in value]
+    keys = [label_of(key) if isinstance(key, Enum) else _indented(str(key)) for key in value]
     if not any(map(_is_compound, value.values())):
         return json.dumps(dict(zip(keys, map(_plain, value.values()), strict=True)), ensure_ascii=False)
     return "\n".join([_named(key, item, f"[{key!r}]") for key, item in zip(keys, value.values(), strict=True)])

@@ -194,6 +194,7 @@ def test_everything_inside_is_printed_in_order():
         ([[1], [2]], "- [1]\n- [2]"),
         ([Item("a", 1), Mood.GOOD], "- name: a\n  price: 1\n- good"),
         ([Mood.GOOD], '["good"]'),
+        ({"a\nb": Item("a", 1)}, "a\n  b:\n  name: a\n  price: 1"),
         ({Mood.GOOD: Item("a", 1)}, "good:\n  name: a\n  price: 1"),
         (Mood.GOOD, "good: In high spirits"),
         (Mood.BAD, "bad"),
@@ -210,6 +211,18 @@ def test_everything_inside_is_printed_in_order():
 )  # fmt: skip
 def test_any_value_has_a_text(value, text):
     assert prompt_text(value) == text
+
+
+class Printed(PromptModel):
+    name: str
+
+    def __str__(self) -> str:
+        return self.to_prompt()
+
+
+def test_a_text_of_its_own_may_be_that_of_its_fields():
+    assert prompt_text(Printed(name="a")) == str(Printed(name="a")) == "name: a"
+    assert prompt_text([Printed(name="a")]) == "- name: a"
 
 
 @pytest.mark.spec("2.12: a description of its own goes first")
