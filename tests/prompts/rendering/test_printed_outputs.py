@@ -183,14 +183,16 @@ TOOL_EXAMPLE = """{
   "description": "Writes content to a file."
 }"""
 
-PRINTED: dict[str, tuple[tuple[str, ...], Any, Any]] = {  # what it shows, what is printed, what the guide prints
+PRINTED: dict[str, tuple[pytest.MarkDecorator, Any, Any]] = {  # what it proves, what is printed, what the guide prints
     "a template on a type": (
-        ("2.7: fields are the variables of a template on their type",),
+        pytest.mark.spec(
+            "2.7: fields are the variables of a template on their type",
+        ),
         lambda: UserProfile(name="Yui", role="World-Class Pro Engineer").to_prompt(),
         "USER PROFILE:\nName: Yui\nRole: World-Class Pro Engineer",
     ),
     "keys and values": (
-        (
+        pytest.mark.spec(
             "2.8: a line for each field, in order",
             "2.8: a key is the new name, the description or the field's name",
             "2.8: skipped fields are left out",
@@ -200,32 +202,44 @@ PRINTED: dict[str, tuple[tuple[str, ...], Any, Any]] = {  # what it shows, what 
         "The user's unique identifier: 123\nfull_name: Mai\nformatted_id: user-123",
     ),
     "special characters": (
-        ("2.9: hashes, braces and quotes stay as they are",),
+        pytest.mark.spec(
+            "2.9: hashes, braces and quotes stay as they are",
+        ),
         Color().to_prompt,
         '{"color": "#FFFFFF"}',
     ),
     "a template in a file": (
-        ("2.10: a template from a file",),
+        pytest.mark.spec(
+            "2.10: a template from a file",
+        ),
         lambda: UserFromTemplate(name="Yui", email="yui@example.com").to_prompt(),
         "Name: Yui\nEmail: yui@example.com",
     ),
     "a member": (
-        ("2.12: a member with its description",),
+        pytest.mark.spec(
+            "2.12: a member with its description",
+        ),
         UserIntent.GREETING.to_prompt,
         "Greeting: User wants to greet or say hello",
     ),
     "a member with its description": (
-        ("2.12: a member with its description",),
+        pytest.mark.spec(
+            "2.12: a member with its description",
+        ),
         UserAction.CREATE.to_prompt,
         "CreateDocument: User wants to create a new document",
     ),
     "a skipped member": (
-        ("2.12: a skipped member is its name alone",),
+        pytest.mark.spec(
+            "2.12: a skipped member is its name alone",
+        ),
         UserAction.DEBUG.to_prompt,
         "InternalDebugAction",
     ),
     "an enumeration": (
-        ("2.13: name, description and possible values, in order",),
+        pytest.mark.spec(
+            "2.13: name, description and possible values, in order",
+        ),
         UserIntent.prompt_schema,
         """UserIntent: Represents different user intents for a chatbot
 
@@ -234,7 +248,9 @@ Possible values:
 - Help: User is asking for help or assistance""",
     ),
     "an enumeration with a skipped member": (
-        ("2.13: skipped members are absent",),
+        pytest.mark.spec(
+            "2.13: skipped members are absent",
+        ),
         UserAction.prompt_schema,
         """UserAction: Represents different actions a user can take in the system
 
@@ -245,12 +261,14 @@ Possible values:
 - DeleteItem""",
     ),
     "a target with a template": (
-        ("2.15: a template for a target",),
+        pytest.mark.spec(
+            "2.15: a template for a target",
+        ),
         lambda: task.to_prompt_for("Visual"),
         "## Implement feature\n\n> Add new functionality",
     ),
     "a target of keys and values": (
-        (
+        pytest.mark.spec(
             "2.15: fields for a target and those for all",
             "2.15: fields of other targets and skipped ones are left out",
             "2.15: names and formats of a target",
@@ -259,17 +277,21 @@ Possible values:
         "title: Implement feature\ndescription: Add new functionality\npriority: 1\ninternal_id: 42",
     ),
     "a format of a target": (
-        ("2.15: names and formats of a target",),
+        pytest.mark.spec(
+            "2.15: names and formats of a target",
+        ),
         lambda: FormattedTask(title="Tests", priority=3).to_prompt_for("Human"),
         "title: Tests\npriority: High",
     ),
     "parts": (
-        ("2.16: images first, then one text",),
+        pytest.mark.spec(
+            "2.16: images first, then one text",
+        ),
         lambda: image_task.to_prompt_parts_for("Multimodal"),
         (Image(data=PNG, media_type="image/png"), Text("Analyzing image: a cat")),
     ),
     "a value for another": (
-        (
+        pytest.mark.spec(
             "2.17: a template sees the value and its target",
             "2.17: schema and example of the value in a template",
         ),
@@ -286,15 +308,31 @@ Hello, Yui. As a Pro Engineer, you can use the following tool.
 The tool's name is 'file_writer_tool'.
 """,
     ),
-    "the schema alone": (("2.18: schema alone",), lambda: tool.to_prompt(mode="schema_only"), TOOL_SCHEMA),
-    "the example alone": (("2.18: example alone",), lambda: tool.to_prompt(mode="example_only"), TOOL_EXAMPLE),
+    "the schema alone": (
+        pytest.mark.spec(
+            "2.18: schema alone",
+        ),
+        lambda: tool.to_prompt(mode="schema_only"),
+        TOOL_SCHEMA,
+    ),
+    "the example alone": (
+        pytest.mark.spec(
+            "2.18: example alone",
+        ),
+        lambda: tool.to_prompt(mode="example_only"),
+        TOOL_EXAMPLE,
+    ),
     "both": (
-        ("2.18: both, by default",),
+        pytest.mark.spec(
+            "2.18: both, by default",
+        ),
         lambda: tool.to_prompt(mode="full"),
         f"{TOOL_SCHEMA}\n\n### Example\nHere is an example of a valid `Tool` object:\n{TOOL_EXAMPLE}",
     ),
     "examples of several types": (
-        ("2.21: the section with its headings",),
+        pytest.mark.spec(
+            "2.21: the section with its headings",
+        ),
         lambda: examples_section(User, Concept),
         """### Examples
 
@@ -354,7 +392,7 @@ def with_right_commas(printed: str) -> str:
 
 @pytest.mark.parametrize(
     ("made", "expected"),
-    [pytest.param(*case, id=title, marks=pytest.mark.spec(*claims)) for title, (claims, *case) in PRINTED.items()],
+    [pytest.param(*case, id=title, marks=proves) for title, (proves, *case) in PRINTED.items()],
 )
 def test_values_are_printed_as_in_the_guide(made, expected):
     assert made() == expected
