@@ -663,7 +663,7 @@ class TestDeadline:
         (activity,) = driver.waiting
         activity.begin()
         driver.active[activity.key] = activity
-        list(driver._overdue())
+        list(driver._overdue(is_late=False))
         assert (one.state is State.FAILED) is is_over
 
 
