@@ -69,7 +69,18 @@ _MODULES = {
         "RunAgain",
         "Stopped",
     ),
-    "prompts.parser": ("extract_json",),
+    "prompts.extraction.parsing": ("Parsed", "Parser", "ParserInput", "parser"),
+    "prompts.extraction.strategies": (
+        "code",
+        "extract_json",
+        "first_of",
+        "json_anywhere",
+        "json_block",
+        "keyword",
+        "regex",
+        "tagged",
+        "verbatim",
+    ),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
     "prompts.library": ("Prompts", "register_prompt"),
@@ -225,9 +236,21 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import Usage as Usage
     from fsm_agent.prompts.dialog import Dialog as Dialog
+    from fsm_agent.prompts.extraction.parsing import Parsed as Parsed
+    from fsm_agent.prompts.extraction.parsing import Parser as Parser
+    from fsm_agent.prompts.extraction.parsing import ParserInput as ParserInput
+    from fsm_agent.prompts.extraction.parsing import parser as parser
+    from fsm_agent.prompts.extraction.strategies import code as code
+    from fsm_agent.prompts.extraction.strategies import extract_json as extract_json
+    from fsm_agent.prompts.extraction.strategies import first_of as first_of
+    from fsm_agent.prompts.extraction.strategies import json_anywhere as json_anywhere
+    from fsm_agent.prompts.extraction.strategies import json_block as json_block
+    from fsm_agent.prompts.extraction.strategies import keyword as keyword
+    from fsm_agent.prompts.extraction.strategies import regex as regex
+    from fsm_agent.prompts.extraction.strategies import tagged as tagged
+    from fsm_agent.prompts.extraction.strategies import verbatim as verbatim
     from fsm_agent.prompts.library import Prompts as Prompts
     from fsm_agent.prompts.library import register_prompt as register_prompt
-    from fsm_agent.prompts.parser import extract_json as extract_json
     from fsm_agent.prompts.prompt import Prompt as Prompt
     from fsm_agent.prompts.rendering.choices import PromptChoice as PromptChoice
     from fsm_agent.prompts.rendering.example import examples_section as examples_section

@@ -11,6 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
 from fsm_agent.mistakes import check
+from fsm_agent.prompts.extraction.parsing import Parser
 from fsm_agent.prompts.prompt import Prompt
 
 
@@ -72,4 +73,7 @@ def parsed(prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
     if prompt.parser is None:
         raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
     make = prompt.lent if prompt.is_lent else prompt.extend
-    return make(parser=partial(prompt.parser, **parser_args))
+    parser = prompt.parser
+    return make(
+        parser=parser.with_args(**parser_args) if isinstance(parser, Parser) else partial(parser, **parser_args)
+    )

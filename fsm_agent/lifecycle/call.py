@@ -278,8 +278,8 @@ class AgentCall(Driven, Generic[Out]):
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
             output, problem = (answer.output, answer.error) if type(answer) is FinalReply else (_UNPARSED, None)
-            if reply.adapted:
-                detail = "; ".join([*filter(None, [detail]), *reply.adapted])
+            if reply.adapted or after.repairs:
+                detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
         elif kind is Returned:
             if releases := outcome.releases:  # type: ignore[union-attr]
                 changes["released"] = (*before.released, *releases)
@@ -469,7 +469,7 @@ class AgentCall(Driven, Generic[Out]):
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             in_branch = r.trace[-1].source == State.PARSE_EXCEPTION
-            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch)
+            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch).value
         return self._output
 
     def _wanted(self) -> tuple[Effect, ...]:

@@ -88,6 +88,11 @@ class CallResult(Generic[Out], Unpacked):
         return tuple(self.record.failures)
 
     @property
+    def repairs(self) -> tuple[str, ...]:
+        """The repairs without which the answer could not have been read, one short text each; empty: it was right."""
+        return self.record.repairs
+
+    @property
     def by_round(self) -> tuple[RoundReport, ...]:
         """The rounds of the call, each with its requests, function calls, errors, tokens and times.
 

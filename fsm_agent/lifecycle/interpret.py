@@ -22,6 +22,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Model
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.parser import CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
 
@@ -48,6 +49,7 @@ class FinalReply(Value, frozen=True):
 
     reply: Reply
     output: Any = None
+    repairs: tuple[str, ...] = ()  # without which there would be no output
     problem: str = ""
     error: Exception | None = None  # raised by the parser
 
@@ -162,13 +164,14 @@ def read_reply(
     if prompt.two_stage and drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
-        return "answered", FinalReply(reply, parse_answer(r, reply, prompt, in_branch=bool(r.branch)))
+        parsed = parse_answer(r, reply, prompt, in_branch=bool(r.branch))
+        return "answered", FinalReply(reply, parsed.value, parsed.repairs)
     except Exception as error:  # a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error)
 
 
-def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Any:
-    """Return the output in a reply, by the parser of the prompt that it answers.
+def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Parsed[Any]:
+    """Return the output in a reply, and the repairs that it took, by the parser of the prompt that it answers.
 
     Args:
         r: The record of the call.
@@ -181,7 +184,15 @@ def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool
     """
     governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
-    return governing.parse(reply.message.text, is_cut=is_cut)
+    return governing.read(
+        ParserInput(
+            text=reply.message.text,
+            finish=reply.finish,
+            is_cut=is_cut,
+            logprobs=reply.logprobs,
+            problems=r.problems if in_branch else (),
+        )
+    )
 
 
 def is_cut_off(reply: Reply) -> bool:

@@ -58,6 +58,11 @@ def _of_state(r: CallRecord) -> Iterator[str]:
         yield f"the state is {state!r}, and {len(r.injected)} injected message(s) are not in the dialog"
     if bool(r.branch) != (r.state is State.PARSE_EXCEPTION) and not (r.branch and r.state is State.BACKOFF):
         yield f"the state is {state!r}, and the exception branch has {len(r.branch)} message(s)"
+    messages = len(r.pruned if r.state in FINAL else r.branch)  # older records hold no problems
+    if 2 * len(r.problems) > messages:
+        yield f"{len(r.problems)} problem(s) of answers are kept, and {messages} message(s) of exception branches"
+    if r.repairs and (r.ending is None or r.ending.reason is not Reason.ANSWERED):
+        yield f"the state is {state!r}, and an answer was repaired: {shown(r.repairs[0])}"
 
 
 def _of_counters(r: CallRecord) -> Iterator[str]:

@@ -97,6 +97,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     seeded_with: int = 0  # how many messages of the dialog were there before the call
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
+    problems: tuple[str, ...] = ()  # of the answers in the branch, as the model was told; after an answer, those before
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
     injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
@@ -118,6 +119,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
     usage: Usage = UNUSED  # of all replies, pruned ones too
     reply: Reply | None = None  # the last one
+    repairs: tuple[str, ...] = ()  # without which the answer could not have been read
     ending: Ending | None = None
     trace: Vector[Stepped] = Vector()
 

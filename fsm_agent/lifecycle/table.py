@@ -129,7 +129,8 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.push(answer.reply.message), ending=_ANSWERED)
+    dialog, problems = r.dialog.push(answer.reply.message), r.problems  # what the parser saw is kept
+    return _pruned(r, dialog=dialog, ending=_ANSWERED).changed(repairs=answer.repairs, problems=problems)
 
 
 def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -209,7 +210,8 @@ def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
 def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     attempt = r.parse_errors + 1
     plea = Message.of("user", prompt.handler_text("exception", error_message=answer.problem, attempt=attempt))
-    return r.changed(branch=(*r.branch, answer.reply.message, plea), parse_errors=attempt, attempt=1)
+    branch, problems = (*r.branch, answer.reply.message, plea), (*r.problems, answer.problem)
+    return r.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1)
 
 
 def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -382,7 +384,7 @@ def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
     """Return the record without the exception branch; a new request begins."""
     if r.branch or r.attempt != 1:
-        changes |= {"branch": (), "pruned": r.pruned + r.branch, "attempt": 1}
+        changes |= {"branch": (), "problems": (), "pruned": r.pruned + r.branch, "attempt": 1}
     return r.changed(**changes)
 
 

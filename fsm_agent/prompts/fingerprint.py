@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent.functions.function import Function
+from fsm_agent.prompts.extraction.parsing import Parser
 
 if TYPE_CHECKING:
     import hashlib
@@ -25,7 +26,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
         prompt.template,
         prompt.two_stage,
         prompt.expected.schema,
-        _name_of(prompt.parser),
+        prompt.parser.label if isinstance(prompt.parser, Parser) else _name_of(prompt.parser),
         [_told(getattr(prompt, handler)) for handler in HANDLERS],
         [_described(function) for function in prompt.offers],
     ]

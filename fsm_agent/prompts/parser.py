@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin
 
-from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core, typing_extensions
-from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent._internal.lazy_import import pydantic, typing_extensions
+from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.functions.signature import undescribable
+from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
+from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
+from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
 from fsm_agent.prompts.json_repairs import granted, repaired
 
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
 MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
-_MAX_PIECES = 1000  # of one answer are tried
-_NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
-_MAX_SHOWN = 5  # of the documents of another type
-_RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
-_FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
-_OPENER = pattern(r"\s*[{\[(]")
-_BEGUN = pattern(  # text that begins so is meant as JSON
-    r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
-)
+MAX_BROKEN = 8  # pieces that are repaired, of one answer
+
+# What stands in the trace of an answer that was helped.
+IN_PROSE = "the JSON was found inside the answer"
+MENDED = "the JSON was repaired by json-repair"
+
+_SYNTAX = ("json_invalid", "string_unicode")  # the latter: half a surrogate pair
+_NO_CONTEXT: Mapping[str, Any] = {}
 
 
 class Output:
@@ -70,66 +71,55 @@ class Output:
         return {"type": "object", "properties": {"value": bare}, "required": ["value"], **definitions}
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
-        """Return ``text`` as a value of the type.
+        """Return ``text`` as a value of the type; see `read`."""
+        return self.read(ParserInput(text=text, is_cut=is_cut)).value
+
+    def read(self, given: ParserInput) -> Parsed[Any]:
+        """Return the text of a reply as a value of the type, and the repairs that it took.
 
         Args:
-            text: A model's answer: bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON; of an `Enum`
-                or a `Literal` also just the word.
-            is_cut: The answer ended at the token limit: plain text is refused, and JSON is not repaired.
+            given: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
+                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  If it is cut,
+                plain text is refused, and JSON is not repaired.  Its ``parser_args`` are the context of pydantic's
+                validators.
 
         Raises:
             ParseError: It has no such value; the error describes the problem with each field, for the model.
             Exception: Raised by a validator of the type and passed on by pydantic.
         """
+        text = given.text
         if self._adapter is None:
-            if is_cut:
+            if given.is_cut:
                 raise ParseError(CUT_OFF)
             if not text.strip():
                 raise ParseError("the answer is empty")
-            return text
+            return Parsed(text)
         try:
-            return self._validated(text)
+            return Parsed(self.validated(text, given.parser_args))
         except pydantic.ValidationError as error:
-            problem = _of_sound_json(error)
-        if problem is not None and _OPENER.match(text):  # it is the whole answer
-            raise self._refused(problem) from problem
-        return self._search(text, problem, is_cut=is_cut)
+            problem = error.with_traceback(None)
+        return _Search(self, given).found(problem)
 
-    def _search(self, text: str, problem: pydantic.ValidationError | None, *, is_cut: bool) -> Any:
-        """Return the value that stands somewhere in the text."""
-        for document in _documents(text):
-            try:
-                return self._validated(document)
-            except pydantic.ValidationError as error:
-                problem = problem or _of_sound_json(error)
-        if choices := _members(self.type, text):
-            return choices[0]
-        if is_cut:
-            raise ParseError(CUT_OFF)
-        for document in _mended(text):
-            try:
-                return self._validated(document)
-            except pydantic.ValidationError as error:
-                problem = problem or _of_sound_json(error)
-        if problem is None:
-            raise ParseError(f"there is no {self.name} in JSON in the answer{self._choices()}")
-        raise self._refused(problem) from problem
+    def validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
+        """Return the document as a value of the type, bare or as ``{"value": …}``.
 
-    def _refused(self, problem: pydantic.ValidationError) -> ParseError:
-        return ParseError(f"the answer is no valid {self.name}:\n{described_errors(problem)}")
+        Args:
+            document: JSON.
+            context: What validators of the type get as ``info.context``.
 
-    def _validated(self, document: str) -> Any:
-        """Return the document as a value of the type, bare or as ``{"value": …}``."""
+        Raises:
+            ValidationError: pydantic's: it is none.
+        """
         adapter = cast("pydantic.TypeAdapter[Any]", self._adapter)
         if not self.is_wrapped:
-            return adapter.validate_json(document)
+            return adapter.validate_json(document, context=context)
         try:
-            return self._wrapper.validate_json(document)["value"]
+            return self._wrapper.validate_json(document, context=context)["value"]
         except pydantic.ValidationError as error:
             items = error.errors(include_url=False, include_context=False, include_input=False)
             is_wrapper = all(item["loc"][:1] == ("value",) and item["type"] != "missing" for item in items)
             try:
-                return adapter.validate_json(document)
+                return adapter.validate_json(document, context=context)
             except pydantic.ValidationError:
                 if is_wrapper:
                     raise error from None
@@ -140,125 +130,124 @@ class Output:
         wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
         return pydantic.TypeAdapter(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
 
-    def _choices(self) -> str:
-        choices = (self._bare_schema or {}).get("enum", ())
-        return ": it is one of " + ", ".join(map(repr, choices)) if choices else ""
+    @cached_property
+    def any_schema(self) -> dict[str, Any]:
+        """JSON Schema of the value, bare or wrapped."""
+        bare, schema = self._bare_schema or {}, self.schema or {}
+        return {"anyOf": [bare, schema], "$defs": schema.get("$defs", {})}
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values of an `Enum` or a `Literal`."""
+        return tuple((self._bare_schema or {}).get("enum", ()))
 
 
-def _of_sound_json(error: pydantic.ValidationError) -> pydantic.ValidationError | None:
-    """Return the error if it is one of the type: an error of JSON syntax says nothing of the fields.
+class _Search:
+    """The search of one answer that is no JSON of the type by itself."""
 
-    It comes without its traceback, whose frames would stay alive with it.
-    """
-    kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
-    return None if kind == "json_invalid" else error.with_traceback(None)
+    def __init__(self, output: Output, given: ParserInput) -> None:
+        self.output, self.given = output, given
+        self.problem: pydantic.ValidationError | None = None  # the first with JSON of another type
+        self.others: list[tuple[str, pydantic.ValidationError, str]] = []  # JSON of another type, and how it was got
+
+    def found(self, problem: pydantic.ValidationError) -> Parsed[Any]:
+        """Return the value; ``problem`` is the whole answer's.
+
+        Raises:
+            ParseError: There is none.
+        """
+        text, is_cut = self.given.text, self.given.is_cut
+        self._note(text, problem, "")
+        if self.problem is not None and begins_with_opener(text):  # it is the whole answer
+            return self._nearly() or self._refuse()
+        found = None if is_cut else self._in([*_row(text)], MENDED)
+        found = found or self._in(documents(text), IN_PROSE) or member(self.output, text)
+        if found is None and not is_cut:
+            found = self._in(_mended(text), MENDED)
+        found = found or self._nearly()
+        if found is None and is_cut:
+            raise ParseError(CUT_OFF)
+        return found or self._refuse()
+
+    def _in(self, candidates: Iterable[str], note: str) -> Parsed[Any] | None:
+        for document in candidates:
+            try:
+                return Parsed(self.output.validated(document, self.given.parser_args), (note,))
+            except pydantic.ValidationError as error:
+                self._note(document, error, note)
+        return None
+
+    def _note(self, document: str, error: pydantic.ValidationError, note: str) -> None:
+        if kinds := kinds_of(error):
+            self.problem = self.problem or error.with_traceback(None)
+            if len(self.others) < MAX_BROKEN and not MATCHED.isdisjoint(kinds):
+                self.others.append((document, error.with_traceback(None), note))
+
+    def _nearly(self) -> Parsed[Any] | None:
+        for document, problem, note in self.others:
+            if (found := nearly(self.output, document, problem, self.given.parser_args)) is not None:
+                return found.changed(repairs=(note, *found.repairs)) if note else found
+        return None
+
+    def _refuse(self) -> NoReturn:
+        output, problem = self.output, self.problem
+        if problem is None:
+            choices = ": it is one of " + ", ".join(map(repr, output.choices)) if output.choices else ""
+            raise ParseError(f"there is no {output.name} in JSON in the answer{choices}")
+        raise ParseError(f"the answer is no valid {output.name}:\n{described_errors(problem)}") from problem
 
 
-def _members(type: Any, text: str) -> list[Any]:
-    """Return the members of an `Enum` or a `Literal` in the text: by value or name, in any case and punctuation."""
+def nearly(
+    output: Output, document: str, problem: pydantic.ValidationError, context: Mapping[str, Any]
+) -> Parsed[Any] | None:
+    """Return the value of JSON whose names or values are nearly right; None: they are not."""
+    if len(document) > MAX_REPAIRED:
+        return None
+    found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)
+    return None if found is None else Parsed(*found)
+
+
+def kinds_of(error: pydantic.ValidationError) -> list[str]:
+    """Return what is wrong with the fields of a document; nothing: it is no JSON, and there are no fields."""
+    kinds = [item["type"] for item in error.errors(include_url=False, include_context=False, include_input=False)]
+    return [] if kinds[0] in _SYNTAX else kinds
+
+
+def member(output: Output, text: str) -> Parsed[Any] | None:
+    """Return the member of an `Enum` or a `Literal` that the text is: by value or name, in any case and punctuation."""
+    type = output.type
     if get_origin(type) is Literal:
         named = [(str(value), value) for value in get_args(type)]
     elif isinstance(type, EnumType):
         members: list[Any] = list(type)
         named = [(str(member.value), member) for member in members] + [(member.name, member) for member in members]
     else:
-        return []
-    bare = text.strip().strip("\"'`*.! ")
-    exact = [choice for name, choice in named if name in (text.strip(), bare)]
-    return exact or [choice for name, choice in named if name.casefold() == bare.casefold()]
+        return None
+    stripped = text.strip()
+    bare = stripped.strip("\"'`*.! ")
+    choices = [choice for choice in named if choice[0] in (stripped, bare)]
+    choices = choices or [choice for choice in named if choice[0].casefold() == bare.casefold()]
+    if not choices:
+        right = only_close(bare, dict.fromkeys(name for name, _ in named))
+        choices = [choice for choice in named if choice[0] == right]
+    if not choices:
+        return None
+    name, value = choices[0]
+    return Parsed(value, () if name == stripped else (f"{stripped!r:.120} was taken for {name!r}",))
 
 
-def extract_json(text: str, expect: Any = Any) -> Any:
-    """Return the first JSON document in ``text`` that fits: all of it, in a code fence, or somewhere in prose.
-
-    Nothing is repaired, and documents inside a document are not tried alone.
-
-    Args:
-        text: A model's answer.
-        expect: The type that the document must have: ``dict``, ``list``, or any other that pydantic validates, of which
-            an instance is returned.
-
-    Raises:
-        ParseError: There is none; the error lists those that do not fit.
-        UsageError: ``expect`` is not a type that pydantic can validate.
-    """
-    try:
-        adapter = pydantic.TypeAdapter(expect)
-    except undescribable() as error:
-        raise UsageError(f"extract_json(expect={expect!r}): dict, list or a type for pydantic is right") from error
-    problems: list[str] = []
-    for document in (text, *_documents(text)):
-        if _is_json(document):
-            try:
-                return adapter.validate_json(document)
-            except pydantic.ValidationError as error:
-                problems.append(described_errors(error))
-    if not problems:
-        raise ParseError("there is no JSON in the answer")
-    others = [f"and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
-    name = getattr(expect, "__name__", str(expect))
-    raise ParseError("\n".join([f"there is no {name} among the JSON in the answer:", *problems[:_MAX_SHOWN], *others]))
-
-
-def _documents(text: str) -> Iterator[str]:
-    """Yield pieces of the text that may be the answer's JSON, the likeliest first."""
-    yield from _FENCED.findall(text)
-    for start, end in islice(_pieces(text), _MAX_PIECES):
-        if end is not None:
-            yield text[start:end]
-        elif _BEGUN.match(text, start):
-            return  # a document inside it is not the answer but a part of one
+def _row(text: str) -> Iterator[str]:
+    """Yield several documents in a row as one, if the answer is that."""
+    if len(text) <= MAX_REPAIRED and is_row(text):
+        yield repaired(text, granted(text))
 
 
 def _mended(text: str) -> Iterator[str]:
-    """Yield the broken pieces of the text, repaired."""
-    if len(text) <= MAX_REPAIRED:
-        looks = granted(text)
-        for document in islice(_broken(text), _RESTARTS):
-            yield repaired(document, looks)
-
-
-def _broken(text: str) -> Iterator[str]:
-    """Yield pieces of the text that are meant as JSON and are invalid, the likeliest first."""
-    for document in _FENCED.findall(text):
-        if _OPENER.match(document) and not _is_json(document):
-            yield document
-    for start, end in _pieces(text):
-        if (text[start] == "[" or _BEGUN.match(text, start)) and not _is_json(text[start:end]):
-            yield text[start:]
-            yield text[start:end]
-
-
-def _is_json(document: str) -> bool:
-    try:
-        pydantic_core.from_json(document)
-    except _NO_JSON:
-        return False
-    return True
-
-
-def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
-    """Yield start and end of each outermost ``{…}`` and ``[…]`` of the text, in linear time.
-
-    One that never closes has no end, and the pieces inside it follow.
-    """
-    start = 0
-    for _ in range(_RESTARTS):
-        opened, depth, in_string = -1, 0, False
-        for match in _TOKEN.finditer(text, start):
-            token = match[0]
-            if in_string:
-                in_string = token != '"'
-            elif token == '"':
-                in_string = depth > 0
-            elif token[0] in "{[":
-                opened = opened if depth else match.start()
-                depth += len(token)
-            elif token[0] in "}]" and depth:
-                if depth <= len(token):
-                    yield opened, match.start() + depth
-                depth = max(0, depth - len(token))
-        if depth == 0:
-            return
-        yield opened, None
-        start = opened + 1
+    """Yield the broken pieces of the text, repaired, and then all of it."""
+    if len(text) > MAX_REPAIRED:
+        return
+    looks = granted(text)
+    for document in islice(broken(text), MAX_BROKEN):
+        yield repaired(document, looks)
+    if has_documents(text):
+        yield repaired(text, looks)

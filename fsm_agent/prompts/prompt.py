@@ -20,6 +20,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
+from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.parser import Output
 from fsm_agent.prompts.template import check_used, render, variables
@@ -69,9 +70,11 @@ class Prompt(Generic[Out]):
         path: Its name in a `Prompts` collection and in snapshots.
         functions: `Function`s, plain callables, toolsets and other sources of functions.
         output: The type of the answer; see `Output`.
-        parser: Makes the output of the answer's text instead; pure.  Whatever it raises has the model try again: of
-            a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type, too.
-            It decides itself about an answer that was cut off.  The output's schema is still sent where the wire can.
+        parser: Makes the output of the answer's text instead; pure.  A `Parser` is given the whole reply
+            (`ParserInput`); either may return a `Parsed`, which reports repairs.  Whatever it raises has the model try
+            again: of a `ParseError` or any other `ValueError` the model is told the text, of other exceptions the type,
+            too.  It decides itself about an answer that was cut off.  The output's schema is still sent where the wire
+            can.
         on_exception: Told after a parse error; variables ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
         on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
@@ -225,14 +228,19 @@ class Prompt(Generic[Out]):
         """The output's schema and parser."""
         return Output(self.output)
 
-    def parse(self, text: str, *, is_cut: bool = False) -> Out:
-        """Return the output that ``text`` means.
+    def read(self, given: ParserInput) -> Parsed[Out]:
+        """Return the output that a reply means, and the repairs that it took.
 
         Raises:
             Exception: It means none, or the parser failed; the model is told why and tries again.
         """
-        output: Out = self.parser(text) if self.parser else self.expected.parse(text, is_cut=is_cut)
-        return output
+        if self.parser is None:
+            return self.expected.read(given)
+        return checked(self.parser.read(given) if isinstance(self.parser, Parser) else self.parser(given.text))
+
+    def parse(self, text: str, *, is_cut: bool = False) -> Out:
+        """Return the output that ``text`` means; see `read`."""
+        return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
         """Return the prompt that a request is made with and its answer parsed with: this one or a handler.

@@ -21,16 +21,14 @@ from support.paths import SHARED
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.prompts.extraction.strategies import extract_json
 from fsm_agent.prompts.json_repairs import _Metered, _OutOfLooks, repaired
-from fsm_agent.prompts.parser import MAX_REPAIRED, Output, extract_json
+from fsm_agent.prompts.parser import MAX_REPAIRED, Output
 
 CASES = SHARED / "cases" / "json_repair.jsonl"
 WHAT_MODELS_DO = {
     *("truncated", "code_fence", "trailing_comma", "single_quotes"),
     *("unquoted_key", "python_or_js_literal", "comment", "leading_text"),
-}
-NOT_AS_THERE = {  # cases whose result is another, and why
-    "jr-56cfa3b8": ({"key": "value"}, "the first object is sound JSON, and is taken as it is"),
 }
 
 
@@ -247,18 +245,28 @@ class TestWhereJsonStands:
     def test_what_is_expected_is_found_behind_other_json(self, text, expect, value):
         assert extract_json(text, expect=expect) == value
 
+    @pytest.mark.spec("2.1: an error lists every strategy")
     def test_what_is_found_instead_is_listed(self):
         with pytest.raises(ParseError) as caught:
             extract_json('See [1] and {"title": "t"}', expect=Review)
         assert str(caught.value).splitlines() == [
             "there is no Review among the JSON in the answer:",
-            "input: Input should be an object (given: [1])",
-            "stars: Field required (given: {'title': 't'})",
+            "the whole text: no JSON",
+            "<answer>: not found",
+            "a block of JSON: not found",
+            "JSON anywhere: input: Input should be an object (given: [1])",
+            "JSON anywhere: stars: Field required (given: {'title': 't'})",
         ]
         with pytest.raises(ParseError) as caught:
             extract_json("[1] " * 9, expect=dict)
-        assert len(str(caught.value).splitlines()) == 7
-        assert str(caught.value).endswith("\nand 4 more")
+        assert len(str(caught.value).splitlines()) == 10
+        assert str(caught.value).endswith("\nJSON anywhere: and more")
+
+    @pytest.mark.spec("2.1: a tagged answer goes first")
+    def test_a_tagged_answer_goes_first(self):
+        assert extract_json('{"b": 3} <answer>{"a": 2}</answer> {"c": 4}') == {"a": 2}
+        assert extract_json('In <answer> tags: <answer id="1"> {"a": 2} </answer>') == {"a": 2}
+        assert extract_json('{"b": 3} <answer>none</answer>') == {"b": 3}, "what does not parse is passed over"
 
     @pytest.mark.parametrize("wrong", [5, object()])
     def test_what_nothing_can_be_is_no_expectation(self, wrong):
@@ -574,10 +582,9 @@ class TestRecordedCases:
             pytest.skip(f"no recorded cases at {CASES}")
         usual = [case for case in cases("repair") if WHAT_MODELS_DO & set(case["tags"])]
         assert len(usual) == 26
-        assert not NOT_AS_THERE.keys() & {case["id"] for case in usual}
 
     @pytest.mark.parametrize("case", cases("repair"), ids=lambda case: f"{case['id']}-{case['tags'][0]}")
     def test_each_is_understood(self, case):
-        expected, _ = NOT_AS_THERE.get(case["id"], (case["expected"], ""))
+        expected = case["expected"]
         kind = type(expected) if isinstance(expected, dict | list) else Any
         assert Output(kind).parse(case["input"]) == expected

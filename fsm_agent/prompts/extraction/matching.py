@@ -1,0 +1,172 @@
+"""Names and values that are nearly right, put right where exactly one of those that are right is close enough.
+
+Two texts are close if they are equal but for case, spaces, hyphens and underscores; or if one slip of the pen (a letter
+too many, missing, wrong, or two swapped) lies between them, they begin with the same letter, hold the same digits, and
+have four letters or more.  Closer words are not told apart by looking at them: "unapproved" is far from "approved", and
+"step 2" from "step 1".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
+
+_MAX_ROUNDS = 8  # of corrections, each of which may bring errors to light that lay behind others
+_MAX_ERRORS = 50  # that are looked at in each
+_MAX_NAME = 100  # characters of what is compared
+_MAX_CHOICES = 1000
+_LEAST_LETTERS = 4
+_MISSING = ("missing", "missing_argument")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute")
+_UNLISTED = ("enum", "literal_error")
+MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED))  # errors in which another name or value may be close
+_IGNORED = pattern(r"[\s_-]+")
+_DIGITS = pattern(r"\d+")
+
+Schema = Mapping[str, Any]
+
+
+def matched(
+    document: str, validated: Callable[[str], Any], schema: Schema, error: pydantic.ValidationError
+) -> tuple[Any, tuple[str, ...]] | None:
+    """Return the value of a document whose names or values are nearly right, and the corrections; None: it has none.
+
+    Args:
+        document: JSON.
+        validated: Makes the value of a document.
+        schema: The JSON schema of the type.
+        error: What pydantic said of the document.
+    """
+    data = {"": pydantic_core.from_json(document)}  # with a key, under which the whole can be replaced
+    schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
+    notes: list[str] = []
+    for _ in range(_MAX_ROUNDS):
+        new = [*_corrected(data, schema, error)]
+        if not new:
+            return None
+        notes += new
+        try:
+            return validated(pydantic_core.to_json(data[""], inf_nan_mode="constants").decode()), tuple(notes)
+        except pydantic.ValidationError as problem:
+            error = problem.with_traceback(None)  # whose frame it would keep alive
+    return None
+
+
+def _corrected(data: Any, schema: Schema, error: pydantic.ValidationError) -> Iterator[str]:
+    """Put right in ``data`` what can be, and yield the corrections."""
+    for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]:
+        kind, place = item["type"], ("", *item["loc"])
+        if kind in _UNLISTED:
+            yield from _value_at(data, schema, place)
+        elif kind in (*_MISSING, *_UNKNOWN) and len(place) > 1:
+            yield from _name_at(data, schema, place)
+
+
+def _value_at(data: Any, schema: Schema, place: Sequence[Any]) -> Iterator[str]:
+    holder, key, schemas = _found(data, schema, place)
+    if holder is None or not isinstance(given := holder[key], str):
+        return
+    allowed = [choice for s in schemas for choice in (*s.get("enum", ()), *([s["const"]] if "const" in s else ()))]
+    allowed = [*dict.fromkeys(choice for choice in allowed if isinstance(choice, str))]
+    if given not in allowed and (right := only_close(given, allowed)) is not None:
+        holder[key] = right
+        yield f"{given!r:.120} at {_words(place)} was taken for {right!r}"
+
+
+def _name_at(data: Any, schema: Schema, place: Sequence[Any]) -> Iterator[str]:
+    """Rename the field of an object that is missing under its right name."""
+    holder, key, schemas = _found(data, schema, place[:-1])
+    fields = holder[key] if holder is not None else None
+    if not isinstance(fields, dict):
+        return
+    known = {name for s in schemas for name in s.get("properties", ())}
+    absent = [name for name in known if name not in fields]
+    unknown = [name for name in fields if name not in known]
+    wanted = [place[-1]] if place[-1] in known else [only_close(place[-1], absent)] if place[-1] in fields else []
+    for right in wanted:
+        if right is None or right in fields:
+            continue
+        given = only_close(right, unknown)
+        if given is None or only_close(given, absent) != right:
+            continue
+        renamed = {right if name == given else name: value for name, value in fields.items()}
+        fields.clear()
+        fields.update(renamed)
+        yield f"the name {given!r:.120} was taken for {right!r}"
+
+
+def only_close(given: Any, right: Iterable[str]) -> str | None:
+    """Return the one text that is close to another; None: there is none, or more than one."""
+    if not isinstance(given, str) or len(given) > _MAX_NAME:
+        return None
+    choices = [choice for choice in right if abs(len(choice) - len(given)) <= _MAX_NAME][:_MAX_CHOICES]
+    plain = _plain(given)
+    close = [choice for choice in choices if _plain(choice) == plain]
+    close = close or [choice for choice in choices if _is_slip(plain, _plain(choice))]
+    return close[0] if len(close) == 1 else None
+
+
+def _plain(text: str) -> str:
+    return _IGNORED.sub("", text).casefold()
+
+
+def _is_slip(a: str, b: str) -> bool:
+    """Return whether one slip lies between two texts."""
+    if min(len(a), len(b)) < _LEAST_LETTERS or abs(len(a) - len(b)) > 1 or a[0] != b[0]:
+        return False
+    if _DIGITS.findall(a) != _DIGITS.findall(b):
+        return False
+    first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    swapped = a[first + 1 : first + 2] + a[first : first + 1] + a[first + 2 :]
+    rests = (a[first + 1 :], b[first:]), (a[first:], b[first + 1 :]), (a[first + 1 :], b[first + 1 :])
+    return swapped == b[first:] or any(x == y for x, y in rests)
+
+
+def _found(data: Any, schema: Schema, place: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
+    """Return the container and the key of a place in a document, and the schemas that hold there.
+
+    Places name the members of unions, too, which are no part of the document.
+    """
+    holder: Any = None
+    key: Any = None
+    schemas = _expanded([schema], schema)
+    for step in place:
+        is_there = (isinstance(data, dict) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
+        )
+        if not is_there:
+            continue
+        holder, key, data = data, step, data[step]
+        schemas = _expanded([inner for s in schemas for inner in _inner(s, step)], schema)
+    return holder, key, schemas
+
+
+def _inner(schema: Schema, step: Any) -> Iterator[Any]:
+    if isinstance(step, int):
+        prefix = schema.get("prefixItems", ())
+        yield prefix[step] if step < len(prefix) else schema.get("items")
+    else:
+        yield schema.get("properties", {}).get(step, schema.get("additionalProperties"))
+
+
+def _expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
+    """Return schemas with what they refer to, and with the members of unions."""
+    left, found, seen = [*schemas], list[Schema](), set[str]()
+    while left:
+        schema = left.pop()
+        if not isinstance(schema, dict):
+            continue
+        if (reference := schema.get("$ref")) and reference not in seen:
+            seen.add(reference)
+            left.append(root.get("$defs", {}).get(re.sub(r"^#/\$defs/", "", reference)))
+        found.append(schema)
+        for union in ("anyOf", "oneOf", "allOf"):
+            left += schema.get(union, ())
+    return found
+
+
+def _words(place: Sequence[Any]) -> str:
+    return ".".join(str(step)[:100] for step in place[1:20]) or "the top"

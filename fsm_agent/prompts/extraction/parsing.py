@@ -1,0 +1,120 @@
+"""The protocol of parsers that see the reply and report their repairs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar
+
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.reply import Finish, TokenLogprob
+from fsm_agent.mistakes import check
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ParserInput(Value, frozen=True, kw_only=True):
+    """The part of a model's reply that a parser sees."""
+
+    text: str
+    finish: Finish | None = None
+    is_cut: bool = False  # it ended at the token limit, and the call does not accept that
+    logprobs: tuple[TokenLogprob, ...] = ()
+    problems: tuple[str, ...] = ()  # of the answers before it in the exception branch, as the model was told
+    parser_args: Mapping[str, Any] = {}
+
+
+class Parsed(Value, Generic[T], frozen=True):
+    """A value, and the repairs without which it could not have been read: one short text each, for people."""
+
+    value: T
+    repairs: tuple[str, ...] = ()
+
+
+def checked(value: Any) -> Parsed[Any]:
+    """Return what a parser returned as a `Parsed`.
+
+    Raises:
+        UsageError: Its repairs are no texts.
+    """
+    if not isinstance(value, Parsed):
+        return Parsed(value)
+    repairs: Any = value.repairs
+    if not (isinstance(repairs, tuple) and all(isinstance(repair, str) for repair in repairs)):
+        raise UsageError(f"the repairs of a Parsed are {repairs!r:.200}: a tuple of texts is right")
+    return value
+
+
+class Parser(ABC, Generic[T_co]):
+    """A parser that sees the reply and may report repairs.
+
+    Its instances are told from plain functions of the text by their class.  They can be called with a text, too, and
+    then return the value alone.
+    """
+
+    @abstractmethod
+    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
+        """Return the value that a reply means, or a `Parsed` with the repairs that it took.  Pure.
+
+        Raises:
+            Exception: It means none; the model is told why and tries again.
+        """
+
+    @property
+    def label(self) -> str:
+        """Its name in the fingerprint of a prompt: it changes with what the parser does."""
+        return type(self).__qualname__
+
+    def __call__(self, text: str, **parser_args: Any) -> T_co:
+        value = self.read(ParserInput(text=text, parser_args=parser_args))
+        return value.value if isinstance(value, Parsed) else value
+
+    def with_args(self, **parser_args: Any) -> Parser[T_co]:
+        """Return this parser with the ``parser_args`` of a call."""
+        return _WithArgs(self, parser_args)
+
+
+class _WithArgs(Parser[T_co]):
+    """A parser with arguments."""
+
+    def __init__(self, inner: Parser[T_co], parser_args: Mapping[str, Any]) -> None:
+        self.inner, self.parser_args = inner, dict(parser_args)
+
+    @property
+    def label(self) -> str:
+        return self.inner.label
+
+    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
+        return self.inner.read(given.changed(parser_args={**given.parser_args, **self.parser_args}))
+
+
+class _FunctionParser(Parser[T_co]):
+    """A parser made of a function of the reply."""
+
+    def __init__(self, function: Callable[[ParserInput], T_co | Parsed[T_co]]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
+        return self.function(given)
+
+    @property
+    def label(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__qualname__)
+
+    def __reduce__(self) -> str:
+        return self.label  # pickled by its name, as the function would be
+
+
+def parser(function: Callable[[ParserInput], T | Parsed[T]]) -> Parser[T]:
+    """Return a function of the reply as a `Parser`; a decorator.
+
+    Args:
+        function: Returns the value, or a `Parsed` with repairs.  Pure: what it returns is computed again when a journal
+            is read.
+    """
+    check("the function of a parser", function, callable(function), "a function of a ParserInput")
+    return _FunctionParser(function)

@@ -1,0 +1,205 @@
+"""Scanners: where JSON, fenced blocks and elements stand in a text, in linear time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from fsm_agent._internal.lazy_import import pattern, pydantic_core
+
+_NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
+_MAX_PIECES = 1000  # of one answer are tried
+_RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
+_MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
+_FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_FENCE = pattern(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
+_TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_OPENER = pattern(r"\s*[{\[(]")
+_BEGUN = pattern(  # text that begins so is meant as JSON
+    r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
+)
+_IN_A_ROW = pattern(r"""[\s,]*[{\["'“]""")
+
+
+def begins_with_opener(text: str) -> bool:
+    """Return whether the text is meant as JSON from its beginning on."""
+    return _OPENER.match(text) is not None
+
+
+def is_json(document: str) -> bool:
+    """Return whether the text is a JSON document."""
+    try:
+        pydantic_core.from_json(document)
+    except _NO_JSON:
+        return False
+    return True
+
+
+def fenced(text: str) -> list[str]:
+    """Return what stands in code fences, of any language."""
+    return _FENCED.findall(text)
+
+
+def documents(text: str) -> Iterator[str]:
+    """Yield pieces of the text that may be the answer's JSON, the likeliest first."""
+    yield from fenced(text)
+    yield from bracketed(text)
+
+
+def bracketed(text: str) -> Iterator[str]:
+    """Yield each outermost ``{…}`` and ``[…]``, up to the first that is meant as JSON and never closes."""
+    for number, (start, end) in enumerate(_pieces(text)):
+        if number == _MAX_PIECES:
+            return
+        if end is not None:
+            yield text[start:end]
+        elif _BEGUN.match(text, start):
+            return  # a document inside it is not the answer but a part of one
+
+
+def broken(text: str) -> Iterator[str]:
+    """Yield pieces of the text that are meant as JSON and are invalid, the likeliest first."""
+    for document in fenced(text):
+        if _OPENER.match(document) and not is_json(document):
+            yield document
+    yield from broken_brackets(text)
+
+
+def broken_brackets(text: str) -> Iterator[str]:
+    """Yield pieces from a bracket on that are meant as JSON and are invalid."""
+    for start, end in _pieces(text):
+        if (text[start] == "[" or _BEGUN.match(text, start)) and not is_json(text[start:end]):
+            yield text[start:]
+            yield text[start:end]
+
+
+def is_row(text: str) -> bool:
+    """Return whether the text begins with a JSON document, and another, or more of its fields, follow at once."""
+    if not _OPENER.match(text):
+        return False
+    start, end = next(_pieces(text), (0, None))
+    return end is not None and not text[:start].strip() and _IN_A_ROW.match(text, end) is not None
+
+
+def has_documents(text: str) -> bool:
+    """Return whether JSON stands somewhere in the text, several documents or one that is nearly right."""
+    return any(
+        is_json(text[start:end]) for (start, end), _ in zip(_pieces(text), range(_RESTARTS), strict=False) if end
+    )
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
+    """Yield start and end of each outermost ``{…}`` and ``[…]`` of the text, in linear time.
+
+    One that never closes has no end, and the pieces inside it follow.
+    """
+    start = 0
+    for _ in range(_RESTARTS):
+        opened, depth, in_string = -1, 0, False
+        for match in _TOKEN.finditer(text, start):
+            token = match[0]
+            if in_string:
+                in_string = token != '"'
+            elif token == '"':
+                in_string = depth > 0
+            elif token[0] in "{[":
+                opened = opened if depth else match.start()
+                depth += len(token)
+            elif token[0] in "}]" and depth:
+                if depth <= len(token):
+                    yield opened, match.start() + depth
+                depth = max(0, depth - len(token))
+        if depth == 0:
+            return
+        yield opened, None
+        start = opened + 1
+
+
+class Block(NamedTuple):
+    """A fenced block of Markdown."""
+
+    info: str  # the word behind the fence
+    content: str  # without the indentation of the fence, and trimmed on the right
+
+
+class _Fence(NamedTuple):
+    indent: str
+    marks: str
+    info: str
+    start: int  # of the content
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the fenced blocks in the order in which they open.
+
+    Blocks may be nested; one that is never closed ends with the text.
+    """
+    found: list[tuple[int, _Fence, int]] = []
+    opened: list[_Fence] = []
+    for match in _FENCE.finditer(text):
+        indent, marks, rest = match[1], match[2], match[3].strip()
+        closes = not rest and opened and marks[0] == opened[-1].marks[0] and len(marks) >= len(opened[-1].marks)
+        if closes:
+            fence = opened.pop()
+            found.append((fence.start, fence, match.start()))
+        elif (rest or not opened) and len(opened) < _MAX_NESTED:
+            info = rest.split(maxsplit=1)[0] if rest else ""
+            opened.append(_Fence(indent, marks, info, min(match.end() + 1, len(text))))
+    found += [(fence.start, fence, len(text)) for fence in opened]
+    for start, fence, end in sorted(found):
+        yield Block(fence.info, _unindented(text[start:end], len(fence.indent)).rstrip())
+
+
+def _unindented(content: str, by: int) -> str:
+    if not by:
+        return content
+    return "".join([line[min(by, len(line) - len(line.lstrip(" \t"))) :] for line in content.splitlines(keepends=True)])
+
+
+class Element(NamedTuple):
+    """An element ``<name attributes>content</name>``."""
+
+    name: str
+    attributes: str  # as they are written
+    content: str  # trimmed
+
+
+def is_tag(name: str) -> bool:
+    """Return whether this can be the name of an element."""
+    return re.fullmatch(r"[^\s<>/\"'=]+", name) is not None
+
+
+@lru_cache(maxsize=64)
+def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of start and end tags; each attempt ends at the next ``<``, which keeps it linear."""
+    alternatives = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    attributes = r"""((?:\s(?:[^<>"']|"[^"<]*"|'[^'<]*'|["'])*+)?)"""
+    return re.compile(rf"<(/?)({alternatives})(?=[\s/>]){attributes}(/?)>")
+
+
+def elements(text: str, names: Collection[str]) -> list[Element]:
+    """Return the outermost elements of these names, in order; start tags that are never closed are no elements."""
+    opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[int, int, int, str]]] = {name: [] for name in names}
+    for match in _tags(tuple(names)).finditer(text):
+        is_end, name, attributes, is_empty = match.groups()
+        if is_end:
+            if opened[name]:
+                start, inside, given = opened[name].pop()
+                pairs = found[name]
+                while pairs and pairs[-1][0] > start:
+                    pairs.pop()
+                pairs.append((start, inside, match.start(), given))
+        elif is_empty or attributes.endswith("/"):
+            found[name].append((match.start(), match.end(), match.end(), attributes.removesuffix("/")))
+        else:
+            opened[name].append((match.start(), match.end(), attributes))
+    ordered = sorted((*pair, name) for name, pairs in found.items() for pair in pairs)
+    return [Element(name, given.strip(), text[a:b].strip()) for _, a, b, given, name in ordered]
+
+
+def mentioned(text: str, names: Collection[str]) -> set[str]:
+    """Return the names of which there is a start tag, closed or not."""
+    return {match[2] for match in _tags(tuple(names)).finditer(text) if not match[1]}
