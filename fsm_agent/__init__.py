@@ -81,6 +81,7 @@ _MODULES = {
         "tagged",
         "verbatim",
     ),
+    "prompts.extraction.tags": ("TagContent", "TagParser"),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
     "prompts.library": ("Prompts", "register_prompt"),
@@ -249,6 +250,8 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.extraction.strategies import regex as regex
     from fsm_agent.prompts.extraction.strategies import tagged as tagged
     from fsm_agent.prompts.extraction.strategies import verbatim as verbatim
+    from fsm_agent.prompts.extraction.tags import TagContent as TagContent
+    from fsm_agent.prompts.extraction.tags import TagParser as TagParser
     from fsm_agent.prompts.library import Prompts as Prompts
     from fsm_agent.prompts.library import register_prompt as register_prompt
     from fsm_agent.prompts.prompt import Prompt as Prompt

@@ -4,9 +4,9 @@ Run it over any file in the format of ``../shared/cases/json_repair.jsonl`` (des
 
     python tests/json_check.py FILE [--verbose]
 
-Each case is read with the parser that a prompt has; those of the mode ``strict`` without repairs, and those that are cut
-off, which is what the modes ``partial`` and ``stream_stable`` are about, as `partial_json` reads them.  A table says by
-mode and tag how many are right, here and with json-repair alone; the exit code is 1 if there are fewer here anywhere.
+Each case is read with the parser that a prompt has; those of the mode ``strict`` without repairs, and beginnings
+of documents (the modes ``partial`` and ``stream_stable``) as `partial_json` reads them.  A table says by mode and tag
+how many are right, here and with json-repair alone; the exit code is 1 if there are fewer here anywhere.
 """
 
 from __future__ import annotations

@@ -228,8 +228,9 @@ def member(output: Output, text: str) -> Parsed[Any] | None:
     choices = [choice for choice in named if choice[0] in (stripped, bare)]
     choices = choices or [choice for choice in named if choice[0].casefold() == bare.casefold()]
     if not choices:
-        right = only_close(bare, dict.fromkeys(name for name, _ in named))
-        choices = [choice for choice in named if choice[0] == right]
+        folded = {name.casefold(): (name, value) for name, value in reversed(named)}  # names and values may be alike
+        right = only_close(bare.casefold(), folded)
+        choices = [] if right is None else [folded[right]]
     if not choices:
         return None
     name, value = choices[0]

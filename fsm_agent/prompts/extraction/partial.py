@@ -18,8 +18,8 @@ _START = pattern(r"[{\[]")
 def partial_json(text: str) -> Any:
     """Return what the beginning of a JSON document says so far.
 
-    Strings may be cut, names and numbers may not; half a literal is the literal that it must become.  What stands before
-    the first bracket is passed over, and nearly-JSON is repaired.
+    Strings may be cut, names and numbers may not; half a literal is the literal that it must become.  What stands
+    before the first bracket is passed over, and nearly-JSON is repaired.
 
     Raises:
         ParseError: No JSON has begun.

@@ -12,6 +12,7 @@ from fsm_agent._internal.lazy_import import pattern, pydantic_core
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
+_MAX_SCANNED = 3_000_000  # characters of one answer, all those scans together
 _MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
 _FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _FENCE = pattern(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
@@ -95,8 +96,10 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
 
     One that never closes has no end, and the pieces inside it follow.
     """
-    start = 0
+    start = scanned = 0
     for _ in range(_RESTARTS):
+        if (scanned := scanned + len(text) - start) > _MAX_SCANNED:
+            return
         opened, depth, in_string = -1, 0, False
         for match in _TOKEN.finditer(text, start):
             token = match[0]

@@ -1,0 +1,376 @@
+"""Do strategies find what they look for, in order, strictly first, and say what they found instead?"""
+
+from __future__ import annotations
+
+import enum
+import json
+import pickle
+import time
+from contextlib import suppress
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from fsm_agent import (
+    ParseError,
+    Parser,
+    TagParser,
+    UsageError,
+    code,
+    extract_json,
+    first_of,
+    json_anywhere,
+    json_block,
+    keyword,
+    regex,
+    tagged,
+    verbatim,
+)
+from fsm_agent.prompts.extraction.matching import only_close
+from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
+from fsm_agent.prompts.extraction.partial import partial_json
+from fsm_agent.prompts.parser import IN_PROSE, MENDED, Output
+
+
+class Verdict(enum.Enum):
+    APPROVED = "Approved"
+    REJECTED = "Rejected"
+    STEP_1 = "step 1"
+
+
+class Step(BaseModel):
+    name: str
+
+
+class Review(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    title: str
+    verdict: Verdict = Verdict.REJECTED
+    taggs: list[str] = []
+    steps: list[Step] = []
+
+
+def read(parser: Parser[Any], text: str, **options: Any) -> Parsed[Any]:
+    found = parser.read(ParserInput(text=text, **options))
+    assert isinstance(found, Parsed)
+    return found
+
+
+class TestEach:
+    @pytest.mark.spec("2.2: the content of a tag")
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("<answer> 5\n6 </answer> <answer>7</answer>", "5\n6"),
+            ('In <answer> tags: <answer id="a > b">5</answer>', "5"),
+            ("<Answer>1</Answer><answers>2</answers><answer>3</answer>", "3"),
+            ("<answer><answer>5</answer></answer>", "<answer>5</answer>"),
+        ],
+    )
+    def test_tagged(self, text, value):
+        assert tagged("answer")(text) == value
+
+    @pytest.mark.spec("2.2: what stands between brackets", "2.2: the first object")
+    def test_json_anywhere(self):
+        assert json_anywhere("so [1, {}] and {}") == [1, {}]
+        assert first_of(json_anywhere, expect=dict)('so [1] and {"a": "}"} and {}') == {"a": "}"}
+
+    def test_json_block(self):
+        assert json_block("{}\n```python\n[1]\n```\n~~~json\n[2]\n~~~\n") == [2]
+
+    @pytest.mark.spec("2.2: the first keyword, as it was given")
+    def test_keyword(self):
+        assert keyword("No", "Yes")("oh YES, or no") == "No"
+        with pytest.raises(ParseError, match="one of 'No', 'Yes': not found"):
+            keyword("No", "Yes")("maybe")
+
+    @pytest.mark.spec("2.2: a group of a regular expression")
+    def test_regex(self):
+        assert regex(r"n=(\d+)")("n=5, n=6") == "5"
+        assert regex(r"\d+")("n=5") == "5"
+        assert first_of(regex(r"n=(\S+)"), expect=int)("n=x n=6") == 6
+        with pytest.raises(ParseError, match=r"11 characters, and regex\(…, max_length=10\) looks at no more"):
+            regex(r"(a+)+$", max_length=10)("a" * 11)
+
+    @pytest.mark.spec("2.2: the text as it is")
+    def test_verbatim(self):
+        assert verbatim(" a \n") == " a \n"
+
+    @pytest.mark.spec(
+        "2.3: the first block of any language",
+        "2.3: the block of one language, by its whole name",
+        "2.3: indented, nested and unclosed fences",
+        "2.3: a missing block is an error that names the language",
+    )
+    def test_code(self):
+        text = "```python title=x\na  \n  b\n```\n  ```py\n  c\n    d  \n  ```\n````md\n```js\ne\n```\n````\n```sql\nf"
+        assert code()(text) == "a  \n  b"
+        assert code("py")(text) == "c\n  d"
+        assert code("PYTHON")(text) == "a  \n  b"
+        assert code("md")(text) == "```js\ne\n```"
+        assert code("js")(text) == "e"
+        assert code("sql")(text) == "f"
+        with pytest.raises(ParseError, match="a rust block: not found"):
+            code("rust")(text)
+
+    @pytest.mark.parametrize(
+        ("make", "problem"),
+        [
+            (lambda: tagged("a b"), "the tag of tagged is 'a b'"),
+            (lambda: code(""), "the language of code is ''"),
+            (keyword, "the words of keyword"),
+            (lambda: regex("("), r"the pattern of regex is '\('"),
+            (first_of, "the strategies of first_of"),
+            (lambda: first_of(verbatim, repairs=("all",)), "the repairs of first_of"),
+            (lambda: first_of(verbatim, max_length=0), "max_length of first_of is 0"),
+            (lambda: TagParser(), "looks for nothing"),
+            (lambda: TagParser(xml=["a"], md=["a"]), "looks for a twice"),
+            (lambda: TagParser(signals=["raw"]), "looks for raw twice"),
+        ],
+    )
+    def test_mistakes_are_told(self, make, problem):
+        with pytest.raises(UsageError, match=problem):
+            make()
+
+
+class TestFirstOf:
+    @pytest.mark.spec("2.2: strategies in the order given", "2.4: a primary tag and ordered strategies")
+    def test_the_first_that_is_valid_wins(self):
+        parser = first_of(tagged("answer"), json_block, json_anywhere, expect=Review)
+        text = '{"title": "c"}\n```json\n{"title": "b"}\n```\n<answer>%s</answer>'
+        assert parser(text % '{"title": "a"}').title == "a"
+        assert parser(text % '{"titre": "x"}').title == "b", "it parses, and is not valid"
+        assert read(parser, text % '{"title": "a"}').repairs == ()
+        assert first_of(json_anywhere, tagged("answer"))(text % "a") == {"title": "c"}
+
+    def test_an_error_lists_what_each_found(self):
+        with pytest.raises(ParseError) as caught:
+            first_of(tagged("answer"), json_block, json_anywhere, expect=Review)('<answer>5 apples</answer> {"x": 1}')
+        assert str(caught.value).splitlines()[:4] == [
+            "there is no Review among the JSON in the answer:",
+            "<answer>: no JSON",
+            "a block of JSON: not found",
+            "JSON anywhere: title: Field required (given: {'x': 1})",
+        ]
+
+    @pytest.mark.spec("2.4: a text above the given length is refused")
+    def test_a_longer_answer_is_refused(self):
+        assert first_of(verbatim, max_length=5)("12345") == "12345"
+        with pytest.raises(ParseError, match="the answer has 6 characters, and at most 5 are read"):
+            first_of(verbatim, max_length=5)("123456")
+        with pytest.raises(ParseError, match="at most 1 are read"):
+            extract_json("{}", max_length=1)
+
+    @pytest.mark.spec("2.5: every repair is recorded", "2.5: JSON that is nearly right is mended")
+    def test_repairs_are_strict_first_recorded_and_can_be_switched_off(self):
+        parser = first_of(json_anywhere, expect=Review)
+        assert read(parser, 'So {"title": "a",} or {"title": "b"}') == Parsed(Review(title="b"))
+        assert read(parser, "So {'title': 'a',}") == Parsed(Review(title="a"), (MENDED,))
+        nearly = "So {'tittle': 'a',}"
+        assert read(parser, nearly) == Parsed(Review(title="a"), (MENDED, "the name 'tittle' was taken for 'title'"))
+        for repairs in (("json",), ("names",), ()):
+            with pytest.raises(ParseError):
+                first_of(json_anywhere, expect=Review, repairs=repairs)(nearly)
+        with pytest.raises(ParseError):
+            read(parser, "So {'title': 'a',}", is_cut=True)
+        with pytest.raises(ParseError, match="the name 'title' is given twice"):
+            first_of(verbatim, expect=Review, repairs=())('{"title": "a", "title": "b"}')
+
+    def test_a_word_of_an_enum_is_found_by_any_strategy(self):
+        parser = first_of(tagged("answer"), expect=Verdict)
+        assert read(parser, "<answer>Approved</answer>") == Parsed(Verdict.APPROVED)
+        assert read(parser, "<answer>aproved</answer>").value is Verdict.APPROVED
+        assert read(parser, "<answer>aproved</answer>").repairs == ("'aproved' was taken for 'Approved'",)
+
+
+class TestNearlyRight:
+    @pytest.mark.spec("2.5: misspelt names and values are matched", "2.5: every repair is recorded")
+    @pytest.mark.parametrize(
+        ("text", "value", "repairs"),
+        [
+            ('{"tittle": "a"}', Review(title="a"), ["the name 'tittle' was taken for 'title'"]),
+            ('{"Title": "a"}', Review(title="a"), ["the name 'Title' was taken for 'title'"]),
+            (
+                '{"title": "a", "verdict": "Aproved"}',
+                Review(title="a", verdict=Verdict.APPROVED),
+                ["'Aproved' at verdict was taken for 'Approved'"],
+            ),
+            (
+                '{"title": "a", "steps": [{"nmae": "x"}]}',
+                Review(title="a", steps=[Step(name="x")]),
+                ["the name 'nmae' was taken for 'name'"],
+            ),
+            ('{"title": "a", "tags": []}', Review(title="a"), ["the name 'tags' was taken for 'taggs'"]),
+            ('So {"title": "a"}.', Review(title="a"), [IN_PROSE]),
+            ("{'title': 'a',}", Review(title="a"), [MENDED]),
+            ('{"title": "a"}', Review(title="a"), []),
+        ],
+    )
+    def test_what_is_close_to_one_thing_is_taken_for_it(self, text, value, repairs):
+        assert Output(Review).read(ParserInput(text=text)) == Parsed(value, tuple(repairs))
+
+    @pytest.mark.spec("2.5: misspelt names and values are matched")
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"title": "a", "verdict": "unapproved"}',
+            '{"title": "a", "verdict": "step 2"}',
+            '{"tittle": "a", "titlle": "b"}',
+            '{"name": "a"}',
+            '{"title": "a", "verdict": "Rejecting"}',
+        ],
+    )
+    def test_what_is_close_to_nothing_or_to_two_is_refused(self, text):
+        with pytest.raises(ParseError):
+            Output(Review).parse(text)
+
+    def test_values_at_the_top_and_in_wrappers(self):
+        for kind in (Verdict, Literal["Approved", "Rejected"]):
+            for text in ("Aproved", '"Aproved"', '{"value": "Aproved"}'):
+                found = Output(kind).read(ParserInput(text=text))
+                assert found.value in (Verdict.APPROVED, "Approved")
+                assert len(found.repairs) == 1
+        assert Output(Verdict).read(ParserInput(text="Approved")).repairs == ()
+        assert Output(list[Verdict]).parse('["Rejcted"]') == [Verdict.REJECTED]
+
+    @pytest.mark.parametrize(
+        ("given", "right", "found"),
+        [
+            ("recieve", ["receive"], "receive"),
+            ("firstName", ["first_name"], "first_name"),
+            ("colour", ["color"], "color"),
+            ("cat", ["car"], None),
+            ("encrypt", ["decrypt"], None),
+            ("abcd1", ["abcd2"], None),
+            ("stars", ["start", "stare"], None),
+            ("Stars", ["stars", "start"], "stars"),
+            ("x" * 101, ["x" * 100], None),
+        ],
+    )
+    def test_closeness(self, given, right, found):
+        assert only_close(given, right) == found
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@pytest.mark.spec("2.5: valid JSON is never altered")
+@given(JSON)
+@settings(max_examples=200, deadline=None)
+def test_valid_json_is_never_altered(value):
+    document = json.dumps(value)
+    for kind in (Any, object) if isinstance(value, dict | list) else (Any,):
+        assert Output(kind).read(ParserInput(text=document)) == Parsed(value)
+    assert read(first_of(verbatim, json_anywhere, expect=Any), document) == Parsed(value)
+    assert read(first_of(json_block), f"```json\n{document}\n```") == Parsed(value)
+    if isinstance(value, dict | list):
+        assert partial_json(document) == value
+
+
+class TestTags:
+    PARSER = TagParser(xml=["a", "note"], md=["python", "py"], signals=["done", "more"], required=["a", "b"])
+
+    @pytest.mark.spec(
+        "3.21: listed tags are extracted as lists",
+        "3.21: blocks of code, by language",
+        "3.21: signals are true or false",
+    )
+    def test_what_is_listed_is_extracted(self):
+        text = '<a id=1 class="x > y" on> 5 < 6 & 7 <a>8</a></a><b/>\n```python\n9\n```\n<done/> <a>10</a> <note>'
+        found = self.PARSER(text)
+        assert found == {
+            **{"raw": text, "a": ["5 < 6 & 7 <a>8</a>", "10"], "note": [], "b": [""]},
+            **{"python": ["9"], "py": [], "done": True, "more": False},
+        }
+        assert found["a"][0].attributes == {"id": "1", "class": "x > y", "on": ""}
+        assert pickle.loads(pickle.dumps(found))["a"][0].attributes["id"] == "1"
+
+    @pytest.mark.spec("3.21: required tags must be there", "3.21: all errors in one")
+    def test_all_that_is_missing_is_in_one_error(self):
+        parser = TagParser(md=["python"], signals=["done"], required=["a", "b", "python", "done"])
+        with pytest.raises(ParseError) as caught:
+            parser("<a> and ```py\n1\n```")
+        assert str(caught.value) == (
+            "The tag <a> is never closed, it should be provided as <a>…</a>\n"
+            "No b tags found, it should be provided as <b>…</b>\n"
+            "No python block found, it should be provided as ```python\n…\n```\n"
+            "No done signal found, it should be provided as <done/>"
+        )
+
+
+UNITS = [
+    *(
+        "{",
+        "[",
+        "<",
+        "(",
+        '"',
+        "\\",
+        "`",
+        "\n",
+        "[<",
+        "[[]<",
+        '{"a":',
+        '{"',
+        "```\n",
+        "```json\n",
+        "<a ",
+        "<a>",
+        "<a />",
+    ),
+    *("</a>", '<a x="', "<a x='\"", '[<{[<("\\`\n', '{\\"', "~~~x\n", "<answer>{", "``` ", '{[<("\\`\n'),
+]
+PARSERS: dict[str, Any] = {
+    "tags": TagParser(xml=["a", "b"], md=["python"], signals=["done"], required=["a"]),
+    "extract_json": lambda text: extract_json(text, Review),
+    "all": first_of(tagged("a"), json_block, json_anywhere, code("python"), verbatim, expect=Review),
+    "a type": Output(Review).parse,
+    "a literal": Output(Literal["yes", "no"]).parse,
+    "code": code("python"),
+    "keyword": keyword("yes", "no"),
+    "partial": partial_json,
+}
+
+
+@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_megabyte_takes_at_most_a_second(unit):
+    text = unit * (10**6 // len(unit))
+    for name, parser in PARSERS.items():
+        took_s = []
+        for _ in range(5):  # the machine may be busy
+            start = time.thread_time()
+            with suppress(ParseError):
+                parser(text)
+            took_s.append(time.thread_time() - start)
+            if took_s[-1] < 1:
+                break
+        assert min(took_s) < 1, name
+
+
+def test_validators_get_the_arguments_of_the_parser():
+    class Pick(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def is_small(cls, n: int, info: ValidationInfo) -> int:
+            if n > (info.context or {}).get("most", 10):
+                raise ValueError("try again, because it is too much")
+            return n
+
+    parser = first_of(json_anywhere, expect=Pick)
+    assert parser('{"n": 10}').n == 10
+    with pytest.raises(ParseError, match="try again, because it is too much"):
+        parser.with_args(most=5)('{"n": 10}')
+    assert parser('{"n": 20}', most=20).n == 20
