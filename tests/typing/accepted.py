@@ -21,12 +21,20 @@ from fsm_agent import (
     Function,
     FunctionCall,
     Message,
+    Parsed,
+    Parser,
+    ParserInput,
     Prompt,
     Settings,
     Toolset,
     build_agent,
+    first_of,
     function,
+    json_anywhere,
+    keyword,
+    parser,
     restore,
+    tagged,
 )
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -226,3 +234,19 @@ def failures() -> None:
             assert_type(step, Stepped)
     except CallSuspended as suspended:
         assert_type(suspended.call, AgentCall[Any])
+
+
+@parser
+def measured(given: ParserInput) -> Parsed[float]:
+    return Parsed(float(given.text), ("measured",))
+
+
+def parsers() -> None:
+    assert_type(measured, Parser[float])
+    assert_type(measured("5"), float)
+    assert_type(Prompt("x", parser=measured), Prompt[float])
+    assert_type(first_of(tagged("answer"), json_anywhere, expect=Person), Parser[Person])
+    assert_type(Prompt("x", parser=first_of(tagged("answer"), expect=list[int])), Prompt[list[int]])
+    assert_type(first_of(tagged("answer"), keyword("yes", "no")), Parser[str])
+    assert_type(Agent(Script()).call(Prompt("x", parser=measured)).output, float)
+    assert_type(Agent(Script()).call("x").repairs, tuple[str, ...])

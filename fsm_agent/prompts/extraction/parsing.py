@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
@@ -109,7 +109,11 @@ class _FunctionParser(Parser[T_co]):
         return self.label  # pickled by its name, as the function would be
 
 
-def parser(function: Callable[[ParserInput], T | Parsed[T]]) -> Parser[T]:
+@overload
+def parser(function: Callable[[ParserInput], Parsed[T]]) -> Parser[T]: ...
+@overload
+def parser(function: Callable[[ParserInput], T]) -> Parser[T]: ...
+def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
     """Return a function of the reply as a `Parser`; a decorator.
 
     Args:
