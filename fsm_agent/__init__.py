@@ -69,11 +69,11 @@ _MODULES = {
         "RunAgain",
         "Stopped",
     ),
+    "prompts.extraction.first_of": ("first_of",),
     "prompts.extraction.parsing": ("Parsed", "Parser", "ParserInput", "parser"),
     "prompts.extraction.strategies": (
         "code",
         "extract_json",
-        "first_of",
         "json_anywhere",
         "json_block",
         "keyword",
@@ -237,13 +237,13 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import Usage as Usage
     from fsm_agent.prompts.dialog import Dialog as Dialog
+    from fsm_agent.prompts.extraction.first_of import first_of as first_of
     from fsm_agent.prompts.extraction.parsing import Parsed as Parsed
     from fsm_agent.prompts.extraction.parsing import Parser as Parser
     from fsm_agent.prompts.extraction.parsing import ParserInput as ParserInput
     from fsm_agent.prompts.extraction.parsing import parser as parser
     from fsm_agent.prompts.extraction.strategies import code as code
     from fsm_agent.prompts.extraction.strategies import extract_json as extract_json
-    from fsm_agent.prompts.extraction.strategies import first_of as first_of
     from fsm_agent.prompts.extraction.strategies import json_anywhere as json_anywhere
     from fsm_agent.prompts.extraction.strategies import json_block as json_block
     from fsm_agent.prompts.extraction.strategies import keyword as keyword

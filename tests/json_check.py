@@ -21,8 +21,9 @@ from typing import Any
 import json_repair
 
 from fsm_agent.errors import ParseError
+from fsm_agent.prompts.extraction.first_of import first_of
 from fsm_agent.prompts.extraction.partial import partial_json
-from fsm_agent.prompts.extraction.strategies import first_of, verbatim
+from fsm_agent.prompts.extraction.strategies import verbatim
 from fsm_agent.prompts.parser import Output
 
 Case = dict[str, Any]

@@ -270,7 +270,7 @@ class TestWhereJsonStands:
 
     @pytest.mark.parametrize("wrong", [5, object()])
     def test_what_nothing_can_be_is_no_expectation(self, wrong):
-        with pytest.raises(UsageError, match=r"extract_json\(expect=.*\): dict, list or a type for pydantic is right"):
+        with pytest.raises(UsageError, match=r"expect=.*: dict, list or a type for pydantic is right"):
             extract_json("{}", expect=wrong)
 
     @pytest.mark.parametrize("text", ["", "no", "{a: 1}", '{"a": {"b": 1}', "\ud800", "[" * 1000])

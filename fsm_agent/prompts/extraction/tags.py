@@ -9,17 +9,17 @@ from typing import Any
 from fsm_agent._internal.lazy_import import pattern
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.mistakes import check
+from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import blocks, elements, is_tag, mentioned
 
-MAX_LENGTH = 1_000_000  # characters of an answer
 RAW = "raw"
 _ATTRIBUTE = pattern(r"""([^\s=/"']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++)))?""")
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class TagContent(str):
-    """What stands in a tag, trimmed: a text that also knows the tag's attributes.
+    """The content of a tag, trimmed: a text that also knows the tag's attributes.
 
     Attributes:
         attributes: Texts by name, as they are written; one without a value is empty.
