@@ -243,6 +243,8 @@ class TestNearlyRight:
             ("firstName", ["first_name"], "first_name"),
             ("colour", ["color"], "color"),
             ("cat", ["car"], None),
+            ("amoral", ["moral"], None),
+            ("nodal", ["modal"], None),
             ("encrypt", ["decrypt"], None),
             ("abcd1", ["abcd2"], None),
             ("stars", ["start", "stare"], None),
