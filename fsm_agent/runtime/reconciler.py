@@ -189,10 +189,11 @@ class Reconciler(ABC):
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
-        """Take the outcomes that came together, then have them written."""
-        if self.inbox:
+        """Take the outcomes that came together, then have them written; after a request to end, none counts."""
+        is_ending = self.process.end_request is not None
+        if self.inbox and not is_ending:
             self._unreported += self._take(*self.inbox.popleft())
-        elif self._is_instant_next():
+        elif self._is_instant_next() and not is_ending:
             self._unreported += self._begin(self.waiting.popleft())
         else:
             yield from self._record_first()

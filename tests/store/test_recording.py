@@ -34,7 +34,7 @@ from fsm_agent.lifecycle.outcomes import (
     RunAgain,
     Started,
 )
-from fsm_agent.machine.journal import Chain, Journal, fold
+from fsm_agent.machine.journal import Chain, Journal, fold, line_of
 from fsm_agent.messages.event import Done, Stepped, Suspended
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.prompts.prompt import Prompt
@@ -436,6 +436,34 @@ def test_outcomes_that_come_together_are_one_append():
     agent = Agent(script, functions=[wait], store=order.store, name="o")
     assert asyncio.run(agent.acall("Go.", run_id="r1")).output == "fine"
     assert [entry[2] for entry in order.noted] == [1, 5, 4, 1], "begin; reply and starts; results; answer and rest"
+
+
+def test_once_a_run_was_cancelled_what_came_together_with_the_last_outcome_does_not_count():
+    free = asyncio.Event()
+    begun: list[int] = []
+
+    @function
+    async def wait(n: int) -> str:
+        """Wait."""
+        begun.append(n)
+        if len(begun) == 4:
+            free.set()
+        await free.wait()
+        return str(n)
+
+    store = LastingStore()
+    agent = Agent(Script([call("wait", n=n) for n in range(4)], "fine"), functions=[wait], store=store, name="a")
+    one, recorder = held(agent)
+
+    def cancels(outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Returned):
+            one.cancel("enough")
+        return outcome
+
+    recorder.redact = cancels
+    by_arun(one, agent._world, recorder, lambda event: None)
+    keys = [line.key.partition(":")[0] for line in map(line_of, loaded(store).lines)]
+    assert keys == ["begin", "model", "run", ""]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
