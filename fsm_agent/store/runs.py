@@ -167,10 +167,11 @@ class Runs:
             JournalError: As of `resume`; the run then is not due before somebody has answered a question about it.
             ReplayError: The same.
         """
-        lease = self._copied(lease)
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.posts if post.key == STUCK]
         try:
+            if (copied := self._copied(lease, loaded)) is not lease:
+                lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
                 return self._folded(loaded, definition), None
@@ -296,23 +297,21 @@ class Runs:
         if not self.store.create(name, header, agent=loaded.run.agent):
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
         with suppress(RunBusy):  # a worker was faster, and has copied it
-            lease = self._copied(self._claimed(name))
+            lease = self._claimed(name)
+            lease = self._copied(lease, self.store.load(name, after=None))
             self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
-    def _copied(self, lease: Lease) -> Lease:
+    def _copied(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
 
         Whoever claims a fork first does so: it is due as soon as it is there.
         """
-        if lease.n:
-            return lease
-        fork = self.store.load(lease.run)
-        forked = header_of(fork.header).forked
+        forked = None if lease.n else header_of(fork.header).forked
         if forked is None or forked[1] == 0:
             return lease
-        loaded = self.store.load(forked[0])
-        before, after = Chain(loaded.header, self._key), Chain(fork.header, self._key)
-        taken = [before.verified(line) for line in loaded.lines[: forked[1]]]
+        source = self.store.load(forked[0])
+        before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
+        taken = [before.verified(line) for line in source.lines[: forked[1]]]
         lines = after.written([_renamed(line, lease.run) for line in taken], lease.fence)
         self.store.append(lease, 0, lines)
         return lease.changed(n=len(lines))

@@ -326,6 +326,21 @@ def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
     agent.runs.replay("two", definition_of(agent))
 
 
+def test_a_copy_whose_run_is_gone_is_given_back_at_once():
+    store = Unfinished()
+    MemoryStore.create(store, "unused", "{}", agent="nobody")
+    agent = Agent(Script("Done."), store=store, name="a")
+    call_ = agent.seed("Go.", run_id="one")
+    MemoryStore.create(store, "one", call_.journal.header, agent="a")
+    agent.resume("one")
+    with pytest.raises(KeyboardInterrupt):
+        agent.runs.fork("one", 1, "two")
+    agent.runs.store.delete("one")
+    for _ in range(2):  # the lease is free again
+        with pytest.raises(RunUnknown, match="'one'"):
+            agent.resume("two")
+
+
 @pytest.mark.parametrize("signing_key", [None, "k" * 32])
 def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(signing_key: str | None):
     store = MemoryStore()
