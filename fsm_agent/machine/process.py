@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 SEPARATOR = "/"
 
 
+def prefix_of(key: str) -> str:
+    """Return the prefix of the effect with this key, wherever in the process it is."""
+    return key.rpartition(SEPARATOR)[2].partition(":")[0]
+
+
+def with_prefix(key: str, prefix: str) -> str:
+    """Return the key of another effect about the same subject, of the same process."""
+    path, separator, own = key.rpartition(SEPARATOR)
+    return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
+
+
 class AnyEffect(Protocol):
     """Something that a process waits for: a value that knows how it is answered."""
 

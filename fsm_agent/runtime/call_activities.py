@@ -12,7 +12,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.outcomes import Expired, ModelFailed, Replied, Returned
-from fsm_agent.machine.process import SEPARATOR, AnyEffect
+from fsm_agent.machine.process import with_prefix
 from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
@@ -110,7 +110,7 @@ class FunctionStart(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         steps = self.driver.step(self.key, outcome)
-        self.driver.begun.add(_with_prefix(RunFunction, self.key))
+        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))
         if self.driver.recorder is not None:
             self.driver.recorder.insist()
         return steps
@@ -181,12 +181,6 @@ class FunctionRun(Activity):
             return
         self.run.cancel()
         super().let_go()
-
-
-def _with_prefix(effect: type[AnyEffect], key: str) -> str:
-    """Return the key of another effect about the same subject."""
-    path, separator, own = key.rpartition(SEPARATOR)
-    return f"{path}{separator}{effect.prefix}:{own.partition(':')[2]}"
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fsm_agent._internal.values import Value, to_json
+from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.machine.journal import Chain, Journal
-from fsm_agent.machine.process import SEPARATOR, Process
+from fsm_agent.machine.process import SEPARATOR, Process, with_prefix
 from fsm_agent.machine.signing import signed
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import Letter
@@ -103,7 +104,6 @@ class StoreRecorder:
         self.is_instant = store.is_volatile
         self.letters: deque[Letter] = deque()
         self.lost: LeaseLost | None = None
-        self.posts_left = 0  # when the run was given back
         self._process = process
         self._journal: Journal = process.journal
         self._chain: Chain = process.journal.chain
@@ -240,7 +240,6 @@ class StoreRecorder:
             self._written.update(batch.took)
         if batch.rest is not None:
             self._is_back = True
-            self.posts_left = left
         self._batch = None
         self._is_insisted = False
         self._behind_at = self._n - self._journal.n_before + self._may_wait
@@ -319,8 +318,7 @@ class StoreRecorder:
         future.add_done_callback(post)
 
     def _post_late(self, key: str, document: str) -> None:
-        path, slash, own = key.rpartition("/")
-        doubt = f"{path}{slash}doubt:{own.partition(':')[2]}"
+        doubt = with_prefix(key, FindOut.prefix)
         body = msgspec.json.encode(Posted(doubt, msgspec.Raw(document.encode()))).decode()
         try:
             self.store.post(self.run, "", body, by=f"{self.lease.holder}, late")

@@ -20,7 +20,7 @@ from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import CallModel, Request
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.machine.journal import Journal, line_of
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.process import prefix_of
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -136,7 +136,7 @@ class Script:
             taken = [(line.key, bytes(line.outcome)) for line in map(line_of, journal)]
         entries = list[Entry]()
         for key, document in taken:
-            if key.rpartition(SEPARATOR)[2].partition(":")[0] == CallModel.prefix:
+            if prefix_of(key) == CallModel.prefix:
                 outcome: Replied | ModelFailed = from_json(document, Replied | ModelFailed)
                 entries.append(outcome.reply if isinstance(outcome, Replied) else outcome.error.exception())
         return cls(*entries, name=name, clock=clock)
