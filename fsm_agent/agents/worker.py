@@ -30,7 +30,7 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Store
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
-RETRY_S, MAX_RETRY_S = 4.0, 900.0  # until a run that could not be driven is claimed again: 4, 16, 64 …
+RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
 IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
 _log = logging.getLogger("fsm_agent")
 
@@ -120,8 +120,7 @@ class Worker:
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         if not loaded.posts:
-            later_s = time.time() + min(RETRY_S**lease.tries, MAX_RETRY_S)
-            rest = Rest(state=loaded.run.state, due_s=later_s, questions=loaded.run.waits)
+            rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
             self.runs.store.append(lease, lease.n, (), rest)
 
     def _drive(self, lease: Lease) -> None:

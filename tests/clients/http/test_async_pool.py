@@ -425,11 +425,13 @@ def test_nothing_is_left_to_collect(way: str, fate: str) -> None:
     def ours() -> list[Any]:
         return [kept for kept in gc.garbage if type(kept).__module__.startswith(("fsm_agent", "h11", "httpx"))]
 
-    with FaultServer(steps) as server, client_of(server) as client:
-        try:
+    gc.freeze()  # what is of another test may become garbage during this one: when a thread of its ends, say
+    try:
+        with FaultServer(steps) as server, client_of(server) as client:
             asyncio.run(main())
             assert ours() == []
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-            gc.enable()
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()
