@@ -129,8 +129,8 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    dialog, problems = r.dialog.push(answer.reply.message), r.problems  # what the parser saw is kept
-    return _pruned(r, dialog=dialog, ending=_ANSWERED).changed(repairs=answer.repairs, problems=problems)
+    dialog = r.dialog.push(answer.reply.message)
+    return _pruned(r, dialog=dialog, ending=_ANSWERED, repairs=answer.repairs, problems=r.problems)  # as parsed
 
 
 def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -384,7 +384,7 @@ def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
     """Return the record without the exception branch; a new request begins."""
     if r.branch or r.attempt != 1:
-        changes |= {"branch": (), "problems": (), "pruned": r.pruned + r.branch, "attempt": 1}
+        changes = {"branch": (), "problems": (), "pruned": r.pruned + r.branch, "attempt": 1, **changes}
     return r.changed(**changes)
 
 

@@ -60,7 +60,8 @@ class AsyncDriver(Reconciler):
             try:
                 if self.active:
                     self.keep()
-                await self._give_back()
+                if self.recorder is not None:
+                    await self._give_back(self.recorder)
             except Exception as error:
                 self.left_in_disorder(raised, error)
         finally:
@@ -68,11 +69,10 @@ class AsyncDriver(Reconciler):
                 _forget(self._left_behind.pop())
             self.release()
 
-    async def _give_back(self) -> None:
-        if self.recorder is not None:
-            self.recorder.finish(is_stopped=True)
-            while self.recorder.is_behind:
-                await self._write(self.recorder)
+    async def _give_back(self, recorder: Recorder) -> None:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            await self._write(recorder)
 
     def wait(self) -> Awaitable[Event | None]:
         """Write the journal, or wait until something happens, for at most `patience_s` seconds.
