@@ -271,6 +271,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
         except Exception as error:
             if _is_worth_it(error, retries, run):
                 _log_raised(error, run)
+                error.__traceback__ = None  # one that is kept, to be raised again and again, would gather them all
                 yield _delay_s(retries, run)
                 if not run.is_cancelled:
                     run.attempt += 1
