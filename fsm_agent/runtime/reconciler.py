@@ -44,7 +44,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, has_failed, is_debugged, log_steps
+from fsm_agent.runtime.logs.log import LOG, is_debugged, is_failure, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
@@ -180,8 +180,12 @@ class Reconciler(ABC):
                 self._unreported += events
             else:
                 yield from events
-        if recorder is not None:  # the run comes to rest
-            recorder.finish(is_stopped=False)
+        yield from self._come_to_rest()
+
+    def _come_to_rest(self) -> Generator[Event | None, None, None]:
+        """Have the last entries written, and the run given back, if there is a journal."""
+        if self.recorder is not None:
+            self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
@@ -335,7 +339,7 @@ class Reconciler(ABC):
         if process.is_narrowed:
             self._record = process.record
         steps = process.steps
-        if self._is_debugged or has_failed(steps):
+        if self._is_debugged or any(map(is_failure, steps)):
             log_steps(process.record, steps, outcome)
         return steps if self.is_heard else ()
 

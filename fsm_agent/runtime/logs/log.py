@@ -22,12 +22,9 @@ def is_debugged() -> bool:
     return LOG.isEnabledFor(logging.DEBUG)
 
 
-def has_failed(steps: Sequence[Any]) -> bool:
-    """Return whether a request or a process failed in one of the steps; those of children are for `log_steps`."""
-    for event in steps:
-        if type(event) is Inside or event.trigger == "model_failed" or event.to == "Failed":
-            return True
-    return False
+def is_failure(event: Any) -> bool:
+    """Return whether a request or a process failed in a step; that of a child is looked at by `log_steps`."""
+    return type(event) is Inside or event.trigger == "model_failed" or event.to == "Failed"
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
