@@ -245,17 +245,6 @@ def test_a_function_is_run_again_under_its_key_when_its_result_was_lost():
     assert len(set(runs)) == 1
 
 
-def test_an_agent_that_would_be_suspended_in_a_function_is_told_as_an_error():
-    @function(needs_approval=True)
-    def erase() -> str:
-        """Erase."""
-        return "gone"
-
-    inner = Agent(Script(call("erase")), name="inner", functions=[erase])
-    result = Agent(Script(call("inner", task="go"), "Alas."), functions=[inner.as_function()]).call("go")
-    assert result.function_calls[0].error.startswith("CallSuspended: the agent call waits in ToolInterrupt")
-
-
 def test_an_agent_in_a_function_has_the_deps_of_the_call_that_asks():
     @function
     def who(context: Context[str]) -> str:

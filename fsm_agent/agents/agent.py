@@ -16,6 +16,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
+from fsm_agent.agents.delegation import PYTHONS_OWN, AgentDelegate, check_policy_of_agent
 from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
 from fsm_agent.agents.governing import Governance, parsed
 from fsm_agent.agents.hooks import check_hooks
@@ -326,24 +327,30 @@ class Agent(Driving[Deps, Out]):
         governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
         return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
 
-    @spelled_out(Policy, without=("acall",))
+    @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
         """This agent as a function of another: it is given a task, and its output is the result.
 
-        It is told as an error when it fails, also when agents are nested deeper than `Limits.depth`.
+        Its call is part of the one that asks: what it waits for, that one waits for, under ``run:2.0/ask:2.0``, say;
+        its events are that one's, `Inside`; its tokens and its deps are that one's, too.  When it fails, also because
+        agents are nested deeper than `Limits.depth`, the model that asked is told.
 
         Args:
             name: What the model calls it; the agent's name by default.
             description: What it is good at, for the model.
-            policy: As of `Function.of`.
-        """
+            policy: As of `Function.of`, as far as it makes sense for an agent; ``timeout_s`` is a limit of each call.
 
+        Raises:
+            UsageError: The policy makes no sense for an agent.
+        """
         name = name or self.name
+        check_policy_of_agent(name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
         needy = self.prompt.needs_deps
-        return made if needy is None else replace(made, deps_type=needy.deps_type)
+        delegate = AgentDelegate(self, policy.get("timeout_s"))
+        return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
 
     def _ask(self, context: Context[Any], task: str) -> Out:
         return self.call(task, deps=context.deps).output

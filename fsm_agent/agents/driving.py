@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
-from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.hooks import listener
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -177,16 +177,16 @@ class Driving(ABC, Generic[Deps, Out]):
         """
         check_call(call, "run", "call")
         call, recorder = self._held(self._for_driving(call))
-        return run(call, self._world, self._with_hooks(sink), recorder).result()
+        return run(call, self._world, self._with_hooks(call, sink), recorder).result()
 
     async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
         call = self._for_driving(call)
         if call.journal is None:
-            return (await arun(call, self._world, self._with_hooks(sink))).result()
+            return (await arun(call, self._world, self._with_hooks(call, sink))).result()
         call, recorder = await self._aheld(call)
-        return (await arun(call, self._world, self._with_hooks(sink), recorder)).result()
+        return (await arun(call, self._world, self._with_hooks(call, sink), recorder)).result()
 
     def resume(
         self,
@@ -224,7 +224,7 @@ class Driving(ABC, Generic[Deps, Out]):
         if answers:
             self.runs.answer(run_id, answers, by=by)
         call, recorder = self.runs.resume(run_id, self._definition(prompt, Options(args, parser_args, deps=deps)))
-        run(call, self._world, self._with_hooks(sink), recorder)
+        run(call, self._world, self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -249,7 +249,7 @@ class Driving(ABC, Generic[Deps, Out]):
             return runs.resume(run_id, definition)
 
         call, recorder = await asyncio.to_thread(claimed)
-        await arun(call, self._world, self._with_hooks(sink), recorder)
+        await arun(call, self._world, self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -316,10 +316,11 @@ class Driving(ABC, Generic[Deps, Out]):
         """
         call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
         call, recorder = self._held(call)
+        tell = listener(self.hooks, call)
         with closing(drive(call, self._world, recorder=recorder)) as events:
             for event in events:
-                if self.hooks:
-                    notify(self.hooks, event)
+                if tell is not None:
+                    tell(event)
                 yield event
         if not call.effects:
             call.result()
@@ -371,10 +372,11 @@ class Driving(ABC, Generic[Deps, Out]):
         """`stream` for asyncio."""
         call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
         call, recorder = await self._aheld(call)
+        tell = listener(self.hooks, call)
         async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
             async for event in events:
-                if self.hooks:
-                    notify(self.hooks, event)
+                if tell is not None:
+                    tell(event)
                 yield event
         if not call.effects:
             call.result()
@@ -394,13 +396,13 @@ class Driving(ABC, Generic[Deps, Out]):
             raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
         return call
 
-    def _with_hooks(self, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
-        if not self.hooks:
-            return sink
+    def _with_hooks(self, call: AgentCall[Any], sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+        tell = listener(self.hooks, call)
+        if tell is None or sink is None:
+            return tell or sink
 
-        def tell(event: Event) -> None:
-            notify(self.hooks, event)
-            if sink is not None:
-                sink(event)
+        def tell_both(event: Event) -> None:
+            tell(event)
+            sink(event)
 
-        return tell
+        return tell_both

@@ -8,12 +8,18 @@ of the driver: one that is slow holds up the call, and what it raises ends the d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.messages.event import Event
+from fsm_agent.lifecycle.record import FINAL
+from fsm_agent.messages.event import Done, Event, Inside, Stepped
 from fsm_agent.mistakes import check
+
+if TYPE_CHECKING:
+    from fsm_agent.lifecycle.call import AgentCall
+    from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
 
 
 def _method(event: type) -> str:
@@ -41,6 +47,27 @@ def check_hooks(hooks: Iterable[Any]) -> None:
             raise UsageError(
                 f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
             )
+
+
+def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
+    """Return what tells the hooks of a call of an event, and those of the agents inside of it of theirs.
+
+    None: nobody listens.
+    """
+    prompt = call.prompt
+    if not prompt.delegates or not any(f.delegate.is_heard for f in prompt.offers if f.delegate):
+        return partial(notify, hooks) if hooks else None
+    outer = cast("DelegatingCall", call)
+
+    def tell(event: Event) -> None:
+        notify(hooks, event)
+        if isinstance(event, Inside):
+            delegate, inner = outer.inner(event.path)
+            notify(delegate.hooks, event.event)
+            if isinstance(event.event, Stepped) and event.event.to in FINAL:
+                notify(delegate.hooks, Done(inner.outcome))
+
+    return tell
 
 
 def notify(hooks: Iterable[Any], event: Event) -> None:

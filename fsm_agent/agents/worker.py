@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.hooks import listener
 from fsm_agent.agents.keeping import Options, definition_of, runs_of
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.seeding import seed_of
@@ -132,14 +132,14 @@ class Worker:
             return
         if recorder.patience_s is None or recorder.patience_s > self.patience_s:
             recorder.patience_s = self.patience_s
-        has_hooks = bool(agent.hooks)
-        with SyncDriver(call, agent._world, is_streamed=has_hooks, recorder=recorder) as driver:
+        tell = listener(agent.hooks, call)
+        with SyncDriver(call, agent._world, is_streamed=tell is not None, recorder=recorder) as driver:
             for event in driver.events():
                 if event is None:
                     driver.wait()
                     continue
-                if has_hooks:
-                    notify(agent.hooks, event)
+                if tell is not None:
+                    tell(event)
                 if self.is_stopping and isinstance(event, Stepped) and not driver.active:
                     return
 

@@ -22,6 +22,7 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
@@ -66,6 +67,7 @@ class Function(Policy, Generic[P, R, Deps]):
     deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
     source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
     is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
     is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function

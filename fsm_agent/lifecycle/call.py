@@ -14,7 +14,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import from_json, quick_json, to_json
 from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.approval import Gate
+from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.effects import (
@@ -38,6 +38,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Cancelled,
     Expired,
+    FunctionFailed,
     Injected,
     ModelFailed,
     Outcome,
@@ -53,7 +54,7 @@ from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     import transitions
 
+    from fsm_agent.lifecycle.delegation import delegating_call
     from fsm_agent.machine import rows
 
     class CallParts(TypedDict, total=False):
@@ -76,11 +78,13 @@ if TYPE_CHECKING:
 
 else:
     pickle = deferred("pickle")
+    delegating_call = deferred("fsm_agent.lifecycle.delegation.delegating_call")
     rows = deferred("fsm_agent.machine.rows")
     transitions = deferred("transitions")
 
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
+_OF_FUNCTIONS = (Returned, FunctionFailed)
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 NEVER = Stepped("", "", "", "", 0.0)
@@ -129,6 +133,11 @@ class AgentCall(Driven, Generic[Out]):
         "stop_when",
         "view",
     )
+
+    def __new__(cls, record: CallRecord, prompt: Prompt[Out], **parts: Any) -> Self:
+        """Return a `DelegatingCall` if some of the functions are agents."""
+        kind: Any = delegating_call.DelegatingCall if prompt.delegates and cls is AgentCall else cls
+        return object.__new__(kind)  # type: ignore[no-any-return]
 
     def __init__(
         self,
@@ -191,7 +200,7 @@ class AgentCall(Driven, Generic[Out]):
     def effects(self) -> tuple[Effect, ...]:
         """The effects that the call waits for now; empty once it has ended."""
         if self._effects is None:
-            self._effects = self._wanted()
+            self._effects = self.own_effects()
         return self._effects
 
     @property
@@ -280,9 +289,8 @@ class AgentCall(Driven, Generic[Out]):
             output, problem = (answer.output, answer.error) if type(answer) is FinalReply else (_UNPARSED, None)
             if reply.adapted or after.repairs:
                 detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
-        elif kind is Returned:
-            if releases := outcome.releases:  # type: ignore[union-attr]
-                changes["released"] = (*before.released, *releases)
+        elif kind in _OF_FUNCTIONS:
+            usage = _of_function(before, outcome, changes)
             if self.state is before.state:
                 left = self._left(key)
         elif kind is ModelFailed:
@@ -427,6 +435,17 @@ class AgentCall(Driven, Generic[Out]):
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
+    def closed_again(self) -> CallRecord:
+        """Return the record with the policies applied again to the pending calls that nobody has approved.
+
+        The calls inside of functions that are gone, or no agents by now, are dropped.
+        """
+        r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
+        for name in r.children.keys() - agents:
+            usage = r.usage + r.children[name].total_usage
+            r = r.changed(usage=usage, children={other: r.children[other] for other in r.children if other != name})
+        return closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+
     def result(self) -> CallResult[Out]:
         """Return the result of the call.
 
@@ -472,7 +491,8 @@ class AgentCall(Driven, Generic[Out]):
             self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch).value
         return self._output
 
-    def _wanted(self) -> tuple[Effect, ...]:
+    def own_effects(self) -> tuple[Effect, ...]:
+        """Return the effects that the call itself waits for; it has no others, unless it delegates."""
         r = self.record
         state = r.state
         if state in ASKING:
@@ -574,6 +594,16 @@ def _problem(answer: Answer) -> str:
     if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
+
+
+def _of_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
+    """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
+    if outcome.kind == "returned" and outcome.releases:
+        changes["released"] = (*before.released, *outcome.releases)
+    if outcome.usage is UNUSED:
+        return None
+    changes["usage"] = before.usage + outcome.usage
+    return outcome.usage  # type: ignore[no-any-return]
 
 
 def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:

@@ -107,8 +107,8 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all replies, those that were pruned included."""
-        return self.record.usage
+        """Tokens of all replies, those that were pruned and those to agents inside of the call included."""
+        return self.record.total_usage
 
     @property
     def trace(self) -> Vector[Stepped]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.messages.message import FunctionCall
@@ -21,7 +22,7 @@ _COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  #
 
 def inconsistency(r: CallRecord) -> str | None:
     """Return a contradiction within a record that a call has come to; None: there is none.  Takes linear time."""
-    checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round)
+    checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round, _of_children)
     return next((problem for check in checks for problem in check(r)), None)
 
 
@@ -123,6 +124,17 @@ def _of_round(r: CallRecord) -> Iterator[str]:
             yield f"function call {f.id!r} waits for approval, and was approved"
         if not f.is_settled and not has_verdict and _as_requested(f) != _as_requested(of_message):
             yield f"function call {f.id!r} is not what the model asked for, and nobody approved it"
+
+
+def _of_children(r: CallRecord) -> Iterator[str]:
+    pending = {f"{RunFunction.prefix}:{f.id}" for f in r.pending}
+    for name, child in r.children.items():
+        if r.ending is None and name not in pending:
+            yield f"there is an agent call inside under {shown(name)}, and no pending function call is it"
+        if child.depth != r.depth + 1:
+            yield f"the agent call inside under {shown(name)} is {shown(child.depth)} deep, and this one {r.depth}"
+        if problem := inconsistency(child):
+            yield f"the agent call inside under {shown(name)} contradicts itself: {problem}"
 
 
 def _as_requested(f: FunctionCall) -> FunctionCall:

@@ -14,7 +14,7 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Tagged, defaults_of
 from fsm_agent.errors import ErrorReport, OutcomeError
 from fsm_agent.messages.message import Attachment, Document, Image, Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
 
 
@@ -30,6 +30,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "float": (is_finite, "a finite number"),
     "Reply": (Reply, "a Reply"),
     "ErrorReport": (ErrorReport, "an ErrorReport"),
+    "Usage": (Usage, "a Usage"),
     "tuple[Attachment, ...]": (
         _each(lambda item: isinstance(item, Image | Document)),
         "a tuple of Images and Documents",
@@ -109,12 +110,14 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     attachments: tuple[Attachment, ...] = ()
     is_cached: bool = False  # it was not run: the result of an earlier run was still good
     releases: tuple[int, ...] = ()  # rounds whose results are declared no longer needed
+    usage: Usage = UNUSED  # tokens that it took, if it is an agent
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
     """The function raised, and its `Function.on_error` lets the call fail with it."""
 
     text: str
+    usage: Usage = UNUSED  # as of `Returned`
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):

@@ -101,6 +101,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
     injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
+    children: Mapping[str, CallRecord] = field(default_factory=dict)  # calls of agents inside of it, not yet taken up
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
     turn: int = 0  # replies and failures of the model, and injections, so far
@@ -117,7 +118,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
-    usage: Usage = UNUSED  # of all replies, pruned ones too
+    usage: Usage = UNUSED  # of all replies, pruned ones too, and of agents inside of it that have ended
     reply: Reply | None = None  # the last one
     repairs: tuple[str, ...] = ()  # without which the answer could not have been read
     ending: Ending | None = None
@@ -150,6 +151,11 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """Unix time at which the call expires; None: never, or not begun."""
         limit = self.limits.deadline_s
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
+
+    @property
+    def total_usage(self) -> Usage:
+        """Tokens of all replies, those to agents inside of the call included."""
+        return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def pending(self) -> tuple[FunctionCall, ...]:

@@ -8,7 +8,6 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import SnapshotError
-from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
@@ -95,7 +94,7 @@ def restored(document: str | bytes, prompt: Prompt[New], **options: Unpack[CallP
     if data.prompt != prompt.path:
         raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
     call = AgentCall(data.record, prompt, **options)
-    call.record = closed_again(data.record, prompt, Gate(call.has_approver, call.deps))
+    call.record = call.closed_again()
     return call
 
 

@@ -93,7 +93,7 @@ class Parent(Driven, ABC):
         self.is_narrowed = False
         self._effects: tuple[AnyEffect, ...] | None = None
         self._cells: dict[str, Process] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._looks: dict[str, _Seen] = {}
 
     # Defined by each kind of process
 
@@ -157,7 +157,7 @@ class Parent(Driven, ABC):
         """The earliest deadline of the process and its children."""
         found = [] if self.own_deadline_s is None else [Deadline(self.own_deadline_s, "")]
         for name, record in self.record.children.items():
-            seen = self._seen.get(name)
+            seen = self._looks.get(name)
             deadline = seen.deadline if seen is not None and seen.record is record else self._look_at(name).deadline
             if deadline is not None:
                 found.append(deadline)
@@ -224,7 +224,7 @@ class Parent(Driven, ABC):
                 raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
             yield effect
         for name, record in self.record.children.items():
-            seen = self._seen.get(name)
+            seen = self._looks.get(name)
             yield from seen.effects if seen is not None and seen.record is record else self._look_at(name).effects
 
     def _look_at(self, name: str) -> _Seen:
@@ -234,7 +234,7 @@ class Parent(Driven, ABC):
         effects = tuple([effect.changed(key=f"{prefix}{effect.key}") for effect in child.effects])
         inner = child.deadline
         deadline = None if inner is None else Deadline(inner.at_s, f"{prefix}{inner.key}")
-        seen = self._seen[name] = _Seen(child.record, effects, deadline)
+        seen = self._looks[name] = _Seen(child.record, effects, deadline)
         return seen
 
     def _left(self, key: str, record: ParentRecord) -> tuple[AnyEffect, ...] | None:
@@ -331,7 +331,7 @@ class Parent(Driven, ABC):
 
     def _without(self, record: Any, name: str) -> Any:
         self._cells.pop(name, None)
-        self._seen.pop(name, None)
+        self._looks.pop(name, None)
         return record.changed(children={other: r for other, r in record.children.items() if other != name})
 
     def _check(self, key: str, outcome: Any) -> None:

@@ -42,7 +42,8 @@ def _told(handler: Any) -> str | None:
 
 def _described(function: Function) -> list[Any]:
     policy = [value if not callable(value := getattr(function, name)) else _name_of(value) for name in _DECIDING]
-    return [function.name, function.description, function.parameters, *policy]
+    inner = [] if function.delegate is None else [function.delegate.fingerprint]
+    return [function.name, function.description, function.parameters, *policy, *inner]
 
 
 def _name_of(code: Any) -> str | None:

@@ -99,6 +99,7 @@ class Prompt(Generic[Out]):
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
+    delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
 
@@ -140,6 +141,7 @@ class Prompt(Generic[Out]):
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
         derived = {"functions": functions, "offers": functions, "by_name": {f.name: f for f in functions}}
         derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
+        derived["delegates"] = frozenset([f.name for f in functions if f.delegate is not None])
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         names = [f.name for f in functions]
@@ -313,6 +315,8 @@ class MissingPrompt:
         path: Of the prompt.
         problem: Why the prompt is missing.
     """
+
+    delegates: frozenset[str] = frozenset()
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path

@@ -229,11 +229,15 @@ class Reconciler(ABC):
         activity.assign(owner, self._world_of(owner.world))
 
     def _world_of(self, own: World | None) -> World:
-        """Return the world of a process inside, on the clock of the driver's: deadlines are compared with its time."""
+        """Return the world of a process inside, on the clock of the driver's: deadlines are compared with its time.
+
+        Where it has no approver, the driver's is asked.
+        """
         if own is None:
             return self.world
         if id(own) not in self._worlds:
-            self._worlds[id(own)] = own, own.changed(clock=self.world.clock)
+            approve = own.approve or self.world.approve
+            self._worlds[id(own)] = own, own.changed(clock=self.world.clock, approve=approve)
         return self._worlds[id(own)][1]
 
     def _reconcile(self) -> bool:

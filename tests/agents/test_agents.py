@@ -754,7 +754,7 @@ class TestNested:
         inner = Agent(Script("no", "number"), output=int, limits=Limits(parse_retries=1), name="inner")
         outer = Agent(Script(call("inner", task="?"), "sorry"), functions=[inner.as_function()])
         result = outer.call("?") if way == "call" else asyncio.run(outer.acall("?"))
-        assert result.function_calls[0].error.startswith("CallFailed: unparseable")
+        assert result.function_calls[0].error.startswith("inner failed: unparseable: there is no int in JSON")
         assert result.output == "sorry"
 
     @pytest.mark.spec("3.17: version is recorded", "4.24: the version is recorded with the call")

@@ -1,0 +1,82 @@
+"""Agents as functions of other agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
+
+# Policies of a Python function; what they are for has another place in an agent.
+_ELSEWHERE = {
+    "acall": "an agent is driven as the call that asks it is",
+    "blocking": "an agent holds up nobody",
+    "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent say how often it tries",
+    "once": "what must not run twice is one of the agent's own functions",
+    "reconcile": "what must not run twice is one of the agent's own functions",
+    "middleware": "an agent has hooks=[…], and its functions may have middleware",
+}
+PYTHONS_OWN = tuple(_ELSEWHERE)
+
+
+class AgentDelegate:
+    """An agent as a function of another; see `fsm_agent.functions.delegate`.
+
+    Args:
+        agent: The agent.
+        timeout_s: How many seconds each of its calls may take, beside the agent's own limit; None: no other limit.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
+        self._agent = agent
+        limits, own_s = agent.limits, agent.limits.deadline_s
+        is_shorter = timeout_s is not None and (own_s is None or timeout_s < own_s)
+        self._limits = limits.changed(deadline_s=timeout_s) if is_shorter else limits
+
+    @property
+    def world(self) -> World:
+        return self._agent._world
+
+    @property
+    def hooks(self) -> Sequence[Any]:
+        return self._agent.hooks
+
+    @property
+    def is_heard(self) -> bool:
+        offers = self._agent.prompt.offers
+        return bool(self.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._agent.prompt.fingerprint
+
+    def seeded(self, f: FunctionCall, depth: int) -> CallRecord:
+        messages, _ = self._agent._asked(from_json(f.arguments_json)["task"], {})
+        return CallRecord.of(messages, limits=self._limits, depth=depth)
+
+    def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
+        prompt = self._agent._governed_for(None, Options(deps=deps))
+        parts = self._agent._kept(prompt, None, deps)
+        parts["has_approver"] = parts["has_approver"] or has_approver
+        return AgentCall(record, prompt, **parts)
+
+
+def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:
+    """Refuse policies that an agent as a function cannot have.
+
+    Raises:
+        UsageError: It says what to do instead.
+    """
+    for policy_name, instead in _ELSEWHERE.items():
+        if policy.get(policy_name):
+            raise UsageError(f"the agent {name!r} as a function takes no {policy_name}: {instead}")

@@ -1,0 +1,193 @@
+"""An agent call whose functions include agents: their calls are processes inside of it.
+
+The call of such an agent stands in for the effect that runs its function, under the same key: it begins when the
+function would be run, what it waits for is wanted under ``run:2.0/…``, and its end is the function's outcome.  So its
+questions suspend the outer call, and its record is part of the outer one's, in snapshots and journals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.functions.delegate import Delegate
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import Default
+from fsm_agent.lifecycle.call import NEVER, AgentCall
+from fsm_agent.lifecycle.effects import Effect, RunFunction
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned
+from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.message import FunctionCall
+
+if TYPE_CHECKING:
+    from fsm_agent.machine.process import Process
+
+
+class _Own(AgentCall[Any]):
+    """The call without its children, on which their parent tries its own steps."""
+
+    __slots__ = ()
+
+
+class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, what is a parent's goes first
+    """An agent call with children.
+
+    Attributes:
+        inners: The agents inside of it and their calls, present and former, by name; for listeners.
+    """
+
+    steps: tuple[Event, ...] = ()  # type: ignore[assignment]
+
+    def __init__(self, record: CallRecord, prompt: Any, **parts: Any) -> None:
+        AgentCall.__init__(self, record, prompt, **parts)
+        self._own = _Own(record, prompt, **parts)
+        self._cells: dict[str, Process] = {}
+        self._looks = {}
+        self.inners: dict[str, tuple[Delegate, AgentCall[Any]]] = {}
+
+    outcome = AgentCall.outcome
+    definition = AgentCall.definition
+    __str__ = AgentCall.__str__
+
+    # The state is the record's alone: there is nothing to be committed beside it
+
+    @property
+    def state(self) -> State:
+        state: State = self.record.state
+        return state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        pass
+
+    @property
+    def step(self) -> Stepped:
+        return self.record.trace[-1] if self.record.trace else NEVER
+
+    @step.setter
+    def step(self, step: Stepped) -> None:
+        pass
+
+    def inner(self, path: str) -> tuple[Delegate, AgentCall[Any]]:
+        """Return the agent at a path, and its call; it may have ended."""
+        name, is_deeper, rest = path.partition(SEPARATOR)
+        delegate, call = self.inners[name]
+        return call.inner(rest) if is_deeper and isinstance(call, DelegatingCall) else (delegate, call)
+
+    # What its children need; see `Parent`
+
+    def own_effects(self) -> tuple[Effect, ...]:
+        children = self.record.children
+        return tuple([effect for effect in self._at(self.record).effects if effect.key not in children])
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        r = self.record
+        return None if r.limits.deadline_s is None else r.deadline_s
+
+    def child(self, name: str, record: Any) -> Process:
+        delegate = self._delegate(name)
+        call: AgentCall[Any] = delegate.call_of(record, self.deps, self.has_approver)
+        self.inners[name] = delegate, call
+        return call
+
+    def world_of(self, name: str) -> Any:
+        return self._delegate(name).world
+
+    def begin(self, record: CallRecord, name: str, child: Any) -> None:
+        child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
+
+    def end_of(self, name: str, child: Any) -> Outcome:
+        r: CallRecord = child.record
+        function, f = self._function(name)
+        at_s = r.trace[-1].at_s
+        if r.state is State.COMPLETED:
+            return _returned(function, f, child.output, r, at_s)
+        assert r.ending is not None
+        why = f"{r.ending.reason}: {r.ending.detail}".rstrip(": ")
+        match function.on_error:
+            case "fail":
+                return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)
+            case Default(value):
+                return _returned(function, f, value, r, at_s)
+        return Returned(text=f"{function.name} failed: {why}", is_error=True, usage=r.total_usage, at_s=at_s)
+
+    def encode_own(self, key: str, outcome: Any) -> str:
+        return AgentCall.encode(self, key, outcome)
+
+    def decode_own(self, key: str, document: bytes | str) -> Any:
+        return AgentCall.decode(self, key, document)
+
+    # Steps
+
+    def advance(self, key: str, outcome: Any) -> None:
+        Parent.advance(self, key, outcome)
+        self._output, self.problem = self._own._output, self._own.problem
+
+    def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
+        own = self._at(record)
+        own.advance(key, outcome)
+        steps.append(own.step)
+        children = own.record.children
+        while (wanted := self._unseeded(children)) is not None:
+            function, f, key = wanted.function, wanted.call, wanted.key
+            try:
+                children = {**children, key: function.delegate.seeded(f, record.depth + 1)}
+            except UsageError as error:  # of the model, such as an empty task
+                own.advance(key, Returned(text=str(error), is_error=True, at_s=own.step.at_s))
+                steps.append(own.step)
+        return own.record if children is own.record.children else own.record.changed(children=children)
+
+    def _unseeded(self, children: Mapping[str, Any]) -> Any:
+        """Return the effect of an agent whose call has to be seeded; None: there is none."""
+        for effect in self._own.effects:
+            if type(effect) is RunFunction and effect.function.delegate and effect.key not in children:
+                return effect
+        return None
+
+    def _at(self, record: CallRecord) -> _Own:
+        """Return the call without its children as it is in a record; their steps change nothing of its effects."""
+        own = self._own
+        if own.record.trace is not record.trace:
+            own._effects = None
+        own.record, own.state = record, record.state
+        return own
+
+    def _check(self, key: str, outcome: Any) -> None:
+        """Leave it to the step, which refuses what nothing waits for."""
+
+    def closed_again(self) -> CallRecord:
+        r = AgentCall.closed_again(self)
+        if not r.children:
+            return r
+        closed = {}
+        for name, child in r.children.items():
+            inner: Any = self.child(name, child)
+            closed[name] = inner.closed_again()
+        return r.changed(children=closed)
+
+    def _return_to(self, record: CallRecord) -> None:
+        AgentCall._return_to(self, record)
+        self._own._return_to(record)
+
+    def _function(self, name: str) -> tuple[Function, FunctionCall]:
+        """Return the function whose work a child does, and the function call."""
+        for r in (self._own.record, self.record):  # the own one may be a step ahead
+            for f in r.round:
+                if name == f"{RunFunction.prefix}:{f.id}":
+                    return self.prompt.by_name[f.name], f
+        raise JournalError(f"the record of {self} has the child {name!r}, and no function of the round is it")
+
+    def _delegate(self, name: str) -> Delegate:
+        function, _ = self._function(name)
+        if function.delegate is None:
+            raise JournalError(f"the record of {self} has the child {name!r}, and {function.name!r} is no agent by now")
+        return function.delegate
+
+
+def _returned(function: Function, f: FunctionCall, value: Any, r: CallRecord, at_s: float) -> Returned:
+    return Returned(text=function.format_result(value, f), usage=r.total_usage, at_s=at_s)

@@ -1,0 +1,456 @@
+"""Is the call of an agent inside of another part of the other's: its events, questions, tokens, limits and journal?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import function
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved, Denied
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.messages.event import Done, Event, FunctionEnded, Inside, Stepped, Suspended
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import FakeClock, Script, call
+
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def spending(text: str, tokens: int) -> Reply:
+    return Reply.of(text).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
+
+
+def asking(tokens: int, name: str, **arguments: Any) -> Reply:
+    return Reply.of(call(name, **arguments)).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
+
+
+def boss(*replies: Any, inner: Agent[Any, Any], **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies), functions=[inner], name="boss", **options)
+
+
+def cleaner(*replies: Any, **options: Any) -> Agent[Any, Any]:
+    replies = replies or (call("erase", path="x"), "It is gone.")
+    return Agent(Script(*replies), functions=[erase], name="cleaner", **options)
+
+
+def chain(*, is_later: bool = False, **options: Any) -> Agent[Any, Any]:
+    """Three agents, one inside of another; the innermost asks for approval, or has done so before."""
+    skip = 1 if is_later else 0
+    inner = cleaner(*[call("erase", path="x"), "It is gone."][skip:])
+    middle = Agent(Script(*[call("cleaner", task="?"), "All gone."][skip:]), functions=[inner], name="middle")
+    return boss(*[call("middle", task="Tidy up."), "Done."][skip:], inner=middle, **options)
+
+
+Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]
+
+
+def by_run(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    agent.run(one, heard.append)
+
+
+def by_stream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    heard += agent.stream(one)
+
+
+def by_arun(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    asyncio.run(agent.arun(one, heard.append))
+
+
+def by_astream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    async def main() -> None:
+        async for event in agent.astream(one):
+            heard.append(event)
+
+    asyncio.run(main())
+
+
+def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    agent.run(one)
+
+
+def by_arun_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    asyncio.run(agent.arun(one))
+
+
+HEARD: list[Way] = [by_run, by_stream, by_arun, by_astream]
+WAYS: list[Way] = [*HEARD, by_run_unheard, by_arun_unheard]
+ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+heard_ways = pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
+
+
+@ways
+def test_the_record_is_the_same_whoever_drives(way: Way):
+    def driven(way: Way) -> AgentCall[Any]:
+        agent = chain(approve=lambda f: f.name != "nothing")
+        one = agent.seed("Go.")
+        way(agent, one, [])
+        return one
+
+    one, other = driven(way), driven(by_run)
+    assert one.output == "Done."
+    assert (one.record.function_calls[0].result, one.record.children) == ("All gone.", {})
+    assert [(step.source, step.trigger, step.to, step.key) for step in one.record.trace] == [
+        (step.source, step.trigger, step.to, step.key) for step in other.record.trace
+    ]
+
+
+# Questions
+
+
+def test_what_an_agent_inside_waits_for_suspends_the_call_and_is_answered_under_its_path():
+    agent = chain()
+    with pytest.raises(
+        CallSuspended, match=r"'run:1.0/run:1.0/ask:1.0' \(approval of erase\({\"path\": \"x\"}\)\)"
+    ) as e:
+        agent.call("Go.")
+    one = e.value.call
+    assert [effect.key for effect in one.effects] == ["run:1.0/run:1.0/ask:1.0"]
+    one.advance("run:1.0/run:1.0/ask:1.0", Approved())
+    assert agent.run(one).output == "Done."
+
+
+@pytest.mark.parametrize("approves", [True, False])
+def test_where_an_agent_inside_has_no_approver_that_of_the_call_decides(approves: bool):
+    asked: list[str] = []
+
+    def approve(f: Any) -> bool:
+        asked.append(f.name)
+        return approves or f.name == "cleaner"
+
+    inner = cleaner(call("erase", path="x"), lambda request: request.messages[-1].text)
+    result = boss(call("cleaner", task="Go."), "ok", inner=inner, approve=approve).call("Go.")
+    assert asked == ["cleaner", "erase"]
+    assert ("erased x" in (result.function_calls[0].result or "")) == approves
+
+
+def test_its_own_approver_is_asked_first():
+    inner = cleaner(approve=lambda f: True)
+    assert boss(call("cleaner", task="Go."), "ok", inner=inner).call("Go.").output == "ok"
+
+
+def test_a_snapshot_holds_the_calls_inside_and_their_questions_stay_open():
+    agent = chain()
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    document = snapshot(e.value.call)
+    again = chain(is_later=True)
+    one = again.restore(document)
+    assert one.record == e.value.call.record
+    one.advance("run:1.0/run:1.0/ask:1.0", Denied("no"))
+    assert again.run(one).output == "Done."
+
+
+def test_a_snapshot_whose_call_inside_belongs_to_no_function_is_refused():
+    agent = boss(call("cleaner", task="Go."), inner=cleaner())
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    document = snapshot(e.value.call)
+    with pytest.raises(SnapshotError, match=r"inside under 'run:7.0', and no pending function call is it"):
+        agent.restore(document.replace('"run:1.0":{', '"run:7.0":{', 1))
+
+
+def test_a_run_in_a_store_is_answered_and_driven_on_by_somebody_else():
+    store = MemoryStore()
+    with pytest.raises(CallSuspended, match=r"agent.resume\('r1', {'run:1.0/ask:1.0': …}\)"):
+        boss(call("cleaner", task="Go."), inner=cleaner(call("erase", path="x")), store=store).call("x", run_id="r1")
+    assert [question.key for question in store.load("r1").run.waits] == ["run:1.0/ask:1.0"]
+    later = boss("Done.", inner=cleaner("It is gone."), store=store)
+    Runs(store).answer("r1", {"run:1.0/ask:1.0": Approved()})
+    assert Worker([later], store).run(once=True) == 1
+    result = later.resume("r1")
+    assert (result.output, result.function_calls[0].result) == ("Done.", "It is gone.")
+    assert later.runs.replay("r1", later._definition(None, later_options())).record == result.record
+
+
+def later_options() -> Any:
+    from fsm_agent.agents.keeping import Options
+
+    return Options()
+
+
+# Events
+
+
+@heard_ways
+def test_its_events_are_those_of_the_call_marked_with_their_origin(way: Way):
+    agent = chain(approve=lambda f: True)
+    heard: list[Event] = []
+    way(agent, agent.seed("Go."), heard)
+    inside = [(event.path, type(event.event).__name__) for event in heard if isinstance(event, Inside)]
+    assert {path for path, _ in inside} == {"run:1.0", "run:1.0/run:1.0"}
+    assert ("run:1.0/run:1.0", FunctionEnded.__name__) in inside
+    ends = [event for event in heard if isinstance(event, Inside) and getattr(event.event, "to", "") == "Completed"]
+    assert [event.path for event in ends] == ["run:1.0/run:1.0", "run:1.0"]
+    assert isinstance(heard[-1], Done)
+
+
+@heard_ways
+def test_its_own_hooks_are_told_of_its_own_events(way: Way):
+    class Hook:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def on_done(self, event: Done[Any]) -> None:
+            self.told.append(event.result.output)
+
+        def on_stepped(self, event: Stepped) -> None:
+            self.told.append(event.to)
+
+    innermost, own = Hook(), Hook()
+    middle = Agent(
+        Script(call("cleaner", task="Erase x."), "All gone."), functions=[cleaner(hooks=[innermost])], name="middle"
+    )
+    agent = boss(call("middle", task="Tidy."), "Done.", inner=middle, hooks=[own], approve=lambda f: True)
+    way(agent, agent.seed("Go."), [])
+    assert innermost.told == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed", "It is gone."]
+    assert own.told[-2:] == ["Completed", "Done."]
+    assert len(own.told) == 6
+
+
+# Tokens and limits
+
+
+def test_its_tokens_are_the_call_s_too_while_it_goes_on_and_when_it_has_ended():
+    inner = cleaner(asking(10, "erase", path="x"), spending("gone", 20))
+    agent = boss(asking(1, "cleaner", task="?"), spending("ok", 2), inner=inner)
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    one = e.value.call
+    assert (one.record.usage.input_tokens, one.outcome.usage.input_tokens) == (1, 11)
+    one.advance("run:1.0/ask:1.0", Approved())
+    result = agent.run(one)
+    assert (result.usage.input_tokens, result.usage.output_tokens, result.record.usage) == (33, 4, result.usage)
+    assert [report.usage.input_tokens for report in result.by_round] == [31, 2]
+
+
+def test_its_tokens_count_when_the_call_was_cancelled_and_when_it_failed():
+    inner = cleaner(asking(10, "erase", path="x"))
+    agent = boss(asking(1, "cleaner", task="?"), inner=inner)
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    e.value.call.cancel("enough")
+    with pytest.raises(CallFailed, match="cancelled: enough") as failed:
+        agent.run(e.value.call)
+    assert failed.value.call.outcome.usage.input_tokens == 11
+    limited = Agent(Script(spending("?", 7)), name="limited", output=int, limits=Limits(parse_retries=0))
+    outer = Agent(Script(asking(1, "limited", task="?"), spending("alas", 2)), functions=[limited])
+    assert outer.call("Go.").usage.input_tokens == 10
+
+
+def test_the_deadline_of_the_call_ends_what_is_inside_first():
+    clock = FakeClock()
+    inner = cleaner()
+    agent = boss(call("cleaner", task="Go."), inner=inner, limits=Limits(deadline_s=60), world={"clock": clock})
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    clock.advance(61)
+    heard: list[Event] = []
+    with pytest.raises(CallFailed) as failed:
+        agent.run(e.value.call, heard.append)
+    assert failed.value.call.record.ending.reason is Reason.EXPIRED
+    assert [(getattr(event, "path", ""), getattr(event, "event", event).to) for event in heard[:2]] == [
+        ("run:1.0", "Failed"),
+        ("", "Failed"),
+    ]
+
+
+@pytest.mark.parametrize("where", ["limits", "timeout_s"])
+def test_a_deadline_of_its_own_ends_it_alone(where: str):
+    clock = FakeClock()
+    inner = cleaner(limits=Limits(deadline_s=5 if where == "limits" else 500))
+    made = inner.as_function(timeout_s=5.0) if where == "timeout_s" else inner.as_function()
+    agent = Agent(Script(call("cleaner", task="Go."), "Alas."), functions=[made], world={"clock": clock})
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    clock.advance(6)
+    result = agent.run(e.value.call)
+    assert result.output == "Alas."
+    assert (result.function_calls[0].error or "").startswith("cleaner failed: expired")
+
+
+@ways
+def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(way: Way):
+    begun = threading.Event()
+
+    class Stuck(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+            begun.set()
+            time.sleep(5)
+            return Reply.of("late")
+
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+            begun.set()
+            await asyncio.sleep(5)
+            return Reply.of("late")
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield self.complete(request)
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield await self.acomplete(request)
+
+    agent = boss(call("stuck", task="?"), inner=Agent(Stuck(), name="stuck"))
+    one = agent.seed("Go.")
+    ended_s: list[float] = []
+
+    def cancel() -> None:
+        begun.wait(10)
+        ended_s.append(time.monotonic())
+        one.cancel("enough")
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(CallFailed, match="cancelled: enough"):
+        way(agent, one, [])
+    assert time.monotonic() - ended_s[0] < 1.0
+    canceller.join()
+
+
+# Errors and policies
+
+
+def failing() -> Agent[Any, Any]:
+    return Agent(Script("no number"), output=int, limits=Limits(parse_retries=0), name="failing")
+
+
+def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
+    told = Agent(Script(call("failing", task="?"), "Alas."), functions=[failing()]).call("Go.")
+    assert (told.function_calls[0].error or "").startswith("failing failed: unparseable: there is no int in JSON")
+    with pytest.raises(CallFailed, match="function failed: failing: unparseable") as e:
+        Agent(Script(call("failing", task="?")), functions=[failing().as_function(on_error="fail")]).call("Go.")
+    assert e.value.call.record.ending.function == "failing"
+    default = failing().as_function(on_error=Default(7))
+    result = Agent(Script(call("failing", task="?"), "ok"), functions=[default]).call("Go.")
+    assert result.function_calls[0].result == "7"
+
+
+@pytest.mark.parametrize(
+    ("policy", "right"),
+    [
+        ({"retries": Retries()}, r"takes no retries: limits=Limits\(recalls=…"),
+        ({"once": True}, "takes no once: what must not run twice is one of the agent's own functions"),
+        ({"middleware": [lambda f, following: following(f)]}, "takes no middleware"),
+    ],
+)
+def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any], right: str):
+    with pytest.raises(UsageError, match=f"the agent 'failing' as a function {right}"):
+        failing().as_function(**policy)
+
+
+def test_a_task_that_no_agent_can_be_given_is_told():
+    agent = boss([call("cleaner", task=" "), call("cleaner", task="")], "Alas.", inner=cleaner())
+    result = agent.call("Go.")
+    remedy = "a text that asks for something would be right"
+    assert [f.error for f in result.function_calls] == [f"the task is ' ': {remedy}", f"the task is '': {remedy}"]
+
+
+def test_what_it_returns_is_formatted():
+    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
+    made = inner.as_function(format=lambda value, f: f"{len(value)} of them")
+    result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
+    assert result.function_calls[0].result == "2 of them"
+
+
+@pytest.mark.parametrize("way", [by_run, by_stream, by_run_unheard], ids=lambda way: way.__name__)
+def test_agents_that_are_asked_together_work_side_by_side(way: Way):
+    barrier = threading.Barrier(2)
+
+    class Meeting(Script):
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+            barrier.wait(20)
+            return super().complete(request)
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            barrier.wait(20)
+            yield from super().stream(request)
+
+    inners = [Agent(Meeting(f"said {n}"), name=f"inner{n}") for n in range(2)]
+    agent = Agent(Script([call(f"inner{n}", task="?") for n in range(2)], "ok"), functions=inners)
+    one = agent.seed("Go.")
+    way(agent, one, [])
+    assert [f.result for f in one.record.function_calls] == ["said 0", "said 1"]
+
+
+def test_it_has_the_deps_of_the_call_that_asks():
+    @function
+    def who(context: Context[str]) -> str:
+        """Who asks?"""
+        return f"{context.deps} at {context.depth}"
+
+    inner = Agent(Script(call("who"), lambda request: request.messages[-1].text), name="inner", functions=[who])
+    middle = Agent(
+        Script(call("inner", task="?"), lambda request: request.messages[-1].text), functions=[inner], name="middle"
+    )
+    outer = Agent(Script(call("middle", task="?"), "ok"), functions=[middle])
+    assert outer.call("Go.", deps="Ada").function_calls[0].result == "Ada at 2"
+
+
+# Back and forth
+
+
+def test_a_call_with_agents_inside_is_undone_redone_and_forked_step_by_step():
+    agent = chain(approve=lambda f: True)
+    one = agent.seed("Go.").journaled()
+    agent.run(one)
+    states = one.states
+    assert [record.ending is None for record in states] == [True] * (len(states) - 1) + [False]
+    assert any(record.children for record in states)
+    for record in reversed(states[:-1]):
+        one.undo()
+        assert one.record == record
+        assert [effect.key for effect in one.effects] == [effect.key for effect in agent_call(one, record).effects]
+    for record in states[1:]:
+        one.redo()
+        assert one.record == record
+    assert one.output == "Done."
+    wanted = [[effect.key for effect in agent_call(one, record).effects] for record in states]
+    other = one.fork(wanted.index(["run:1.0/run:1.0/ask:1.0"]))
+    assert [effect.key for effect in other.effects] == ["run:1.0/run:1.0/ask:1.0"]
+
+
+def agent_call(one: AgentCall[Any], record: Any) -> AgentCall[Any]:
+    return AgentCall(record, one.prompt, has_approver=one.has_approver)
+
+
+def test_the_fingerprint_of_a_prompt_changes_with_the_agents_inside():
+    def fingerprint(**options: Any) -> str:
+        return boss(inner=cleaner(**options)).prompt.fingerprint
+
+    assert fingerprint() == fingerprint()
+    assert fingerprint() != fingerprint(output=int)
+
+
+def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
+    agent = boss(call("cleaner", task="Go."), inner=cleaner(), store=MemoryStore())
+    with pytest.raises(CallSuspended):
+        agent.call("Go.", run_id="r1")
+    later = replace(agent, model=Script("Pity."), functions=[])
+    result = later.resume("r1")
+    assert (result.output, result.record.children) == ("Pity.", {})
+    assert "cleaner" in (result.function_calls[0].error or "")
+
+
+def test_nothing_is_suspended_that_an_agent_inside_can_do():
+    heard: list[Event] = []
+    agent = boss(call("cleaner", task="Go."), inner=cleaner())
+    heard += agent.stream("Go.")
+    assert isinstance(heard[-1], Suspended)
