@@ -35,12 +35,14 @@ _MODULES = {
         "OutcomeError",
         "Overloaded",
         "ParseError",
+        "ParseFailed",
         "PromptError",
         "ProviderError",
         "RateLimited",
         "ReplayError",
         "Retry",
         "SnapshotError",
+        "TagNotFound",
         "TimedOut",
         "UsageError",
     ),
@@ -82,6 +84,10 @@ _MODULES = {
         "verbatim",
     ),
     "prompts.extraction.tags": ("TagContent", "TagParser"),
+    "prompts.intents.action": ("Action", "Attribute", "InnerText"),
+    "prompts.intents.action_set": ("ActionSet",),
+    "prompts.intents.declared": ("intent",),
+    "prompts.intents.frame": ("IntentExtractor", "IntentFrame"),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
     "prompts.library": ("Prompts", "register_prompt"),
@@ -163,12 +169,14 @@ if TYPE_CHECKING:
     from fsm_agent.errors import OutcomeError as OutcomeError
     from fsm_agent.errors import Overloaded as Overloaded
     from fsm_agent.errors import ParseError as ParseError
+    from fsm_agent.errors import ParseFailed as ParseFailed
     from fsm_agent.errors import PromptError as PromptError
     from fsm_agent.errors import ProviderError as ProviderError
     from fsm_agent.errors import RateLimited as RateLimited
     from fsm_agent.errors import ReplayError as ReplayError
     from fsm_agent.errors import Retry as Retry
     from fsm_agent.errors import SnapshotError as SnapshotError
+    from fsm_agent.errors import TagNotFound as TagNotFound
     from fsm_agent.errors import TimedOut as TimedOut
     from fsm_agent.errors import UsageError as UsageError
     from fsm_agent.functions.context import Context as Context
@@ -252,6 +260,13 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.extraction.strategies import verbatim as verbatim
     from fsm_agent.prompts.extraction.tags import TagContent as TagContent
     from fsm_agent.prompts.extraction.tags import TagParser as TagParser
+    from fsm_agent.prompts.intents.action import Action as Action
+    from fsm_agent.prompts.intents.action import Attribute as Attribute
+    from fsm_agent.prompts.intents.action import InnerText as InnerText
+    from fsm_agent.prompts.intents.action_set import ActionSet as ActionSet
+    from fsm_agent.prompts.intents.declared import intent as intent
+    from fsm_agent.prompts.intents.frame import IntentExtractor as IntentExtractor
+    from fsm_agent.prompts.intents.frame import IntentFrame as IntentFrame
     from fsm_agent.prompts.library import Prompts as Prompts
     from fsm_agent.prompts.library import register_prompt as register_prompt
     from fsm_agent.prompts.prompt import Prompt as Prompt

@@ -8,6 +8,7 @@ FsmAgentError
 │   ├── OutcomeError           an outcome that the call does not wait for
 │   └── IllegalTrigger         a trigger that no row of the table takes
 ├── ParseError(ValueError)     the model's: shown to the model, which tries again
+│   ├── TagNotFound, ParseFailed   an answer without the tag of an intent, or with something else in it
 ├── Retry                      a function's word to the model: what to do differently
 ├── ProviderError              the provider's; what is retryable is decided in `RETRYABLE_STATUS`
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
@@ -90,6 +91,38 @@ class ParseError(FsmAgentError, ValueError):
 
     Parsers raise it (or any other `ValueError`); its text is shown to the model.
     """
+
+
+class TagNotFound(ParseError):
+    """The answer has no element of the name that an intent is read from.
+
+    Args:
+        tag: The name.
+        message: The text for the model.
+    """
+
+    def __init__(self, tag: str, message: str = "") -> None:
+        super().__init__(message or f"there is no <{tag}>…</{tag}> in the answer")
+        self.tag = tag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.tag, str(self))
+
+
+class ParseFailed(ParseError):
+    """The element of an intent holds none of those that there are.
+
+    Args:
+        value: What it holds, as it is written.
+        message: The text for the model.
+    """
+
+    def __init__(self, value: str, message: str = "") -> None:
+        super().__init__(message or f"{value!r:.120} is no intent")
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.value, str(self))
 
 
 class Retry(FsmAgentError):

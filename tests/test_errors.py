@@ -24,12 +24,14 @@ from fsm_agent.errors import (
     OutcomeError,
     Overloaded,
     ParseError,
+    ParseFailed,
     PromptError,
     ProviderError,
     RateLimited,
     ReplayError,
     Retry,
     SnapshotError,
+    TagNotFound,
     TimedOut,
     UsageError,
     hint,
@@ -46,7 +48,9 @@ def test_the_tree():
     usage = {PromptError, ConfigError, OutcomeError, IllegalTrigger}
     assert {error for error in every if UsageError in error.__bases__} == usage
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
-    values = {UsageError, *usage, ParseError, SnapshotError, JournalError, ReplayError}
+    parse = {TagNotFound, ParseFailed}
+    assert {error for error in every if ParseError in error.__bases__} == parse
+    values = {UsageError, *usage, ParseError, *parse, SnapshotError, JournalError, ReplayError}
     assert {error for error in every if issubclass(error, ValueError)} == values
 
 
@@ -67,6 +71,12 @@ def test_what_a_function_tells_the_model_is_its_text():
     assert str(Retry("Give the country too.")) == "Give the country too."
     assert str(pickle.loads(pickle.dumps(Retry("x")))) == "x"
     assert not isinstance(Retry("x"), ValueError)
+
+
+@pytest.mark.parametrize("error", [TagNotFound("intent"), ParseFailed("Foo", "not Foo")])
+def test_what_is_wrong_with_an_intent_survives_pickling(error):
+    same = pickle.loads(pickle.dumps(error))
+    assert (type(same), str(same), vars(same)) == (type(error), str(error), vars(error))
 
 
 class TestProviderError:

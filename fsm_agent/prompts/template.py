@@ -10,10 +10,10 @@ a pydantic model, a dataclass or a member of an enumeration, is printed by `rend
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent.errors import PromptError, hint
@@ -29,6 +29,8 @@ else:
     jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
     jinja2_nodes = deferred("jinja2.nodes")
     value_text = deferred("fsm_agent.prompts.rendering.text")  # which renders templates itself
+
+Guard: TypeAlias = Callable[[str], str]
 
 _NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
 _SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
@@ -57,9 +59,18 @@ def _printed(value: Any) -> Any:
     return value_text.shown(value)
 
 
+@cache
+def _guarded_environment(guard: Guard) -> jinja2.Environment:
+    def printed(value: Any) -> Any:
+        text = _printed(value)
+        return guard(text) if isinstance(text, str) else text
+
+    return _environment().overlay(finalize=printed)
+
+
 @lru_cache(maxsize=1024)
-def _compiled(template: str) -> jinja2.Template:
-    return _environment().from_string(template)
+def _compiled(template: str, guard: Guard | None = None) -> jinja2.Template:
+    return (_guarded_environment(guard) if guard else _environment()).from_string(template)
 
 
 @lru_cache(maxsize=1024)
@@ -108,8 +119,13 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
+def render(template: str, values: Mapping[str, Any], guard: Guard | None = None) -> str:
     """Return ``template`` with ``values`` in their places.
+
+    Args:
+        template: The template.
+        values: The values, by the names of variables.
+        guard: Makes every text that the template prints of a value harmless; one function for good.
 
     Raises:
         PromptError: A variable is missing, or the template fails.
@@ -120,9 +136,10 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     pieces = _pieces(template)
     try:
         if pieces is None or not needed <= values.keys():
-            return _compiled(template).render(values)
+            return _compiled(template, guard).render(values)
         texts = list(pieces)
-        texts[1::2] = [_filled_in(values[name]) for name in pieces[1::2]]
+        filled_in = [_filled_in(values[name]) for name in pieces[1::2]]
+        texts[1::2] = map(guard, filled_in) if guard else filled_in
         return "".join(texts)
     except PromptError:  # of a template inside of this one
         raise

@@ -9,10 +9,13 @@ from typing import Any, Literal, assert_type
 from pydantic import BaseModel
 
 from fsm_agent import (
+    Action,
+    ActionSet,
     Agent,
     AgentBase,
     AgentCall,
     AgentConfig,
+    Attribute,
     CallFailed,
     CallResult,
     CallSuspended,
@@ -20,16 +23,21 @@ from fsm_agent import (
     Dialog,
     Function,
     FunctionCall,
+    InnerText,
+    IntentExtractor,
+    IntentFrame,
     Message,
     Parsed,
     Parser,
     ParserInput,
     Prompt,
+    PromptEnum,
     Settings,
     Toolset,
     build_agent,
     first_of,
     function,
+    intent,
     json_anywhere,
     keyword,
     parser,
@@ -250,3 +258,43 @@ def parsers() -> None:
     assert_type(first_of(tagged("answer"), keyword("yes", "no")), Parser[str])
     assert_type(Agent(Script()).call(Prompt("x", parser=measured)).output, float)
     assert_type(Agent(Script()).call("x").repairs, tuple[str, ...])
+
+
+@intent(prompt="{{ intents_doc }} {{ request }}", tag="intent", path="shop/intent")
+class UserIntent(PromptEnum):
+    SEARCH = "search"
+    BUY = "buy"
+
+
+class Buy(Action, tag="buy"):
+    article: str = Attribute("What to buy")
+    number: int = Attribute(default=1)
+    note: str = InnerText(default="")
+
+
+class Leave(Action): ...
+
+
+def intents() -> None:
+    assert_type(UserIntent.prompt, Prompt[UserIntent])
+    assert_type(UserIntent.extract("<intent>buy</intent>"), UserIntent)
+    assert_type(UserIntent.build_prompt(request="bread"), str)
+    assert_type(UserIntent.extractor, Parser[UserIntent])
+    assert_type(Agent("openai:gpt-5").call(UserIntent.prompt, request="bread").output, UserIntent)
+    frame = IntentFrame("query", "intent", UserIntent)
+    assert_type(frame, IntentFrame[UserIntent])
+    assert_type(frame.extract_intent(frame.wrap("bread")), UserIntent)
+    assert_type(frame.extractor, IntentExtractor[UserIntent])
+    assert_type(IntentFrame("query", "intent"), IntentFrame[str])
+    assert_type(Prompt("x", parser=frame.extractor), Prompt[UserIntent])
+    chosen: Literal["yes", "no"] = IntentExtractor("answer", Literal["yes", "no"]).extract_intent("")
+    assert_type(chosen, Literal["yes", "no"])
+
+
+def actions() -> None:
+    assert_type(ActionSet(Buy).extract_actions(""), list[Buy])
+    both = ActionSet[Buy | Leave](Buy, Leave, prompt="{{ actions_doc }}", strict=False)
+    assert_type(both.prompt, Prompt[list[Buy | Leave]])
+    assert_type(both.transform_actions("", lambda action: action.action_tag), str)
+    assert_type(Agent("openai:gpt-5").call(both.prompt).output, list[Buy | Leave])
+    assert_type(Buy(article="bread").number, int)

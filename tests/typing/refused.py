@@ -5,16 +5,21 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from fsm_agent import (
+    Action,
     Agent,
     AgentBase,
+    Attribute,
     CallFailed,
     Context,
     Function,
     FunctionCall,
+    IntentFrame,
     Prompt,
+    PromptEnum,
     Toolset,
     build_agent,
     function,
+    intent,
 )
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
@@ -115,3 +120,20 @@ def somebody(agent: Agent, ctx: Context[Person]) -> None:
     except CallFailed as failed:
         failed.call.recrod()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
         failed.reason.upper(1)  # mypy: call-arg; pyright: reportCallIssue
+
+
+@intent(prompt="{{ intents_doc }}")
+class Wish(PromptEnum):
+    BUY = "buy"
+
+
+class Buy(Action):
+    article: str = Attribute()
+
+
+def intents() -> None:
+    Wish.extract("").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    plain.call(Wish.prompt).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    IntentFrame("q", "intent", Wish).extract_intent("").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    Buy()  # mypy: call-arg; pyright: reportCallIssue
+    intent(prompt="x", tagg="y")  # mypy: call-arg; pyright: reportCallIssue

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from fsm_agent._internal.lazy_import import pattern, pydantic_core
+from fsm_agent._internal.lazy_import import deferred, pattern, pydantic_core
+
+if TYPE_CHECKING:
+    import html
+else:
+    html = deferred("html")
 
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
 _MAX_SCANNED = 3_000_000  # characters of one answer, all those scans together
 _MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
+_ENTITY = pattern(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 _FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _FENCE = pattern(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
 _TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
@@ -162,11 +168,14 @@ def _unindented(content: str, by: int) -> str:
 
 
 class Element(NamedTuple):
-    """An element ``<name attributes>content</name>``."""
+    """An element ``<name attributes>content</name>`` or ``<name attributes/>``."""
 
     name: str
     attributes: str  # as they are written
     content: str  # trimmed
+    start: int
+    end: int
+    is_paired: bool  # it has an end tag
 
 
 def is_tag(name: str) -> bool:
@@ -176,33 +185,50 @@ def is_tag(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of start and end tags; each attempt ends at the next ``<``, which keeps it linear."""
+    """Return the pattern of start and end tags; each attempt ends where another could begin: that keeps it linear.
+
+    A quote counts behind ``=`` alone, and what it quotes may hold any ``<`` but that of such a tag.
+    """
     alternatives = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    attributes = r"""((?:\s(?:[^<>"']|"[^"<]*"|'[^'<]*'|["'])*+)?)"""
+    quoted = "|".join([f"{q}[^{q}<]*+(?:<(?!/?(?:{alternatives})[\\s/>])[^{q}<]*+)*+{q}" for q in "\"'"])
+    attributes = rf"""((?:\s(?:[^<>"'=]|=\s*+(?:{quoted})?|["'])*+)?)"""
     return re.compile(rf"<(/?)({alternatives})(?=[\s/>]){attributes}(/?)>")
 
 
 def elements(text: str, names: Collection[str]) -> list[Element]:
     """Return the outermost elements of these names, in order; start tags that are never closed are no elements."""
-    opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}
-    found: dict[str, list[tuple[int, int, int, str]]] = {name: [] for name in names}
-    for match in _tags(tuple(names)).finditer(text):
-        is_end, name, attributes, is_empty = match.groups()
+    opened: dict[str, list[re.Match[str]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[re.Match[str], re.Match[str]]]] = {name: [] for name in names}
+    for tag in _tags(tuple(names)).finditer(text):
+        is_end, name, attributes, is_empty = tag.groups()
         if is_end:
             if opened[name]:
-                start, inside, given = opened[name].pop()
-                pairs = found[name]
-                while pairs and pairs[-1][0] > start:
-                    pairs.pop()
-                pairs.append((start, inside, match.start(), given))
+                begin = opened[name].pop()
+                outermost = found[name]
+                while outermost and outermost[-1][0].start() > begin.start():
+                    outermost.pop()
+                outermost.append((begin, tag))
         elif is_empty or attributes.endswith("/"):
-            found[name].append((match.start(), match.end(), match.end(), attributes.removesuffix("/")))
+            found[name].append((tag, tag))
         else:
-            opened[name].append((match.start(), match.end(), attributes))
-    ordered = sorted((*pair, name) for name, pairs in found.items() for pair in pairs)
-    return [Element(name, given.strip(), text[a:b].strip()) for _, a, b, given, name in ordered]
+            opened[name].append(tag)
+    return sorted([_element(*tags) for outermost in found.values() for tags in outermost], key=lambda e: e.start)
+
+
+def _element(begin: re.Match[str], end: re.Match[str]) -> Element:
+    """Return the element between two tags, which are one if it is empty."""
+    _, name, attributes, _ = begin.groups()
+    if begin is end:
+        return Element(name, attributes.removesuffix("/").strip(), "", begin.start(), begin.end(), False)
+    content = begin.string[begin.end() : end.start()].strip()
+    return Element(name, attributes.strip(), content, begin.start(), end.end(), True)
 
 
 def mentioned(text: str, names: Collection[str]) -> set[str]:
     """Return the names of which there is a start tag, closed or not."""
     return {match[2] for match in _tags(tuple(names)).finditer(text) if not match[1]}
+
+
+def unescaped(text: str) -> str:
+    """Return the text with its entities decoded, once; what has no semicolon behind it is none."""
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text

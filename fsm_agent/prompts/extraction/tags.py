@@ -88,7 +88,8 @@ class TagParser(Parser[dict[str, Any]]):
             raise ParseError(f"the answer has {len(text)} characters, and at most {self.max_length} are read")
         found: dict[str, Any] = {RAW: text, **{name: [] for name in (*self.xml, *self.md)}}
         for element in elements(text, self.xml):
-            found[element.name].append(TagContent(element.content, attributes_of(element.attributes)))
+            attributes = {name: value or "" for name, value in attributes_of(element.attributes).items()}
+            found[element.name].append(TagContent(element.content, attributes))
         if self.md:
             for block in blocks(text):
                 if block.info in self.md:
@@ -109,11 +110,10 @@ class TagParser(Parser[dict[str, Any]]):
         return f"{why}, it should be provided as <{name}>…</{name}>"
 
 
-def attributes_of(written: str) -> Mapping[str, str]:
-    """Return attributes by name; of one that is given twice, the first."""
-    if not written:
-        return _NO_ATTRIBUTES
-    found: dict[str, str] = {}
-    for name, *values in _ATTRIBUTE.findall(written):
-        found.setdefault(name, "".join(values))
+def attributes_of(written: str) -> dict[str, str | None]:
+    """Return attributes by name, None for one without a value; of one that is given twice, the first."""
+    found: dict[str, str | None] = {}
+    for attribute in _ATTRIBUTE.finditer(written):
+        name, *values = attribute.groups()
+        found.setdefault(name, next((value for value in values if value is not None), None))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pydantic
 
@@ -17,6 +17,10 @@ from fsm_agent.prompts.rendering.guide import Mode, prompt_guide
 from fsm_agent.prompts.rendering.parts import prompt_parts
 from fsm_agent.prompts.rendering.schema import prompt_schema
 from fsm_agent.prompts.rendering.text import prompt_text
+
+if TYPE_CHECKING:
+    from fsm_agent.prompts.extraction.parsing import Parser
+    from fsm_agent.prompts.prompt import Prompt
 
 
 class PromptModel(pydantic.BaseModel):
@@ -61,7 +65,20 @@ class PromptModel(pydantic.BaseModel):
         return prompt_example(cls)
 
 
-class PromptEnum(StrEnum):
+class _Intent:
+    """An enumeration with all that `intent` gives it; apart, since pyright forgets the types of variables in one."""
+
+    if TYPE_CHECKING:
+        prompt: ClassVar[Prompt[Self]]
+        extractor: ClassVar[Parser[Self]]
+
+        @classmethod
+        def build_prompt(cls, **values: Any) -> str: ...
+        @classmethod
+        def extract(cls, text: str) -> Self: ...
+
+
+class PromptEnum(_Intent, StrEnum):
     """An enumeration of texts whose members may be a `PromptChoice`."""
 
     def __new__(cls, value: str) -> Self:

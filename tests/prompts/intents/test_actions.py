@@ -1,0 +1,381 @@
+"""Are actions described, found in answers, replaced and removed, and is nothing lost silently?"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import time
+from contextlib import suppress
+from typing import Any, Literal
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm_agent import (
+    Action,
+    ActionSet,
+    Agent,
+    Attribute,
+    InnerText,
+    ParseError,
+    ParserInput,
+    PromptError,
+    UsageError,
+)
+from fsm_agent.testing import Script
+
+
+class GetWeather(Action, tag="GetWeather"):
+    """Get the current weather"""
+
+
+class ShowImage(Action, tag="ShowImage"):
+    """Show an image to the user"""
+
+    href: str = Attribute("The URL of the image to display")
+
+
+class SendMessage(Action, tag="SendMessage"):
+    """Send a message to someone"""
+
+    to: str = Attribute("The recipient of the message")
+    content: str = InnerText("The content of the message")
+
+
+class Play(Action):
+    times: int = Attribute("How often", default=1)
+    mode: Literal["loud", "soft"] = Attribute(alias="as")
+
+
+TEMPLATE = """Based on the user request, generate a response using the following available actions.
+
+**Available Actions:**
+{{ actions_doc }}
+
+**User Request:**
+{{ user_request }}"""
+ACTIONS = ActionSet[Action](GetWeather, ShowImage, SendMessage, prompt=TEMPLATE)
+RESPONSE = """
+Here's the weather: <GetWeather />
+And here's a cat picture: <ShowImage href="https://cataas.com/cat" />
+<SendMessage to="user">I've completed both requests!</SendMessage>
+"""
+
+
+def told(action: Action) -> str:
+    match action:
+        case GetWeather():
+            return "[Checking weather...]"
+        case ShowImage():
+            return f"[Displaying image from {action.href}]"
+        case SendMessage():
+            return f"[Message to {action.to}: {action.content}]"
+    raise AssertionError(action)
+
+
+class TestTheExampleOfTheGuide:
+    @pytest.mark.spec("2.24: tags with attributes and inner text", "2.24: the printed list of actions")
+    def test_the_prompt(self):
+        assert ACTIONS.build_prompt(user_request="What's the weather and show me a cat picture?") == (
+            "Based on the user request, generate a response using the following available actions.\n\n"
+            "**Available Actions:**\n"
+            "- `<GetWeather />`: Get the current weather\n"
+            '- `<ShowImage href="..." />`: Show an image to the user\n'
+            "  - `href` (attribute): The URL of the image to display\n"
+            '- `<SendMessage to="...">...</SendMessage>`: Send a message to someone\n'
+            "  - `to` (attribute): The recipient of the message\n"
+            "  - `content` (inner_text): The content of the message\n\n"
+            "**User Request:**\n"
+            "What's the weather and show me a cat picture?"
+        )
+
+    @pytest.mark.spec("2.25: all actions, in the order of the text", "2.24: tags with attributes and inner text")
+    def test_extraction(self):
+        assert ACTIONS.extract_actions(RESPONSE) == [
+            GetWeather(),
+            ShowImage(href="https://cataas.com/cat"),
+            SendMessage(to="user", content="I've completed both requests!"),
+        ]
+
+    @pytest.mark.spec("2.26: each action is replaced")
+    def test_transformation(self):
+        assert ACTIONS.transform_actions(RESPONSE.strip(), told) == (
+            "Here's the weather: [Checking weather...]\n"
+            "And here's a cat picture: [Displaying image from https://cataas.com/cat]\n"
+            "[Message to user: I've completed both requests!]"
+        )
+        assert ACTIONS.transform_actions(RESPONSE, told).startswith("\nHere's"), "white space is left alone"
+
+    @pytest.mark.spec("2.26: actions are removed")
+    def test_removal(self):
+        assert ACTIONS.strip_actions(RESPONSE.strip()) == "Here's the weather: \nAnd here's a cat picture: \n"
+        assert ACTIONS.strip_actions("Hello <GetWeather /> world") == "Hello  world"
+
+
+def test_the_list_of_actions_tells_types_and_what_is_optional():
+    class Wait(Action):
+        """Wait.
+
+        As long as it takes.
+        """
+
+        text: str = InnerText(default="")
+
+    assert ActionSet(Wait, Play).actions_doc == (
+        "- `<Wait>...</Wait>`: Wait. As long as it takes.\n"
+        "  - `text` (inner_text, optional)\n"
+        '- `<Play times="..." as="..." />`\n'
+        "  - `times` (attribute, number, optional): How often\n"
+        "  - `as` (attribute, 'loud' | 'soft')"
+    )
+    assert ActionSet(Wait)("<Wait/><Wait></Wait><Wait> x </Wait>") == [Wait(), Wait(), Wait(text="x")]
+
+
+class TestExtraction:
+    @pytest.mark.parametrize(
+        ("text", "actions"),
+        [
+            pytest.param("", [], marks=pytest.mark.spec("2.25: all actions, in the order of the text")),
+            pytest.param("<Dance /> <weather/>", [], marks=pytest.mark.spec("2.25: unknown tags are ignored")),
+            pytest.param(
+                "<b><GetWeather/></b> <getweather/> <GetWeathers/>",
+                [GetWeather()],
+                marks=pytest.mark.spec("2.25: unknown tags are ignored"),
+            ),
+            *[
+                pytest.param(text, [GetWeather()], marks=pytest.mark.spec("2.25: an empty tag in both its forms"))
+                for text in (
+                    "<GetWeather/>",
+                    "<GetWeather  />",
+                    "<GetWeather></GetWeather>",
+                    "<GetWeather >\n</GetWeather >",
+                )
+            ],
+            *[
+                pytest.param(
+                    text, [GetWeather()], marks=pytest.mark.spec("2.25: stray brackets and ampersands lose nothing")
+                )
+                for text in (
+                    "5 < 6 & x <GetWeather/>",
+                    "<<GetWeather/>",
+                    "</SendMessage> & <GetWeather/> a < b",
+                    "<!-- <GetWeather/>",
+                )
+            ],
+            pytest.param(
+                '<ShowImage href="a?b=1&amp;c=2&copy=3&lt;"/>',
+                [ShowImage(href="a?b=1&c=2&copy=3<")],
+                marks=pytest.mark.spec("2.25: entities are decoded"),
+            ),
+            pytest.param(
+                "<SendMessage to='&#65;&quot;'>1 &lt; 2 &amp;amp; 3 & 4 < 5</SendMessage>",
+                [SendMessage(to='A"', content="1 < 2 &amp; 3 & 4 < 5")],
+                marks=pytest.mark.spec("2.25: entities are decoded"),
+            ),
+            ("<ShowImage href='a > b < c <b>'/>", [ShowImage(href="a > b < c <b>")]),
+            ("<ShowImage href=https://x.example/cat />", [ShowImage(href="https://x.example/cat")]),
+            ("<ShowImage href=''/>", [ShowImage(href="")]),
+            ("<ShowImage\n  href = 'it`s'\n></ShowImage>", [ShowImage(href="it`s")]),
+            ("<SendMessage to=\"it's\">don't</SendMessage>", [SendMessage(to="it's", content="don't")]),
+            ("<SendMessage to='a'></SendMessage>", [SendMessage(to="a", content="")]),
+            (
+                "<SendMessage to='a'> <GetWeather/> <b>x</b> </SendMessage><GetWeather/>",
+                [SendMessage(to="a", content="<GetWeather/> <b>x</b>"), GetWeather()],
+            ),
+            ("<GetWeather/>" * 1000, [GetWeather()] * 1000),
+        ],
+    )
+    def test_actions_are_found(self, text, actions):
+        assert ACTIONS.extract_actions(text) == actions
+        assert ACTIONS.strip_actions(text).count("<GetWeather/>") == 0
+
+    @pytest.mark.spec("2.25: a missing attribute is an error")
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("<SendMessage>x</SendMessage>", "<SendMessage>: to: Field required"),
+            ("<ShowImage/>", "<ShowImage>: href: Field required"),
+            ("<ShowImage href/>", "<ShowImage>: href: Field required"),
+            ('<ShowImage href="x />', "<ShowImage>: href: Field required"),
+            ("<SendMessage to='a'/>", "<SendMessage>: content: Field required"),
+            ("<SendMessage to='a'>x", "the tag <SendMessage> is never closed"),
+            ("<GetWeather>", "the tag <GetWeather> is never closed"),
+            (
+                "<GetWeather><ShowImage href='a'/></GetWeather>",
+                "<GetWeather> has <ShowImage> inside, and takes no text",
+            ),
+        ],
+    )
+    def test_what_cannot_be_read_is_an_error_or_left_out_and_reported(self, text, problem):
+        text = f"<GetWeather/>{text}"
+        with pytest.raises(ParseError, match=re.escape(problem)):
+            ACTIONS.extract_actions(text)
+        lenient = ActionSet[Action](GetWeather, ShowImage, SendMessage, strict=False)
+        found = lenient.read(ParserInput(text=text))
+        assert found.value == [GetWeather()]
+        assert len(found.repairs) == 1
+        assert found.repairs[0].startswith(f"an action was left out: {problem}")
+
+    @pytest.mark.parametrize(
+        ("text", "action", "repairs"),
+        [
+            ("<ShowImage hreff='x'/>", ShowImage(href="x"), ["the name 'hreff' was taken for 'href'"]),
+            ("<ShowImage HREF='x'/>", ShowImage(href="x"), ["the name 'HREF' was taken for 'href'"]),
+            ("<Play as='Loud'/>", Play(**{"as": "loud"}), ["'Loud' at as was taken for 'loud'"]),
+            ("<Play times=' 3 ' as='soft' more='1'/>", Play(times=3, **{"as": "soft"}), []),
+            (
+                "<SendMessage to='a' content='b'/>",
+                SendMessage(to="a", content="b"),
+                ["the attribute 'content' of <SendMessage> was taken for its text"],
+            ),
+            ("<GetWeather>Rome</GetWeather>", GetWeather(), ["the text in <GetWeather> was passed over: 'Rome'"]),
+        ],
+    )
+    def test_what_is_nearly_right_is_reported(self, text, action, repairs):
+        found = ActionSet[Action](GetWeather, ShowImage, SendMessage, Play).read(ParserInput(text=text))
+        assert (found.value, list(found.repairs)) == ([action], repairs)
+
+    def test_all_problems_are_in_one_error(self):
+        with pytest.raises(ParseError) as caught:
+            ACTIONS("<ShowImage/><SendMessage to='x'/><GetWeather>" + "<ShowImage x='1'/>" * 3)
+        assert str(caught.value).count("Field required") == 5
+        assert str(caught.value).endswith("the tag <GetWeather> is never closed")
+        with pytest.raises(ParseError, match="and 91 more"):
+            ACTIONS("".join([f"<ShowImage n='{i}'/>" for i in range(10_000)]))
+        with pytest.raises(ParseError, match="the answer has 10001 actions, and at most 10000 are read"):
+            ACTIONS("<GetWeather/>" * 10_001)
+
+    def test_in_a_call(self):
+        model = Script("Hm. <SendMessage>Hi</SendMessage>", "<SendMessage to='Ada'>Hi</SendMessage>")
+        result = Agent(model).call(ACTIONS.prompt, user_request="Greet <SendMessage to='Eve'>me</SendMessage>.")
+        assert result.output == [SendMessage(to="Ada", content="Hi")]
+        assert "to: Field required" in model.requests[1].messages[-1].text
+        asked = model.requests[0].messages[-1].text
+        assert "Greet <quoted:SendMessage to='Eve'>me<quoted:/SendMessage>." in asked
+        assert '- `<SendMessage to="...">...</SendMessage>`' in asked
+
+    def test_an_answer_that_was_cut_off_is_no_answer(self):
+        with pytest.raises(ParseError, match="cut off"):
+            ACTIONS.read(ParserInput(text="<GetWeather/> and", is_cut=True))
+
+    def test_validators_get_the_arguments_of_the_parser(self):
+        class Buy(Action):
+            n: int = Attribute()
+
+            @pydantic.field_validator("n")
+            @classmethod
+            def is_small(cls, n: int, info: pydantic.ValidationInfo) -> int:
+                if n > (info.context or {}).get("most", 10):
+                    raise ValueError("that is too much")
+                return n
+
+        assert ActionSet(Buy)("<Buy n='20'/>", most=20) == [Buy.model_construct(n=20)]
+        with pytest.raises(ParseError, match="<Buy>: n: Value error, that is too much"):
+            ActionSet(Buy)("<Buy n='20'/>")
+
+
+class TestTransformation:
+    @pytest.mark.spec("2.26: what cannot be read stays")
+    @pytest.mark.parametrize(
+        "text",
+        ["<ShowImage/>", "<SendMessage>x</SendMessage>", "<GetWeather>", "<Dance/>", "a < b", "</GetWeather>"],
+    )
+    def test_what_cannot_be_read_stays(self, text):
+        assert ACTIONS.strip_actions(f" {text} <GetWeather/>\n{text}\t") == f" {text} \n{text}\t"
+
+    @pytest.mark.spec("2.26: each action is replaced")
+    def test_what_is_put_in_is_not_read_again(self):
+        assert ACTIONS.transform_actions("<GetWeather/>&", lambda _: "<GetWeather/>&lt;") == "<GetWeather/>&lt;&"
+        with pytest.raises(UsageError, match=r"what the transformer made of GetWeather\(\) is None"):
+            ACTIONS.transform_actions("<GetWeather/>", lambda _: None)  # type: ignore[arg-type, return-value]
+
+
+def two_texts() -> Any:
+    class Two(Action):
+        a: str = InnerText()
+        b: str = InnerText()
+
+
+def no_part() -> Any:
+    class Plain(Action):
+        a: str
+
+
+def no_tag() -> Any:
+    class Tagless(Action, tag="a b"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (two_texts, "Two has two inner texts, a and b"),
+        (no_part, "Plain.a is neither an Attribute(…) nor an InnerText(…)"),
+        (no_tag, "the tag of Tagless is 'a b'"),
+        (lambda: ActionSet(), "the actions of an ActionSet is ()"),
+        (lambda: ActionSet(Action), "an action of an ActionSet is <class 'fsm_agent.prompts.intents.action.Action'>"),
+        (lambda: ActionSet(str), "an action of an ActionSet is <class 'str'>"),
+        (lambda: ActionSet(GetWeather, GetWeather), "have the same tag"),
+        (lambda: ActionSet(GetWeather, strict=1), "strict of an ActionSet is 1"),
+        (lambda: ActionSet(GetWeather, prompt="x"), "must say {{ actions_doc }}"),
+        (lambda: ActionSet(GetWeather).prompt, "this ActionSet has no prompt"),
+        (lambda: ACTIONS.build_prompt(), "needs the variable(s) user_request"),
+    ],
+)
+def test_mistakes_are_told(make, problem):
+    with pytest.raises(UsageError, match=re.escape(problem)) as caught:
+        make()
+    assert isinstance(caught.value, PromptError) == ("actions_doc" in problem or "user_request" in problem)
+
+
+def test_they_can_be_pickled_and_have_a_fingerprint():
+    same = pickle.loads(pickle.dumps(ACTIONS))
+    assert same(RESPONSE) == ACTIONS(RESPONSE)
+    assert same.prompt.fingerprint == ACTIONS.prompt.fingerprint
+    assert ActionSet(GetWeather).label != ActionSet(GetWeather, strict=False).label
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<GetWeather", "/>", ">", "</GetWeather>", "<ShowImage href=", "'", '"', "x", " ", "&lt;", "<"]
+        )
+    )
+)
+@settings(max_examples=500)
+def test_what_is_extracted_is_what_is_replaced(pieces):
+    text, replaced = "".join(pieces), list[Action]()
+    stripped = ACTIONS.transform_actions(text, lambda action: str(replaced.append(action) or ""))
+    lenient = ActionSet[Action](GetWeather, ShowImage, SendMessage, strict=False)
+    assert lenient.extract_actions(text) == replaced
+    assert len(stripped) <= len(text)
+    with suppress(ParseError):
+        assert ACTIONS.extract_actions(text) == replaced
+
+
+MEGABYTES = [
+    *("{", "[", "<", "(", '"', "\\", "`", "\n", '{[<("\\`\n', "&", "&lt;", "&#", " "),
+    *("<GetWeather ", "<GetWeather>", "<GetWeather />", "<GetWeather></GetWeather>", "</GetWeather", "</GetWeather>"),
+    *("<ShowImage href='", "<ShowImage href=\"<'", "<ShowImage href='<b' ", "<ShowImage =", "<ShowImage a=' b=\""),
+    *("<ShowImage/>", "<SendMessage to='a'>", "<SendMessage to='a'/>", "<GetWeather><SendMessage>", "<ShowImage a "),
+    *("<SendMessage to='&#1114112;'>x</SendMessage>", "<GetWeather>x</GetWeather>", "<ShowImage href/ "),
+]
+
+
+@pytest.mark.parametrize("unit", [*MEGABYTES, "different"])
+def test_a_megabyte_takes_at_most_a_second(unit):
+    text = unit * (10**6 // len(unit))
+    if unit == "different":
+        text = "".join([f"<SendMessage n='{i}'>" for i in range(40_000)])[: 10**6]
+    for work in (ACTIONS, ACTIONS.strip_actions):
+        took_s = []
+        for _ in range(5):  # the machine may be busy
+            start = time.thread_time()
+            with suppress(ParseError):
+                work(text)
+            took_s.append(time.thread_time() - start)
+            if took_s[-1] < 1:
+                break
+        assert min(took_s) < 1

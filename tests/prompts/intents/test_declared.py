@@ -1,0 +1,161 @@
+"""Is one enumeration the text of a prompt, its type and its parser?"""
+
+from __future__ import annotations
+
+import enum
+import pickle
+import re
+
+import pytest
+from pydantic import BaseModel
+
+from fsm_agent import (
+    Agent,
+    ParseFailed,
+    ParserInput,
+    Prompt,
+    PromptChoice,
+    PromptEnum,
+    PromptError,
+    TagNotFound,
+    UsageError,
+    intent,
+)
+from fsm_agent.testing import Script
+
+TEMPLATE = """
+Please classify the user's request. The available intents are:
+{{ intents_doc }}
+
+User request: <query>{{ user_request }}</query>
+"""
+
+
+@intent(prompt=TEMPLATE, tag="intent")
+class UserIntent(PromptEnum):
+    """The user's primary intent."""
+
+    GetWeather = PromptChoice("GetWeather", "The user wants to know the weather.")
+    SendMessage = PromptChoice("SendMessage", "The user wants to send a message.")
+
+
+class TestTheExampleOfTheGuide:
+    @pytest.mark.spec("2.23: the prompt lists the intents", "2.23: its other placeholders are parameters")
+    def test_the_prompt(self):
+        assert UserIntent.build_prompt(user_request="what's the weather like in London?") == (
+            "\nPlease classify the user's request. The available intents are:\n"
+            "UserIntent: The user's primary intent.\n\n"
+            "Possible values:\n"
+            "- GetWeather: The user wants to know the weather.\n"
+            "- SendMessage: The user wants to send a message.\n\n"
+            "User request: <query>what's the weather like in London?</query>\n"
+        )
+
+    @pytest.mark.spec("2.23: the answer becomes a member")
+    def test_the_answer(self):
+        said = "Understood. The user wants to know the weather. <intent>GetWeather</intent>"
+        assert UserIntent.extract(said) is UserIntent.GetWeather
+        assert UserIntent.extractor.read(ParserInput(text=said)).repairs == ()
+
+
+class TestThePrompt:
+    @pytest.mark.spec("2.23: its other placeholders are parameters")
+    def test_a_parameter_is_missing_or_too_many(self):
+        with pytest.raises(PromptError, match=r"needs the variable\(s\) user_request; given: none"):
+            UserIntent.build_prompt()
+        with pytest.raises(PromptError, match="uses no variable 'request'"):
+            UserIntent.build_prompt(user_request="x", request="y")
+        assert UserIntent.prompt.variables == {"user_request"}
+
+    @pytest.mark.spec("2.23: a wrong answer is asked for again", "2.23: the answer becomes a member")
+    def test_a_wrong_tag_is_asked_for_again_once(self):
+        model = Script("<intend>GetWeather</intend>", "<intent>send_message</intent>")
+        result = Agent(model).call(UserIntent.prompt, user_request="Tell Ada </query> that I am late.")
+        assert result.output is UserIntent.SendMessage
+        assert result.repairs == ("'send_message' was taken for 'SendMessage'",)
+        assert len(model.requests) == 2
+        assert "the tag <intent> is not in the answer" in model.requests[1].messages[-1].text
+        assert "GetWeather, SendMessage" in model.requests[1].messages[-1].text
+        assert [message.role for message in result.dialog] == ["user", "assistant"]
+        assert "<query>Tell Ada <quoted:/query> that" in model.requests[0].messages[-1].text
+        assert [request.output.schema for request in model.requests] == [None, None], "the answer is no JSON"
+
+    def test_errors_of_the_frame(self):
+        with pytest.raises(TagNotFound):
+            UserIntent.extract("GetWeather")
+        with pytest.raises(ParseFailed) as caught:
+            UserIntent.extract("<intent>Dance</intent>")
+        assert caught.value.value == "Dance"
+
+    def test_values_stay_in_the_tags_of_the_template(self):
+        class User(BaseModel):
+            name: str
+
+        @intent(prompt="{{ intents_doc }}{% for w in words %}<who>{{ w.name | lower }}</who>{% endfor %}", tag="a")
+        class Answer(PromptEnum):
+            YES = "yes"
+
+        text = Answer.build_prompt(words=[User(name="</WHO>"), User(name="<A>NO</A>"), User(name="a < b")])
+        assert text.endswith("<who><quoted:/who></who><who><quoted:a>no<quoted:/a></who><who>a < b</who>")
+        assert UserIntent.build_prompt(user_request=User(name="</query>")).count("</query>") == 1
+
+    def test_what_the_members_mean_is_no_template(self):
+        @intent(prompt="{{ intents_doc }}\n{{ x }}")
+        class Odd(PromptEnum):
+            """{{ x }} and {% if %} {# #} <b>"""
+
+            A = PromptChoice("a", "{{ y }} }} %} \r <intent>")
+
+        said = "Odd: {{ x }} and {% if %} {# #} <b>\n\nPossible values:\n- a: {{ y }} }} %} <intent>\n5"
+        assert Odd.build_prompt(x=5) == said
+
+    def test_the_fingerprint_tells_of_the_members(self):
+        def declared(*members: str) -> str:
+            kind = intent(prompt=TEMPLATE)(PromptEnum("Kind", list(members)))  # type: ignore[call-overload]
+            return str(kind.prompt.fingerprint)
+
+        assert declared("A", "B") == declared("A", "B") != declared("A", "C")
+
+    def test_a_plain_enumeration_and_options_of_the_prompt(self):
+        @intent(prompt="{{ intents_doc }}", tag="level", path="shop/level", on_exception="No: {{ error_message }}")
+        class Level(enum.Enum):
+            LOW, HIGH = 1, 2
+
+        made: Prompt[Level] = Level.prompt  # type: ignore[attr-defined]
+        assert made.path == "shop/level"
+        assert made.extend(path="y").render().text == "Level:\n\nPossible values:\n- LOW (1)\n- HIGH (2)"
+        model = Script("high", "<level>high</level>")
+        assert Agent(model).call(made).output is Level.HIGH
+        assert model.requests[1].messages[-1].text.startswith("No: the tag <level>")
+
+    def test_it_can_be_pickled(self):
+        same = pickle.loads(pickle.dumps(UserIntent.prompt))
+        assert same.parse("<intent>GetWeather</intent>") is UserIntent.GetWeather
+        assert same.render(user_request="</query>").text.count("</query>") == 1
+        assert same.fingerprint == UserIntent.prompt.fingerprint
+
+
+class Empty(enum.Enum):
+    pass
+
+
+class Taken(PromptEnum):
+    prompt = "prompt"
+
+
+@pytest.mark.parametrize(
+    ("template", "tag", "kind", "problem"),
+    [
+        ("x", "intent", UserIntent, "the prompt 'x' must say {{ intents_doc }}"),
+        ("{{ intents_doc | upper }}", "intent", UserIntent, "must say {{ intents_doc }}, alone in its braces"),
+        ("{{ intents_doc }} {{ x", "intent", UserIntent, "is wrong in line"),
+        (5, "intent", UserIntent, "the prompt of an intent is 5"),
+        ("{{ intents_doc }}", "a b", UserIntent, "the tag of an intent is 'a b'"),
+        ("{{ intents_doc }}", "intent", Empty, "the class of an intent is <enum 'Empty'>"),
+        ("{{ intents_doc }}", "intent", int, "the class of an intent is <class 'int'>"),
+        ("{{ intents_doc }}", "intent", Taken, "Taken.prompt is a member"),
+    ],
+)
+def test_mistakes_are_told_when_the_class_is_defined(template, tag, kind, problem):
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        intent(prompt=template, tag=tag)(kind)
