@@ -135,5 +135,5 @@ def intents() -> None:
     Wish.extract("").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     plain.call(Wish.prompt).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     IntentFrame("q", "intent", Wish).extract_intent("").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-    Buy()  # mypy: call-arg; pyright: reportCallIssue
+    Buy()  # mypy: call-arg
     intent(prompt="x", tagg="y")  # mypy: call-arg; pyright: reportCallIssue

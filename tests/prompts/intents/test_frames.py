@@ -169,6 +169,7 @@ DISGUISES = {
     "struck out": lambda tag: tag.replace("<", "<\u0338"),
     "composed": lambda tag: tag.replace("<", "\u226e"),
     "full width": lambda tag: tag.translate(FULL_WIDTH),
+    "full-width capitals": lambda tag: tag.upper().translate(FULL_WIDTH),
     "small forms": lambda tag: tag.replace("<", "\ufe64").replace(">", "\ufe65"),
     "bold": lambda tag: tag.translate(BOLD),
     "other alphabet": lambda tag: tag.translate(CYRILLIC),
