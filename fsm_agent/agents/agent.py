@@ -39,7 +39,6 @@ from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.prompts.template import check_used, render
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
@@ -160,8 +159,7 @@ class Agent(Driving[Deps, Out]):
     def init_dialog(self, **values: Any) -> Dialog:
         """A fresh dialog: the system prompt, if there is one, with its variables."""
         if isinstance(self.system, Prompt):
-            check_used(self.system.template, values)
-            text = render(self.system.template, values)
+            text = self.system.render(**values).text
             return Dialog(
                 [Message.of("system", text)], top_prompt=self._governance.governed(self.system, self.prompt.offers)
             )
