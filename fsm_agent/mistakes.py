@@ -48,6 +48,7 @@ PROMPT_WORDS = {
     **dict.fromkeys(("prompt", "text", "task"), "the template, as Prompt('…')"),
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
     **dict.fromkeys(("name", "id"), "path=…"),
+    "two_stage": "mode='two_stage'",
     **{f"{kind}_handler": f"on_{kind}=…" for kind in ("exception", "interrupt", "final")},
 }
 SETTINGS_WORDS = {

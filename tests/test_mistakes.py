@@ -194,7 +194,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "top_logprobs 1.5": (lambda: Settings(top_logprobs=1.5), UsageError, ("top_logprobs is 1.5", "a whole number")),
     "extra_body 5": (lambda: Settings(extra_body=5), UsageError, ("extra_body is 5", "a mapping")),
     "parser 5": (lambda: Prompt("x", parser=5), UsageError, ("the parser of a prompt is 5", "a function of the text")),
-    "two_stage yes": (lambda: Prompt("x", two_stage="yes"), UsageError, ("two_stage of a prompt is 'yes'", "True or")),
+    "mode tool": (lambda: Prompt("x", mode="tool"), UsageError, ("the mode of a prompt is 'tool'", "'native', 'fun")),
     "template 5": (lambda: Prompt(5), UsageError, ("the template of a prompt is 5", "a text")),
     "path 5": (lambda: Prompt("x", path=5), UsageError, ("the path of a prompt is 5", "a text")),
     # clients

@@ -43,6 +43,7 @@ class Exchange:
 
     Attributes:
         adapted: Parts of the request that were expressed differently for this model.
+        output_mode: How the request asks for a typed answer.
 
     Raises:
         UsageError: The request cannot be expressed in this format or for this model.
@@ -62,6 +63,7 @@ class Exchange:
         "is_stream",
         "limits",
         "network",
+        "output_mode",
     )
 
     def __init__(
@@ -87,6 +89,7 @@ class Exchange:
         self.head = head
         self.content = as_json(body)
         self.adapted: tuple[str, ...] = codec.adapted(request, profile)
+        self.output_mode = None if request.output.is_text else codec.asked(request, profile).mode
         self.limits = {
             "connect": network.connect_s,
             "read": network.read_s,
@@ -160,12 +163,14 @@ class Exchange:
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """Return the reply with the adaptations of the request, and its opaque parts marked with the provider."""
+        """Return the reply with what became of the request, and its opaque parts marked with the provider."""
         message, provider = reply.message, self._endpoint.provider.name
         if any(isinstance(part, Opaque) for part in message.parts):
             owned = [p.changed(provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
             reply = reply.changed(message=message.changed(parts=tuple(owned)))
-        return reply.changed(adapted=(*self.adapted, *reply.adapted)) if self.adapted else reply
+        if self.adapted or self.output_mode is not None:
+            return reply.changed(adapted=(*self.adapted, *reply.adapted), output_mode=self.output_mode)
+        return reply
 
     def late(self) -> TimedOut:
         """Return the error of a passed deadline."""

@@ -546,11 +546,13 @@ class AgentCall(Driven, Generic[Out]):
         elif settings.hosted_tools:
             settings = settings.override({"hosted_tools": ()})
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
+        is_draft = self.prompt.mode == "two_stage" and drafts(r, self.prompt)
         return Request(
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
-            output=TEXT if self.prompt.two_stage and drafts(r, self.prompt) else prompt.expected,
+            output=TEXT if is_draft else prompt.expected,
+            mode=None if prompt.mode == "two_stage" else prompt.mode,
             settings=settings,
         )
 

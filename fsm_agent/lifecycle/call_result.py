@@ -12,7 +12,7 @@ from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Usage
+from fsm_agent.messages.reply import OutputMode, Usage
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
@@ -91,6 +91,11 @@ class CallResult(Generic[Out], Unpacked):
     def repairs(self) -> tuple[str, ...]:
         """The repairs without which the answer could not have been read, one short text each; empty: it was right."""
         return self.record.repairs
+
+    @property
+    def output_mode(self) -> OutputMode | None:
+        """The way in which the model was last asked for a typed answer; None: for text, or its client does not say."""
+        return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:

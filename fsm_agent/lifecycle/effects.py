@@ -32,6 +32,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.process import EffectValue, Question
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import OutputMode
 from fsm_agent.mistakes import SETTINGS_WORDS, Explained, Rights, remedy, wrong
 from fsm_agent.prompts.parser import Output
 
@@ -116,6 +117,7 @@ class Request(Value, frozen=True, kw_only=True):
     functions: tuple[Function, ...] = ()
     tool_choice: str = "auto"
     output: Output = TEXT
+    mode: OutputMode | None = None  # how the output is asked for; None: as the model's profile has it
     settings: Settings = Settings()
 
 

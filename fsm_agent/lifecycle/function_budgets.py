@@ -49,8 +49,8 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:
-    """Return whether an answer in text is only the first of two stages."""
-    return prompt.two_stage and bool(prompt.offers) and not is_final(r, prompt)
+    """Return whether an answer in text is only the first of two stages, if the prompt has two."""
+    return bool(prompt.offers) and not is_final(r, prompt)
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:

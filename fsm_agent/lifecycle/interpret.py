@@ -23,7 +23,7 @@ from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
-from fsm_agent.prompts.parser import CUT_OFF
+from fsm_agent.prompts.parser import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
     "Do not call it so again: if you need no other function, give your final answer."
 )
+NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
 class FunctionsRequested(Value, frozen=True):
@@ -150,9 +151,8 @@ def read_reply(
         runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
             return "stopped", StoppedReply(requested, *stop)
-    for part in reply.message.parts:
-        if isinstance(part, FunctionCall):
-            return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
+    if _requests_functions(r, reply, prompt):
+        return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
         return "refused", FinalReply(reply, problem=problem)
@@ -161,7 +161,7 @@ def read_reply(
     if reply.finish == "error":
         report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
-    if prompt.two_stage and drafts(r, prompt):
+    if prompt.mode == "two_stage" and drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
         parsed = parse_answer(r, reply, prompt, in_branch=bool(r.branch))
@@ -186,13 +186,41 @@ def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
-            text=reply.message.text,
+            text=answer_text(reply.message),
             finish=reply.finish,
             is_cut=is_cut,
             logprobs=reply.logprobs,
             problems=r.problems if in_branch else (),
         )
     )
+
+
+def _requests_functions(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
+    """Return whether a reply calls functions, unless that is only the one that takes its answer."""
+    call = first_call(reply.message)
+    return call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt))
+
+
+def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
+    """Return whether a reply that calls functions is final: it calls none but the one that takes its answer."""
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
+    is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
+    is_draft = prompt.mode == "two_stage" and drafts(r, prompt)
+    return is_alone and not is_draft and not governing.expected.is_text
+
+
+def answer_text(message: Message) -> str:
+    """Return the text of a final reply for its parser: the arguments of the function that takes it, if it is called."""
+    call = first_call(message)
+    return message.text if call is None else call.arguments_json or "{}"
+
+
+def first_call(message: Message) -> FunctionCall | None:
+    """Return the first function call of a message."""
+    for part in message.parts:
+        if isinstance(part, FunctionCall):
+            return part
+    return None
 
 
 def is_cut_off(reply: Reply) -> bool:
@@ -259,6 +287,8 @@ class _Screen:
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
+            if call.name == ANSWER and self.prompt.output is not str:
+                return call, call.changed(error=NOT_TAKEN)
             names = ", ".join(self.prompt.by_name) or "none"
             return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
         problem = used_up(self.r, function) if self.r.tallies else None

@@ -25,6 +25,7 @@ class Limits(Value, frozen=True, kw_only=True):
     rounds: int | None = 5  # replies whose functions are run
     on_limit: OnLimit = "final_prompt"  # when they are used up
     parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
+    identical_problems: int | None = None  # so many answers in a row with the same problem end the call; 2 or more
     # Meaning of an answer in plain text that was cut off at the token limit: it is requested again, or it is taken.
     on_cut: OnCut = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
@@ -49,13 +50,14 @@ class Limits(Value, frozen=True, kw_only=True):
             if (value := getattr(self, name)) is not None and not (is_right(value) and value >= 0):
                 what = f"limits.{name} is {shown(value)}"
                 raise UsageError(f"{what}: a {number} from 0 on would be right, or None: unlimited")
-        for name, least in (("identical_rounds", 2), ("failures_per_function", 1), ("parallel", 1)):
+        for name, least in _LEAST:
             if (value := getattr(self, name)) is not None and value < least:
                 raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
 
 
 _CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
 _NUMBERS = {name: _CHECKS[kind] for name, kind in get_annotations(Limits).items() if kind in _CHECKS}
+_LEAST = (("identical_rounds", 2), ("identical_problems", 2), ("failures_per_function", 1), ("parallel", 1))
 _CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role": LoopRole}
 
 

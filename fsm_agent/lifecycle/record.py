@@ -45,6 +45,7 @@ class Reason(StrEnum):
     TOO_DEEP = "too deep"  # agents inside functions of agents
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
+    STUCK = "stuck"  # answers with the same problem again and again, `Limits.identical_problems` of them
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
     LOOPED = "looped"  # the same round again and again, with `Limits.on_loop` at "stop"
@@ -114,7 +115,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
     once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the id of the call, of those of the round
-    is_drafted: bool = False  # the first of `Prompt.two_stage` is over
+    is_drafted: bool = False  # the first of two stages (`Prompt.mode`) is over
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends

@@ -24,6 +24,10 @@ dialog can be sent to a provider at every moment.  The round that reaches `Limit
 closes with the final prompt, and from then on no functions are offered; unless `Limits.on_limit` ends the call there.
 A call that depends on another of its round is run after it.
 
+An answer may come as the arguments of a function (`Output.function`).  A reply that calls that function alone is a
+final reply: its parser reads the arguments, and the call gets its result, so the dialog can be sent.  Beside calls of
+other functions it is not read: those are run first.
+
 A model that works with its provider's own tools may pause: its message so far is sent back to it, and it goes on.  Each
 pause counts as a round.
 
@@ -40,20 +44,23 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
+    NOT_TAKEN,
     FinalReply,
     FunctionsRequested,
     StoppedReply,
     error_text,
     fingerprint,
+    first_call,
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
 from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, OnceRun, Reason, State
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 if TYPE_CHECKING:
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
 
+TAKEN = "The answer was taken."
 _NONE: Mapping[str, OnceRun] = {}
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
@@ -93,6 +101,11 @@ def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
 
 def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     return r.limits.on_limit == "fail" and _reaches_limit(r, answer, prompt)
+
+
+def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
+    limit = r.limits.identical_problems
+    return limit is not None and _identical_problems(r, answer) >= limit
 
 
 def may_retry(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
@@ -129,7 +142,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    dialog = r.dialog.push(answer.reply.message)
+    dialog = _with_answer(r.dialog, answer.reply.message)
     return _pruned(r, dialog=dialog, ending=_ANSWERED, repairs=answer.repairs, problems=r.problems)  # as parsed
 
 
@@ -209,19 +222,24 @@ def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
 
 def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     attempt = r.parse_errors + 1
-    plea = Message.of("user", prompt.handler_text("exception", error_message=answer.problem, attempt=attempt))
-    branch, problems = (*r.branch, answer.reply.message, plea), (*r.problems, answer.problem)
+    text = prompt.handler_text("exception", error_message=answer.problem, attempt=attempt)
+    message = answer.reply.message
+    if first_call(message) is None:
+        refused = [message, Message.of("user", text)]
+    else:
+        refused = _taken(message, len(r.dialog) + len(r.branch), text, is_error=True)
+    branch, problems = (*r.branch, *refused), (*r.problems, answer.problem)
     return r.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1)
 
 
 def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    r = r.changed(branch=(*r.branch, answer.reply.message))
-    detail, error = answer.problem, None
-    if is_cut_off(answer.reply):
-        detail += "; settings.max_tokens sets another limit"
-    if answer.error is not None:
-        error = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
-    return _pruned(r, ending=Ending(reason=Reason.UNPARSEABLE, detail=detail, error=error))
+    return _with_problem(r, answer, Ending(reason=Reason.UNPARSEABLE, detail=answer.problem))
+
+
+def keep_repetition(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
+    count = _identical_problems(r, answer)
+    detail = f"{count} answers in a row had the same problem: {answer.problem}"
+    return _with_problem(r, answer, Ending(reason=Reason.STUCK, detail=detail, count=count))
 
 
 def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
@@ -280,6 +298,7 @@ ROWS: tuple[Row, ...] = (
     ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
     ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
     ("paused",           ASKING,                State.CALLING,         None,           go_on),
+    ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       keep_repetition),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
     ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
@@ -319,6 +338,53 @@ def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
     return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
+
+
+def _with_answer(dialog: Vector[Message], message: Message) -> Vector[Message]:
+    """Return the dialog with the message of a final reply."""
+    if first_call(message) is None:
+        return dialog.push(message)
+    return dialog.append(*_taken(message, len(dialog), TAKEN))
+
+
+def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
+    """Return a message that calls the function for answers, with the result of each call behind it.
+
+    Args:
+        message: The model's.
+        index: Of the message among those that are sent.
+        text: The result of the first call, which alone is read.
+        is_error: The first call is refused.
+    """
+    results: list[Message] = []
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, FunctionCall):
+            part = part.changed(id=f"{index}.{len(results)}")
+            said, failed = (NOT_TAKEN, True) if results else (text, is_error)
+            result = FunctionResult(
+                id=part.id, name=part.name, text=said, provider_id=part.provider_id, is_error=failed
+            )
+            results.append(Message(role="tool", parts=(result,)))
+        parts.append(part)
+    return [message.changed(parts=tuple(parts)), *results]
+
+
+def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallRecord:
+    """Return the record that ends at an answer that could not be used."""
+    r = r.changed(branch=(*r.branch, answer.reply.message))
+    if is_cut_off(answer.reply):
+        ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
+    if answer.error is not None:
+        report = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
+        ending = ending.changed(error=report)
+    return _pruned(r, ending=ending)
+
+
+def _identical_problems(r: CallRecord, answer: FinalReply) -> int:
+    """Return how many answers in a row have the same problem, this one included."""
+    others = (n for n, problem in enumerate(reversed(r.problems), 1) if problem != answer.problem)
+    return next(others, len(r.problems) + 1)
 
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:

@@ -10,6 +10,9 @@ from fsm_agent.messages.message import FunctionCall, Message
 # Why a model stopped, in one vocabulary for all providers; None: not reported.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
 
+# How a model is asked for a typed answer: the request's own form, a function that takes the answer, or words.
+OutputMode = Literal["native", "function", "prompted"]
+
 
 def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
@@ -72,6 +75,7 @@ class Reply(Value, frozen=True, kw_only=True):
     # Options of the request that this model lacks, and their substitutes; options of the reply that are missing.
     adapted: tuple[str, ...] = ()
     served_by: str | None = None  # name of the client that answered, when one was chosen out of several
+    output_mode: OutputMode | None = None  # how the output was asked for; None: it is text, or the client does not say
 
     @classmethod
     def of(cls, *content: str | FunctionCall) -> Reply:

@@ -24,7 +24,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
     data = [
         prompt.path,
         prompt.template,
-        prompt.two_stage,
+        prompt.mode,
         prompt.expected.schema,
         prompt.parser.label if isinstance(prompt.parser, Parser) else _name_of(prompt.parser),
         [_told(getattr(prompt, handler)) for handler in HANDLERS],

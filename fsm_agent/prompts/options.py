@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fsm_agent.functions.toolset import Functions
-    from fsm_agent.prompts.prompt import Handler
+    from fsm_agent.prompts.prompt import Handler, Mode
 
 
 class PromptValues(TypedDict, total=False):
@@ -20,7 +20,7 @@ class PromptValues(TypedDict, total=False):
     on_final: Handler
     on_loop: Handler
     on_form: Handler
-    two_stage: bool
+    mode: Mode | None
 
 
 class PromptOptions(PromptValues, total=False):

@@ -12,13 +12,14 @@ from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions.function import described_errors
+from fsm_agent.functions.function import Function, described_errors
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
 from fsm_agent.prompts.json_repairs import granted, repaired
 
+ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
 MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
 MAX_BROKEN = 8  # pieces that are repaired, of one answer
@@ -28,6 +29,7 @@ IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
 
 _SYNTAX = ("json_invalid", "string_unicode")  # the latter: half a surrogate pair
+_TAKES_ANYTHING = "PlainValidatorFunctionSchema"  # a validator of the user's, whose JSON pydantic cannot describe
 _NO_CONTEXT: Mapping[str, Any] = {}
 
 
@@ -38,16 +40,23 @@ class Output:
         type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
 
     Raises:
-        PromptError: pydantic has no schema for it.
+        PromptError: JSON cannot be of that type.
     """
 
     def __init__(self, type: Any = str) -> None:
         self.type = type
+        self._bare_schema: dict[str, Any] | None = None
         try:
             self._adapter: pydantic.TypeAdapter[Any] | None = None if type is str else pydantic.TypeAdapter(type)
             self._bare_schema = self._adapter and self._adapter.json_schema()
         except undescribable() as error:
-            raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
+            if _TAKES_ANYTHING not in str(error):
+                raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
+
+    @property
+    def is_text(self) -> bool:
+        """True if an answer is taken as it is."""
+        return self._adapter is None
 
     @property
     def name(self) -> str:
@@ -63,12 +72,18 @@ class Output:
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
-        """JSON Schema of an object; None for plain text."""
+        """JSON Schema of an object; None for plain text, and for types that only their own validator knows."""
         if self._bare_schema is None or not self.is_wrapped:
             return self._bare_schema
         bare = dict(self._bare_schema)
         definitions = {"$defs": bare.pop("$defs")} if "$defs" in bare else {}
         return {"type": "object", "properties": {"value": bare}, "required": ["value"], **definitions}
+
+    @cached_property
+    def function(self) -> Function:
+        """The function whose arguments are the answer."""
+        what = "Give your final answer, once you need no other function.  The task ends with it."
+        return Function(name=ANSWER, description=what, parameters=self.schema or {})
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:
         """Return ``text`` as a value of the type; see `read`."""

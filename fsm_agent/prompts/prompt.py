@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, overload
 
 from typing_extensions import TypeVar
 
@@ -22,7 +22,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.parser import ANSWER, Output
 from fsm_agent.prompts.template import check_used, render, variables
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
 FORM = "Now give your final answer in the form that is asked for."
+# How the output is asked for: in the request's own form, as a function, in words, or in a request of its own.
+Mode: TypeAlias = Literal["native", "function", "prompted", "two_stage"]
 _Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
 _GIVEN = {
@@ -79,8 +81,10 @@ class Prompt(Generic[Out]):
         on_interrupt: Told of each function's result; ``call_results`` (required), ``name``, ``arguments``.
         on_final: Told when the rounds or the functions are used up, with the functions withdrawn; ``rounds``.
         on_form: Told between the two stages.
-        two_stage: Functions are offered without the output's schema; when the model has answered in words, it is
-            asked once more, with the schema and without functions.  For models that do badly with both at once.
+        mode: How the output is asked for; None: as is best by the model's profile.  ``"native"``: the request has a
+            field for the schema.  ``"function"``: the model has to call a function whose arguments are the answer.
+            ``"prompted"``: the system prompt describes it.  ``"two_stage"``: functions are offered without it; when
+            the model has answered in words, it is asked once more, with the schema and without functions.
         on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
     """
 
@@ -95,7 +99,7 @@ class Prompt(Generic[Out]):
     on_final: Handler = FINAL
     on_loop: Handler = LOOP
     on_form: Handler = FORM
-    two_stage: bool = False
+    mode: Mode | None = None
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
@@ -135,7 +139,8 @@ class Prompt(Generic[Out]):
             self.parser is None or callable(self.parser),
             "a function of the text",
         )
-        check("two_stage of a prompt", self.two_stage, isinstance(self.two_stage, bool), "True or False")
+        modes = f"{', '.join(map(repr, get_args(Mode)))}, or None,"
+        check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         functions = functions_of(self.functions)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
@@ -147,6 +152,8 @@ class Prompt(Generic[Out]):
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
+        if ANSWER in names and self.output is not str:
+            raise PromptError(f"prompt {self.path!r} offers {ANSWER}: so is the function called that takes its answer")
         check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
         for kind in _GIVEN:
@@ -278,7 +285,8 @@ class Prompt(Generic[Out]):
             is_typed = handler.output is not str
             output = handler.output if is_typed else self.output
             parser = handler.parser if is_typed else handler.parser or self.parser
-            derived = handler.extend(path=handler.path or path, output=output, parser=parser)
+            mode = handler.mode or self.mode
+            derived = handler.extend(path=handler.path or path, output=output, parser=parser, mode=mode)
         else:
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":

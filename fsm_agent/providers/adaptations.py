@@ -5,34 +5,70 @@ Codecs decide with the functions here, and report their decisions with `adaptati
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import pairwise
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
-from fsm_agent.providers.codec import Profile
-from fsm_agent.providers.schemas import schema_in_words
+from fsm_agent.messages.reply import OutputMode
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.encoding import kept
+from fsm_agent.providers.schemas import output_in_words
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})
+_FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
 
 
-def tells_schema(request: Request, profile: Profile) -> bool:
-    """Return True if the schema of the answer is described in words."""
-    takes_schema = profile.native_schema and (profile.schema_with_functions or not request.functions)
-    return request.output.schema is not None and not takes_schema
+def asked(
+    request: Request, profile: Profile, *, takes: Callable[[Output], bool] | None = None, can_force: bool = True
+) -> Asked:
+    """Decide how the model is asked for the output.
+
+    The prompt's mode comes before the profile's.  What the model does not take is asked for in words.
+
+    Args:
+        request: The request.
+        profile: The capabilities of the model.
+        takes: Whether the wire can express the schema of an output; None: it can express all.
+        can_force: False if the model cannot be made to call a function in this request.
+    """
+    output = request.output
+    if output.is_text:
+        return Asked(request)
+    mode, problem = _mode(request, profile, takes)
+    notes = (f"the schema was told in words: {problem}",) if problem else ()
+    if mode == "native":
+        return Asked(request, mode)
+    if mode == "prompted":
+        words = kept(output, output_in_words, bool(request.functions))
+        return Asked(request.changed(output=TEXT), mode, words, notes)
+    if request.functions and request.tool_choice not in ("auto", "none"):  # that one first; the answer comes later
+        return Asked(request.changed(output=TEXT), mode)
+    functions = () if request.tool_choice == "none" else request.functions
+    choice = "required" if can_force else "auto"
+    notes = () if can_force else (_FREE.format(choice="required"),)
+    changes = {"output": TEXT, "functions": (*functions, output.function), "tool_choice": choice}
+    return Asked(request.changed(**changes), mode, notes=notes)
 
 
-def schema_words(request: Request, profile: Profile) -> str | None:
-    """Return the words that describe the schema of the answer; None if they are not needed."""
-    schema = request.output.schema
-    if schema is None or not tells_schema(request, profile):
-        return None
-    return schema_in_words(schema, with_functions=bool(request.functions))
+def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
+    """Return the mode, and why it is not the one that was wanted, if so."""
+    wanted, output = request.mode or profile.output_mode, request.output
+    if output.schema is None and wanted != "prompted":
+        return "prompted", f"there is no JSON schema of {output.name}"
+    if wanted != "native":
+        return wanted, ""
+    if profile.native_schema and not profile.schema_with_functions and request.functions:
+        return "prompted", "the model does not take it beside functions"
+    if not profile.native_schema or (takes is not None and not takes(output)):
+        return "prompted", "the model does not take it"
+    return "native", ""
 
 
 def check_settings(settings: Settings, model: str, profile: Profile) -> None:
@@ -74,27 +110,23 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
     return ("tool", "user") in pairwise([message.role for message in messages])
 
 
-def adaptations(
-    request: Request, profile: Profile, *, tells_schema: bool, taken_settings: Collection[str]
-) -> tuple[str, ...]:
+def adaptations(asked: Asked, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
     """Return a description of each adaptation of the request.
 
     Args:
-        request: The request.
+        asked: The request, and how it asks for the output.
         profile: The capabilities of the model.
-        tells_schema: True if its codec describes the schema in words.
         taken_settings: The sampling settings that its codec sends.
     """
+    request = asked.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
-    if not bridges and not tells_schema and choice == "auto" and len(taken_settings) == len(_ALL):
+    if not bridges and not asked.notes and choice == "auto" and len(taken_settings) == len(_ALL):
         return ()  # as nearly always
     notes = []
     if bridges:
         notes.append("a word of the model's was put between results and a user's message: it takes no other order")
-    if tells_schema:
-        beside = " beside functions" if profile.native_schema and not profile.schema_with_functions else ""
-        notes.append(f"the schema was told in words: the model does not take it{beside}")
+    notes += asked.notes
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} was left out: the model does not take it here")
@@ -103,5 +135,5 @@ def adaptations(
         if len(functions) < len(request.functions):
             notes.append(f"{choice!r} was the only function offered: the model takes no function's name")
         if offered == "auto":
-            notes.append(f"tool_choice={choice!r} became 'auto': the model cannot be made to call")
+            notes.append(_FREE.format(choice=choice))
     return tuple(notes)

@@ -17,7 +17,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.arriving_text import mended
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 
@@ -38,6 +38,7 @@ class Profile(Value, frozen=True, kw_only=True):
 
     native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
     schema_with_functions: bool = True  # takes both at once
+    output_mode: OutputMode = "native"  # how it is best asked for typed answers; "native" only as far as it takes that
     strict_functions: bool = True  # knows `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
     seed_name: str = "seed"
@@ -61,6 +62,18 @@ class Profile(Value, frozen=True, kw_only=True):
 
     def __hash__(self) -> int:
         return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
+
+
+class Asked(NamedTuple):
+    """A request as a model can take it, after the decision how the model is asked for the output.
+
+    The request's own output remains only in the mode "native"; in the mode "function" a function takes its place.
+    """
+
+    request: Request
+    mode: OutputMode | None = None  # None: the output is text
+    words: str | None = None  # for the system prompt, in the mode "prompted"
+    notes: tuple[str, ...] = ()  # descriptions of what is not as the prompt or the profile would have it
 
 
 class Decoder(Protocol):
@@ -106,6 +119,10 @@ class Codec(Protocol):
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
         """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
+
+    @abstractmethod
+    def asked(self, request: Request, profile: Profile) -> Asked:
+        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
 
     @abstractmethod
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:

@@ -17,11 +17,13 @@ _REASONS = {
     "reasoning_name": "encrypted_content",  # over the Responses wire; chat has none
 }
 _REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True}
+# Models that know functions, but no schema of an answer.
+_BY_FUNCTION = {"native_schema": False, "output_mode": "function"}
 OPENAI_MODELS: Overrides = (
-    ("gpt-3.5*", {"native_schema": False, "images": False}),
-    ("gpt-4", {"native_schema": False, "images": False}),
-    ("gpt-4-*", {"native_schema": False}),
-    ("gpt-4o-2024-05-13", {"native_schema": False}),
+    ("gpt-3.5*", {**_BY_FUNCTION, "images": False}),
+    ("gpt-4", {**_BY_FUNCTION, "images": False}),
+    ("gpt-4-*", _BY_FUNCTION),
+    ("gpt-4o-2024-05-13", _BY_FUNCTION),
     ("o[1-9]*", _REASONS),
     ("o1*", {"stop": True}),
     ("o[13]-mini*", {"images": False}),
@@ -66,7 +68,7 @@ _NOT_FORCED = {"required_tool_choice": False, "named_tool_choice": False}
 _BY_BUDGET = {"reasoning": "budget", "temperature": True, "system_in_dialog": False}
 _BEFORE_SCHEMAS = {
     **_BY_BUDGET,
-    "native_schema": False,
+    **_BY_FUNCTION,
     "strict_functions": False,
     "temperature_with_top_p": True,
     **_COMPUTER_2024,

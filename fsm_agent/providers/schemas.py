@@ -1,4 +1,4 @@
-"""JSON Schemas for models: in strict mode, or in words."""
+"""Schemas for models: JSON Schema in strict mode, and outputs in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.errors import PromptError
+from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.rendering.schema import prompt_schema
 
 # What OpenAI's strict mode knows (https://platform.openai.com/docs/guides/structured-outputs, "Supported
 # schemas", 2026-11; other services took the mode over with the same rules or more lenient ones).
@@ -52,13 +55,21 @@ def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[d
     return (dict(schema), False) if strict is None else (strict, True)
 
 
-def schema_in_words(schema: Mapping[str, Any], *, with_functions: bool = False) -> str:
-    """Return the instructions for a model that takes no schema."""
-    when = "When you need no function any more, answer" if with_functions else "Answer"
-    return (
-        f"{when} only with JSON that matches this JSON Schema, with no code fence and no text around it:\n"
-        f"{pydantic_core.to_json(schema).decode()}"
-    )
+def output_in_words(output: Output, with_functions: bool = False) -> str:
+    """Return the instructions for a model that is asked for the output in its system prompt."""
+    if output.schema is None:
+        words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
+        words = f"{words} Do not include any text outside the JSON object."
+    else:
+        words = f"IMPORTANT: Respond with valid JSON matching this schema:\n\n{_printed(output, output.schema)}"
+    return f"{words}\n\nCall functions first, as long as you need them." if with_functions else words
+
+
+def _printed(output: Output, schema: Mapping[str, Any]) -> str:
+    try:
+        return prompt_schema(output.type)
+    except PromptError:  # too long, as it names no part of it twice
+        return pydantic_core.to_json(schema).decode()
 
 
 def _strict(schema: Any) -> dict[str, Any]:

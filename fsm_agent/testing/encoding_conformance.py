@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,8 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.messages.message import FunctionResult, Image, Message, Text
-from fsm_agent.prompts.parser import Output
+from fsm_agent.messages.reply import OutputMode
+from fsm_agent.prompts.parser import ANSWER, Output
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding, Once, as_json
 from fsm_agent.testing.decoding_conformance import DecodingConformance, drawn
@@ -224,6 +225,20 @@ class EncodingConformance(DecodingConformance):
             "adapted() does not tell how the schema goes out"
         )
         assert "town" not in json.dumps(self.encode(output=TEXT, profile=changes))
+
+    @pytest.mark.parametrize("functions", [(), (SEARCH,)])
+    @pytest.mark.parametrize("mode", get_args(OutputMode))
+    def test_the_output_is_asked_for_in_the_mode_of_the_request(
+        self, mode: OutputMode, functions: tuple[Function, ...]
+    ) -> None:
+        """By a schema, by a function that takes the answer, or in words; never by two of them."""
+        request = Request(messages=(_USER,), functions=functions, output=PLACE, mode=mode)
+        asked = self.codec.asked(request, self.profile)
+        texts = [*_strings(self.encode(functions=functions, output=PLACE, mode=mode))]
+        assert asked.mode == mode or asked.notes, f"{asked.mode!r} takes the place of {mode!r} silently"
+        assert any(ANSWER in text for text in texts) is (asked.mode == "function")
+        assert any(asked.words in text for text in texts) if asked.words else asked.mode != "prompted"
+        assert asked.notes == () or self.codec.adapted(request, self.profile)[: len(asked.notes)] == asked.notes
 
     def test_images_are_sent_or_refused(self) -> None:
         """With `images=False` in the profile they are refused; they are never left out."""

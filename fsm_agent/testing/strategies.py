@@ -103,5 +103,6 @@ def requests(make_functions: Callable[[], tuple[Function, ...]], output: Output)
         functions=st.just(()) | st.builds(make_functions),
         tool_choice=st.sampled_from(["auto", "required", "none"]),
         output=st.sampled_from([TEXT, output]),
+        mode=st.sampled_from([None, "native", "function", "prompted"]),
         settings=settings.map(lambda changes: Settings(**changes)),
     )

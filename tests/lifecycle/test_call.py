@@ -1135,7 +1135,7 @@ def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exceptio
     "0.17: it holds the raw result and the instruction",
 )
 def test_in_two_stages_functions_come_without_the_form_and_the_form_without_functions():
-    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")
     call = begun(prompt=prompt)
     assert (request(call).output.type, len(request(call).functions)) == (str, len(prompt.offers))
     say(call, function_call("add", a=17, b=25))
@@ -1156,16 +1156,16 @@ def test_in_two_stages_functions_come_without_the_form_and_the_form_without_func
 
 @pytest.mark.spec("0.17: the last request has the format and no functions")
 def test_one_stage_is_enough_when_no_functions_are_left():
-    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")
     call = begun(Limits(rounds=0), prompt=prompt)
     assert (request(call).output.type, request(call).functions) == (int, ())
     assert say(call, "42").result().output == 42
-    bare = say(begun(prompt=Prompt("{{ task }}", path="t", output=int, two_stage=True)), "42")
+    bare = say(begun(prompt=Prompt("{{ task }}", path="t", output=int, mode="two_stage")), "42")
     assert bare.result().output == 42
 
 
 @pytest.mark.spec("0.17: functions asked for in the second stage are not run")
 def test_functions_asked_for_in_the_second_stage_end_the_call():
-    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, two_stage=True)
+    prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")
     call = say(say(begun(prompt=prompt), "It is forty-two."), function_call("tick"))
     assert call.record.ending.reason is Reason.ROUND_LIMIT

@@ -8,7 +8,7 @@ from typing import get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from support.model_checker import Explored, Model, explore
-from support.walks import PROMPT, STAGED, fetch, login
+from support.walks import PROMPT, STAGED, TYPED, fetch, login
 
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import Reason
@@ -65,6 +65,26 @@ MODELS = {
         ("answer", "wrong", "tick", "pause", "enough"),
         prompt=STAGED,
         delays_s=(1.0,),
+    ),
+    "answers by a function": Model(
+        Limits(rounds=1, parse_retries=2, recalls=1),
+        ("answer", "final", "final, wrong", "final, final", "final, tick", "tick"),
+        prompt=TYPED,
+        delays_s=(1.0,),
+    ),
+    "answers by a function in two stages": Model(
+        Limits(rounds=2, parse_retries=1, recalls=0),
+        ("answer", "final", "final, wrong", "final, tick"),
+        prompt=TYPED.extend(mode="two_stage"),
+    ),
+    "the same problem again": Model(
+        Limits(rounds=1, parse_retries=4, recalls=1, identical_problems=2),
+        ("answer", "wrong", "wrong otherwise", "tick"),
+        delays_s=(1.0,),
+    ),
+    "the same problem, a third time": Model(
+        Limits(rounds=1, parse_retries=4, recalls=0, identical_problems=3),
+        ("wrong", "wrong otherwise", "tick"),
     ),
     "one after another": Model(
         Limits(**ONE, parallel=1), ("answer", "add, erase", "erase, tick", "fetch, login", "twice")
@@ -131,4 +151,4 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 63
+    assert len(taken) == len(rows) == 64

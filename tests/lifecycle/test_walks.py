@@ -78,7 +78,7 @@ def test_every_walk_keeps_the_promises(seed):
         assert (call.output is not None) == (r.ending.reason == "answered")
         if budget.rounds is not None:
             requests = sum(key.startswith("model:") for key, _ in journal)
-            stages = 1 + call.prompt.two_stage
+            stages = 1 + (call.prompt.mode == "two_stage")
             assert requests <= stages + budget.rounds + budget.parse_retries + budget.recalls
 
 

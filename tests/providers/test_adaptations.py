@@ -58,7 +58,7 @@ def adapted(wire: str, changes: dict[str, Any] | None = None, **request: Any) ->
 def test_what_is_said_as_asked_is_not_named(wire: str) -> None:
     notes, body = adapted(wire, functions=(ADD, WAIT), tool_choice="add", output=Output(City))
     assert notes == ()
-    assert "JSON Schema" not in body
+    assert "IMPORTANT: Respond" not in body
 
 
 @pytest.mark.parametrize("wire", CODECS)
@@ -77,14 +77,14 @@ def test_what_is_said_as_asked_is_not_named(wire: str) -> None:
 def test_a_schema_in_words(wire: str, changes: dict[str, Any], functions: Any, note: str | None) -> None:
     notes, body = adapted(wire, changes, functions=functions, output=Output(City))
     assert notes == ((note,) if note else ())
-    assert ("JSON Schema" in body) is bool(note)
+    assert ("IMPORTANT: Respond" in body) is bool(note)
     assert adapted(wire, changes, functions=functions)[0] == ()
 
 
 def test_a_schema_that_anthropic_cannot_enforce_is_told() -> None:
     notes, body = adapted("anthropic", output=Output(Loose))
     assert notes == ("the schema was told in words: the model does not take it",)
-    assert "JSON Schema" in body
+    assert "IMPORTANT: Respond" in body
 
 
 @pytest.mark.parametrize("wire", CODECS)

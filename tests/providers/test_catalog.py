@@ -119,6 +119,10 @@ def test_a_makers_name_before_the_model_does_not_matter() -> None:
     assert github.profile_of("openai/gpt-5-mini").max_tokens_name == "max_completion_tokens"
     assert github.profile_of("openai/gpt-4o").max_tokens_name == "max_tokens"
     assert provider("groq").profile_of("openai/gpt-oss-120b").native_schema
+    for name, model in (("openai", "gpt-4-turbo"), ("anthropic", "claude-3-7-sonnet-latest")):
+        profile = provider(name).profile_of(model)
+        assert (profile.native_schema, profile.output_mode) == (False, "function"), model
+    assert provider("openai").profile_of("gpt-4.1-nano").output_mode == "native"
     assert not provider("groq").profile_of("llama-3.3-70b-versatile").native_schema
 
 

@@ -7,10 +7,12 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic_core import core_schema
 
 from fsm_agent.functions.function import Function
-from fsm_agent.providers.schemas import schema_in_words, strict_schema
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.schemas import output_in_words, strict_schema
 
 
 class Colour(Enum):
@@ -171,8 +173,64 @@ def test_the_callers_schema_is_left_as_it_was() -> None:
     assert json.dumps(schema) == before
 
 
-def test_schema_is_told_in_words() -> None:
-    words = schema_in_words(Point.model_json_schema())
-    assert words.startswith("Answer only with JSON that matches this JSON Schema")
-    assert json.loads(words.partition("\n")[2]) == Point.model_json_schema()
-    assert schema_in_words({}, with_functions=True).startswith("When you need no function any more, answer only")
+class Review(BaseModel):
+    quality_score: int = Field(description="Overall quality score from 0 to 100")
+    issues: list[str] = Field(description="List of identified issues")
+    recommendations: list[str]
+
+
+class Celsius:
+    """A temperature whose JSON only its own code knows."""
+
+    def __init__(self, degrees: float) -> None:
+        self.degrees = degrees
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda data: cls(float(data)))
+
+
+@pytest.mark.spec(
+    "2.30: the printed wording behind the expertise",
+    "2.31: descriptions of fields are in the schema",
+    "2.31: without them names and types",
+)
+def test_an_output_in_words() -> None:
+    assert (
+        output_in_words(Output(Review))
+        == """IMPORTANT: Respond with valid JSON matching this schema:
+
+### Schema for `Review`
+{
+  "quality_score": "number", // Overall quality score from 0 to 100
+  "issues": "string[]", // List of identified issues
+  "recommendations": "string[]"
+}"""
+    )
+
+
+def test_an_output_in_words_leaves_room_for_functions() -> None:
+    alone, beside = output_in_words(Output(int)), output_in_words(Output(int), with_functions=True)
+    assert alone == "IMPORTANT: Respond with valid JSON matching this schema:\n\n### Schema for `number`\nnumber"
+    assert beside == f"{alone}\n\nCall functions first, as long as you need them."
+
+
+@pytest.mark.spec("2.30: a type without a schema has a wording of its own")
+def test_a_type_without_a_schema_is_named() -> None:
+    output = Output(Celsius)
+    assert output.schema is None
+    assert output.parse("21.5").degrees == 21.5
+    assert output_in_words(output) == (
+        "IMPORTANT: You must respond with valid JSON matching the Celsius type structure."
+        " Do not include any text outside the JSON object."
+    )
+
+
+def test_a_type_that_would_be_too_long_is_told_as_json_schema() -> None:
+    kind: Any = int
+    for _ in range(12):  # each holds the one before twice
+        kind = create_model("Pair", left=(kind, ...), right=(kind, ...))
+    output = Output(kind)
+    opening, _, schema = output_in_words(output).partition(":\n\n")
+    assert opening == "IMPORTANT: Respond with valid JSON matching this schema"
+    assert json.loads(schema) == output.schema

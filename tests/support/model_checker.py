@@ -37,6 +37,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.prompts.prompt import Prompt
 from support.walks import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 
@@ -45,6 +46,7 @@ VALID = Modified('{"path": "y"}')
 REPLIES: dict[str, Reply] = {
     "answer": asked(text="42"),
     "wrong": asked(text="forty-two"),
+    "wrong otherwise": asked(text="forty"),
     "cut": Reply(message=Message.of("assistant", "4"), finish="length"),
     "enough": asked(text="enough"),
     "refusal": Reply(message=Message.of("assistant"), refusal="no"),
@@ -63,6 +65,10 @@ REPLIES: dict[str, Reply] = {
     "pay": asked(function_call("pay", amount=1)),
     "pay, tick": asked(function_call("pay", amount=1), function_call("tick")),
     "twice": asked(function_call("tick"), function_call("tick")),
+    "final": asked(function_call(ANSWER, value=42)),
+    "final, wrong": asked(function_call(ANSWER, value="forty-two")),
+    "final, final": asked(function_call(ANSWER, value=42), function_call(ANSWER, value=43)),
+    "final, tick": asked(function_call(ANSWER, value=42), function_call("tick")),
 }
 
 
@@ -185,6 +191,7 @@ def _configuration(r: CallRecord) -> object:
         None if limits.rounds is None else r.rounds,
         None if limits.parse_retries is None else r.parse_errors,
         None if limits.recalls is None else (r.recalls, r.attempt),
+        None if limits.identical_problems is None else ("".join(_refused(r)[-1:]), _same_rounds(_refused(r))),
         None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
     )
     waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
@@ -288,7 +295,8 @@ def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reas
     limits, is_last = before.limits, _is_final(before, prompt)
     if reply.message.text == "enough":
         return State.COMPLETED, Reason.STOPPED
-    if calls := reply.message.function_calls:
+    calls, drafts = reply.message.function_calls, prompt.mode == "two_stage" and not is_last
+    if calls and not (prompt.output is int and {f.name for f in calls} == {ANSWER} and not drafts):
         if is_last:
             return State.FAILED, Reason.ROUND_LIMIT
         loop, same = limits.identical_rounds, _same_rounds([*_marks(before), _mark(reply.message)])
@@ -301,11 +309,15 @@ def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reas
         return (State.FAILED, Reason.ROUND_LIMIT) if is_last else (State.CALLING, None)
     if reply.finish == "error":
         return _recalled(before, True, 0.0, 0.0)
-    if prompt.two_stage and not is_last:
+    if drafts:
         return State.CALLING, None
     is_cut = reply.finish == "length" and limits.on_cut == "retry"
-    if reply.message.text.isdigit() if prompt.parser else not is_cut:
+    said = str(calls[0].arguments["value"]) if calls else reply.message.text
+    if said.isdigit() if prompt.parser or prompt.output is int else not is_cut:
         return State.COMPLETED, Reason.ANSWERED
+    same = _same_rounds([*_refused(before), said])
+    if limits.identical_problems is not None and same >= limits.identical_problems:
+        return State.FAILED, Reason.STUCK
     if limits.parse_retries is None or before.parse_errors < limits.parse_retries:
         return State.PARSE_EXCEPTION, None
     return State.FAILED, Reason.UNPARSEABLE
@@ -343,7 +355,7 @@ def _is_used_up(name: str, r: CallRecord) -> bool:
 
 def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecord) -> bool:
     """Whether a call that was asked for is run, now or when somebody approves; others are answered at once."""
-    is_invalid = call.name == "nosuch" or REPLIES["invalid"].message.function_calls.count(call) > 0
+    is_invalid = call.name in ("nosuch", ANSWER) or REPLIES["invalid"].message.function_calls.count(call) > 0
     if is_invalid or _is_used_up(call.name, before):
         return False
     if call.name == "fetch":
@@ -356,6 +368,11 @@ def _succeeded(r: CallRecord, name: str, arguments: dict[str, Any] | None = None
     calls = [*r.function_calls, *r.round] if arguments is None else r.function_calls
     found = [f for f in calls if f.name == name and f.was_run and f.error is None]
     return any(arguments is None or f.arguments == arguments for f in found)
+
+
+def _refused(r: CallRecord) -> list[str]:
+    """The answers in the exception branch; unlike ones have unlike problems."""
+    return [m.text or str(m.function_calls[0].arguments["value"]) for m in r.branch if m.role == "assistant"]
 
 
 def _marks(r: CallRecord) -> list[str]:

@@ -88,7 +88,8 @@ def stop_when(context: StopContext) -> str | None:
 PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, fetch, pay), parser=parse)
 
 
-STAGED = PROMPT.extend(two_stage=True)
+STAGED = PROMPT.extend(mode="two_stage")
+TYPED = Prompt("{{ task }}", path="typed", functions=(add, tick), output=int, mode="function")
 
 
 def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT) -> AgentCall:
@@ -113,6 +114,7 @@ def limits(rng: Random) -> Limits:
         depth=rng.choice([None, 3, 3, 3, 3, 3, 3, 1]),
         deadline_s=rng.choice([None, 100.0]),
         identical_rounds=rng.choice([None, 2, 2, 3]),
+        identical_problems=rng.choice([None, 2]),
         on_loop=rng.choice(["stop", "stop", "warn", "tell"]),
         loop_role=rng.choice(["user", "system"]),
         on_cut=rng.choice(["retry", "accept"]),

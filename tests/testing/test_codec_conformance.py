@@ -19,7 +19,7 @@ from fsm_agent.messages.event import Delta, FunctionCallCompleted
 from fsm_agent.messages.message import FunctionCall, Image, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import Asked, Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import ReplyInParts
@@ -253,6 +253,21 @@ class DropsTheSchema(Faulty):
         return {key: value for key, value in body.items() if key != "response_format"}
 
 
+class SendsTheFunctionBesideTheSchema(Faulty):
+    def before(self, request: Request, profile: Profile) -> tuple[Request, Profile]:
+        return request.changed(functions=(*request.functions, request.output.function)), profile
+
+
+class AsksInWordsSilently(Faulty):
+    def asked(self, request: Request, profile: Profile) -> Asked:
+        return super().asked(request.changed(mode="prompted"), profile)
+
+
+class DropsTheWords(Faulty):
+    def behind(self, body: dict[str, Any], request: Request, encoding: Encoding) -> dict[str, Any]:
+        return {**body, "messages": [entry for entry in body["messages"] if entry["role"] != "system"]}
+
+
 class DropsImages(Faulty):
     def before(self, request: Request, profile: Profile) -> tuple[Request, Profile]:
         if not profile.images:
@@ -296,6 +311,7 @@ class DropsTools(Faulty):
         return request.changed(settings=replace(request.settings, hosted_tools=())), profile
 
 
+NATIVE = {"mode": "native", "functions": ()}
 FAULTS: list[tuple[str, type[OpenAIChat], dict[str, Any]]] = [
     ("a_turn_is_read_as_it_was_sent", collecting(LosesACall), {}),
     ("a_turn_is_read_as_it_was_sent", collecting(LosesUsage), {}),
@@ -328,6 +344,9 @@ FAULTS: list[tuple[str, type[OpenAIChat], dict[str, Any]]] = [
     ("a_function_that_cannot_be_named_is_offered_alone", NamesAnyway, {}),
     ("the_schema_is_sent_natively_or_in_words", SendsTheSchemaAnyway, {"native": False}),
     ("the_schema_is_sent_natively_or_in_words", DropsTheSchema, {"native": True}),
+    ("the_output_is_asked_for_in_the_mode_of_the_request", SendsTheFunctionBesideTheSchema, NATIVE),
+    ("the_output_is_asked_for_in_the_mode_of_the_request", AsksInWordsSilently, NATIVE),
+    ("the_output_is_asked_for_in_the_mode_of_the_request", DropsTheWords, {**NATIVE, "mode": "prompted"}),
     ("images_are_sent_or_refused", DropsImages, {}),
     ("images_are_sent_or_refused", SendsImagesAnyway, {}),
     ("a_setting_is_sent_refused_or_reported", DropsTheSeed, {"name": "seed"}),

@@ -173,7 +173,7 @@ def prompts() -> None:
     assert_type(Prompt("x", parser=number), Prompt[int])
     assert_type(Prompt("x", output=Person, parser=number), Prompt[int])
     assert_type(Prompt("x", output=Person).parse("{}"), Person)
-    assert_type(Prompt("x", output=Person).extend(template="y", two_stage=True), Prompt[Person])
+    assert_type(Prompt("x", output=Person).extend(template="y", mode="two_stage"), Prompt[Person])
     assert_type(Prompt("x").extend(output=Person), Prompt[Person])
     assert_type(Prompt("x").extend(parser=number), Prompt[int])
 

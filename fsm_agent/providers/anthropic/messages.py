@@ -11,16 +11,15 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import adaptations, check_settings, offered_functions, tells_schema
+from fsm_agent.providers.adaptations import adaptations, asked, check_settings, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import betas, hosted_tools
-from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.codec import Asked, Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.json_codec import JsonCodec
-from fsm_agent.providers.schemas import schema_in_words
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
@@ -64,11 +63,10 @@ class Anthropic(JsonCodec):
             UsageError: By the profile, the model does not support a need of the request.
         """
         own = _own(profile)
+        request, _, words, _ = self.asked(request, own)
         settings, limits = request.settings, SchemaLimits()
-        closed = _native(request, own, limits)
-        words = None
-        if closed is None and request.output.schema is not None:
-            words = schema_in_words(request.output.schema, with_functions=bool(request.functions))
+        if request.output.schema is not None:
+            _takes(request.output, limits)
         turns, dialog = encoding.dialog(request.messages, DialogInTurns, model, own.images, own.system_in_dialog)
         max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
         body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": [*turns, dialog.newest]}
@@ -79,7 +77,7 @@ class Anthropic(JsonCodec):
         is_offered = request.functions or settings.hosted_tools
         body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog)
         body |= _reasoning(settings, max_tokens, model, own)
-        if closed is not None:
+        if request.output.schema is not None:
             form = encoding.value(request.output, _form)
             body["output_config"] = {**body.get("output_config", {}), "format": form}
         body |= _settings(settings, model, own)
@@ -90,12 +88,15 @@ class Anthropic(JsonCodec):
             body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
         return merged(body, extra)
 
+    def asked(self, request: Request, profile: Profile) -> Asked:
+        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
+        can_force = not _reasons_by_budget(request, _own(profile))
+        return asked(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
+
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
-        words = request.output.schema is not None and _native(request, own, SchemaLimits()) is None
-        settings = _accepted(request.settings, own)
-        return adaptations(request, own, tells_schema=words, taken_settings=settings)
+        return adaptations(self.asked(request, own), own, taken_settings=_accepted(request.settings, own))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the headers of beta tools."""
@@ -112,12 +113,10 @@ def _own(profile: Profile) -> AnthropicProfile:
     return AnthropicProfile(**asdict(profile))
 
 
-def _native(request: Request, profile: AnthropicProfile, limits: SchemaLimits) -> ClosedSchema | None:
-    """Return the answer's schema as the service enforces it; None if there is none, or it goes into words."""
-    if request.output.schema is None or tells_schema(request, profile):
-        return None
-    closed = kept(request.output, _closed_output)
-    return closed if closed is not None and limits.take(closed, of_function=False) else None
+def _takes(output: Output, limits: SchemaLimits) -> bool:
+    """Return whether the service enforces the answer's schema, and count it if so."""
+    closed = kept(output, _closed_output)
+    return closed is not None and limits.take(closed, of_function=False)
 
 
 def _closed_output(output: Output) -> ClosedSchema | None:
@@ -153,11 +152,15 @@ def _tools(
 
 def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> None:
     choice, effort = request.tool_choice, request.settings.reasoning_effort
-    if profile.reasoning == "budget" and effort not in (None, "none"):
+    if _reasons_by_budget(request, profile):
         raise UsageError(
             f"the model {model!r} cannot be made to call a function while it reasons: tool_choice is {choice!r} "
             f"and reasoning_effort {effort!r}; leave one of them out"
         )
+
+
+def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
+    return profile.reasoning == "budget" and request.settings.reasoning_effort not in (None, "none")
 
 
 def _withdrawn(dialog: Turns) -> dict[str, Any]:

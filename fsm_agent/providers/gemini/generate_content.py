@@ -12,7 +12,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, schema_words, taken_settings
+from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
@@ -76,7 +76,7 @@ class Gemini(JsonCodec):
         Raises:
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
-        words = schema_words(request, profile)
+        request, _, words, _ = self.asked(request, profile)
         own = _own(profile)
         whole, (system, rest) = encoding.dialog(
             request.messages, DialogInContents, model, own.images, own.media_in_results, words
@@ -89,7 +89,7 @@ class Gemini(JsonCodec):
             body["systemInstruction"] = {"parts": system}
         body |= _tools(request, model, own, encoding)
         config = _settings(request.settings, model, own)
-        if request.output.schema is not None and words is None:
+        if request.output.schema is not None:
             config["responseMimeType"] = "application/json"
             config["responseJsonSchema"] = encoding.value(request.output, _schema)
         if config:

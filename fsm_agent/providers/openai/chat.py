@@ -16,7 +16,7 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, schema_words
+from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
@@ -50,14 +50,14 @@ class OpenAIChat(JsonCodec):
         Raises:
             UsageError: By the profile, the model does not support a need of the request.
         """
-        words = schema_words(request, profile)
+        request, _, words, _ = self.asked(request, profile)
         entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
         body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
         if request.functions:
             body |= _tools(request, profile, encoding)
         for tool in request.settings.hosted_tools:
             body |= _hosted_tool(tool, model, profile)
-        if request.output.schema is not None and words is None:
+        if request.output.schema is not None:
             body["response_format"] = encoding.value(request.output, _response_format, profile.strict_functions)
         body |= _settings(request.settings, model, profile)
         if stream:

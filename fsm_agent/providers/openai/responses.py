@@ -15,9 +15,7 @@ from fsm_agent.providers.adaptations import (
     adaptations,
     check_settings,
     offered_functions,
-    schema_words,
     taken_settings,
-    tells_schema,
 )
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
@@ -57,12 +55,12 @@ class OpenAIResponses(JsonCodec):
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
         extra = merged(profile.extra_body, request.settings.extra_body)
-        words = schema_words(request, profile)
+        request, _, words, _ = self.asked(request, profile)
         items, rest = encoding.dialog(request.messages, InputItems, model, profile, bool(extra.get("store")), words)
         body: dict[str, Any] = {"model": model, "input": [*items, *rest], "store": False}
         if request.functions or request.settings.hosted_tools:
             body |= _tools(request, model, profile, encoding)
-        if request.output.schema is not None and words is None:
+        if request.output.schema is not None:
             body["text"] = {"format": encoding.value(request.output, _format, profile.strict_functions)}
         body |= _settings(request.settings, model, profile)
         if stream:
@@ -71,8 +69,7 @@ class OpenAIResponses(JsonCodec):
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
-        words, settings = tells_schema(request, profile), _accepted(profile)
-        return adaptations(request, profile, tells_schema=words, taken_settings=settings)
+        return adaptations(self.asked(request, profile), profile, taken_settings=_accepted(profile))
 
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
         """Return what collects the reply of one response."""

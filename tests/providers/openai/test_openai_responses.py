@@ -34,6 +34,7 @@ from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.schemas import output_in_words
 
 
 @pytest.mark.spec("3.6: each API has its own request")
@@ -120,15 +121,14 @@ def test_schema_is_told_in_words_where_the_model_takes_none() -> None:
     assert "text" not in request
     first, second = request["input"]
     assert (first["role"], second) == ("system", {"role": "user", "content": "hi"})
-    assert first["content"].startswith("Be terse.\n\nAnswer only with JSON")
-    assert json.loads(first["content"].partition(":\n")[2]) == City.model_json_schema()
+    assert first["content"] == f"Be terse.\n\n{output_in_words(Output(City))}"
 
 
 def test_schema_beside_functions_is_told_in_words_where_the_model_takes_only_one() -> None:
     profile = Profile(schema_with_functions=False)
     both = encoded(output=Output(City), functions=(ADD,), profile=profile)
     assert "text" not in both
-    assert both["input"][0]["content"].startswith("When you need no function any more, answer only with JSON")
+    assert both["input"][0]["content"] == output_in_words(Output(City), with_functions=True)
     assert "text" in encoded(output=Output(City), profile=profile)
     assert {"text", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
 

@@ -1,0 +1,274 @@
+"""Is an answer by a function read as any other, and does the same problem again end a call early on request?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.call_steps import begun, request, returned, say, texts
+from support.walks import add, assert_sendable, function_call, tick
+
+from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError, parser, restore, snapshot
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.interpret import NOT_TAKEN
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.extraction.parsing import ParserInput
+from fsm_agent.prompts.parser import ANSWER, Output
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as function_of
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+ADA = {"name": "Ada", "age": 36}
+TYPED = Prompt("{{ task }}", path="typed", output=Person, mode="function", functions=(add, tick))
+
+
+def final(**arguments: Any) -> FunctionCall:
+    return FunctionCall(name=ANSWER, arguments_json=json.dumps(arguments))
+
+
+def results(call: AgentCall) -> list[tuple[str, bool]]:
+    """The results in the exception branch or, behind its end, in the dialog."""
+    messages = call.record.branch or call.record.dialog
+    return [(part.text, part.is_error) for m in messages if m.role == "tool" for part in m.parts]
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("mode", ["native", "function", "prompted", None])
+def test_the_mode_of_the_prompt_is_in_each_request(mode):
+    call = begun(prompt=TYPED.extend(mode=mode))
+    assert (request(call).mode, request(call).output.type) == (mode, Person)
+    assert request(call).functions == TYPED.offers, "the function for the answer is none of the prompt's"
+    say(call, "who?")
+    assert (call.state, request(call).mode) == (State.PARSE_EXCEPTION, mode)
+
+
+def test_handlers_inherit_the_mode_and_may_have_one_of_their_own():
+    prompt = TYPED.extend(on_exception=Prompt("{{ error_message }}", mode="prompted"), on_final=Prompt("Now."))
+    call = begun(Limits(rounds=0), prompt)
+    assert request(call).mode == "function"
+    assert request(say(call, "who?")).mode == "function", "the final request's, as the handler has no form of its own"
+    assert request(say(begun(prompt=prompt), "who?")).mode == "prompted"
+
+
+def test_the_second_stage_is_asked_for_as_the_profile_has_it():
+    call = begun(prompt=TYPED.extend(mode="two_stage"))
+    assert (request(call).mode, request(call).output.type) == (None, str)
+    say(call, "Ada was 36.")
+    assert (request(call).mode, request(call).output.type, request(call).functions) == (None, Person, ())
+
+
+def test_the_mode_counts_in_the_fingerprint():
+    assert len({TYPED.extend(mode=mode).fingerprint for mode in (None, "native", "function", "two_stage")}) == 4
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(UsageError, match="mode of a prompt is 'tool': 'native', 'function', 'prompted', 'two_stage'"):
+        TYPED.extend(mode="tool")
+
+
+def test_the_function_has_the_schema_of_the_output():
+    function = Output(Person).function
+    assert (function.name, function.parameters) == (ANSWER, Person.model_json_schema())
+    wrapped = Output(list[int]).function.parameters
+    assert wrapped["properties"]["value"]["type"] == "array"
+
+
+def test_no_function_may_take_its_name():
+    def give_final_answer() -> str:
+        """Mine."""
+        return ""
+
+    with pytest.raises(PromptError, match="prompt 'typed' offers give_final_answer"):
+        TYPED.extend(functions=(give_final_answer,))
+    assert TYPED.extend(functions=(give_final_answer,), output=str).by_name.keys() == {ANSWER}, "words need none"
+
+
+# What is answered
+
+
+def test_the_arguments_are_the_answer():
+    call = say(begun(prompt=TYPED), final(**ADA))
+    assert (call.state, call.step.trigger, call.output) == (State.COMPLETED, "answered", Person(**ADA))
+    assert results(call) == [("The answer was taken.", False)]
+    assert_sendable(call.record.dialog)
+    assert len(call.record.function_calls) == 0
+
+
+def test_a_script_gives_it_in_every_way():
+    replies = function_of("add", a=1, b=2), final(name="Ada", age="old"), final(**ADA)
+    records = []
+    for way in ("call", "stream"):
+        with Script(*replies) as script:
+            agent = Agent(script, functions=[add])
+            task = Prompt("Who?", output=Person, mode="function")
+            result = agent.call(task) if way == "call" else [*agent.stream(task)][-1].result
+        assert result.output == Person(**ADA)
+        assert [asked.mode for asked in script.requests] == ["function"] * 3
+        records.append(result.record)
+    assert records[0] == records[1]
+
+
+def test_the_parser_of_the_prompt_reads_the_arguments():
+    given = []
+
+    @parser
+    def read(reply: ParserInput) -> str:
+        given.append(reply)
+        return json.loads(reply.text)["name"].upper()
+
+    call = say(begun(prompt=TYPED.extend(parser=read)), final(**ADA), finish="tool_calls")
+    assert (call.output, json.loads(given[0].text), given[0].finish) == ("ADA", ADA, "tool_calls")
+
+
+def test_arguments_that_are_nearly_right_are_repaired_and_that_is_seen():
+    nearly = function_call(ANSWER).changed(arguments_json="{'name': 'Ada', 'age': 36,}")
+    call = say(begun(prompt=TYPED), nearly)
+    assert (call.output, call.record.repairs) == (Person(**ADA), ("the JSON was repaired by json-repair",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finish", "problem"),
+    [
+        ('{"name": "Ada", "age": "old"}', "tool_calls", "age: Input should be a valid integer"),
+        ("", "tool_calls", "name: Field required"),
+        ('{"name": "A', "length", "the answer was cut off at the token limit"),
+    ],
+)
+def test_arguments_that_cannot_be_used_open_the_branch(arguments, finish, problem):
+    wrong = function_call(ANSWER).changed(arguments_json=arguments)
+    call = say(begun(prompt=TYPED), wrong, finish=finish)
+    assert (call.state, call.step.trigger) == (State.PARSE_EXCEPTION, "parse_failed")
+    ((said, is_error),) = results(call)
+    assert (problem in said, is_error) == (True, True)
+    assert "Please answer again with that put right." in said
+    assert_sendable(request(call).messages)
+    say(call, final(**ADA))
+    assert (call.output, results(call)) == (Person(**ADA), [("The answer was taken.", False)])
+
+
+def test_calls_in_the_branch_have_ids_of_their_own():
+    call = begun(prompt=TYPED)
+    for _ in range(3):
+        say(call, final(name="Ada"), final(name="Eve"))
+    ids = [f.id for m in request(call).messages for f in m.function_calls]
+    assert len(ids) == len(set(ids)) == 6
+    assert [said for said, _ in results(call)][1::2] == [NOT_TAKEN] * 3
+    assert_sendable(request(call).messages)
+    say(call, final(**ADA))
+    assert_sendable(call.record.dialog)
+    assert [f.id for f in call.record.dialog[-2].function_calls] == ["2.0"], "its place in the dialog"
+
+
+@pytest.mark.spec("0.14: beside calls the content is not checked", "3.9: only answers without calls are parsed")
+@pytest.mark.parametrize("answer", [ADA, {"name": 1}])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_calls_of_other_functions_win(answer, is_first):
+    both = [final(**answer), function_call("tick")]
+    call = say(begun(prompt=TYPED), *(both if is_first else reversed(both)))
+    assert (call.state, call.step.trigger) == (State.TOOL_INTERRUPT, "functions_asked")
+    returned(call, "now")
+    said = {f.name: (f.result, f.error, f.was_run) for f in call.record.function_calls}
+    assert said == {ANSWER: (None, NOT_TAKEN, False), "tick": ("now", None, True)}
+    assert (call.record.parse_errors, say(call, final(**ADA)).output) == (0, Person(**ADA))
+
+
+def test_where_the_output_is_text_there_is_no_such_function():
+    call = say(begun(prompt=TYPED.extend(output=str)), final(**ADA))
+    assert call.state is State.CALLING
+    assert "There is no function 'give_final_answer'" in call.record.function_calls[0].error
+
+
+def test_in_the_first_of_two_stages_no_answer_is_taken():
+    call = say(begun(prompt=TYPED.extend(mode="two_stage")), final(**ADA))
+    assert (call.state, call.record.function_calls[0].error) == (State.CALLING, NOT_TAKEN)
+    say(say(call, "Ada was 36."), final(**ADA))
+    assert call.output == Person(**ADA)
+
+
+def test_an_answer_after_the_last_round_counts():
+    call = say(begun(Limits(rounds=0), TYPED), final(**ADA))
+    assert call.output == Person(**ADA)
+
+
+def test_a_stop_comes_before_the_parser():
+    call = say(begun(prompt=TYPED, stop_when=lambda context: "enough"), final(name=1))
+    assert (call.state, call.record.ending.reason, call.output) == (State.COMPLETED, Reason.STOPPED, None)
+    assert_sendable(call.record.dialog)
+
+
+def test_it_is_read_again_from_a_snapshot():
+    call = say(say(begun(prompt=TYPED), final(name=1)), final(**ADA))
+    again = restore(snapshot(call), TYPED)
+    assert (again.output, again.record) == (Person(**ADA), call.record)
+    waiting = say(begun(prompt=TYPED), final(name=1))
+    assert say(restore(snapshot(waiting), TYPED), final(**ADA)).output == Person(**ADA)
+
+
+# The same problem again
+
+
+def test_the_same_problem_again_ends_the_call():
+    call = begun(Limits(parse_retries=9, identical_problems=3), TYPED)
+    for _ in range(2):
+        assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
+    say(call, '{"name": "Ada"}')
+    ending = call.record.ending
+    assert (call.state, ending.reason, ending.count) == (State.FAILED, Reason.STUCK, 3)
+    assert (call.step.trigger, call.step.guard) == ("parse_failed", "is_stuck")
+    with pytest.raises(CallFailed, match="stuck: 3 answers in a row had the same problem") as caught:
+        call.result()
+    assert isinstance(caught.value.__cause__, ParseError)
+    assert "age: Field required" in str(caught.value.__cause__)
+    assert "age: Field required" in ending.error.message
+    assert (call.record.branch, len(call.record.pruned)) == ((), 5)
+
+
+@pytest.mark.parametrize("between", ['{"name": 1, "age": 1}', "a function"])
+def test_only_problems_in_a_row_count(between):
+    call = begun(Limits(parse_retries=9, identical_problems=2), TYPED)
+    say(call, '{"name": "Ada"}')
+    if between == "a function":
+        returned(say(call, function_call("tick")), "now")
+    else:
+        say(call, between)
+    assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
+    assert say(call, '{"name": "Ada"}').record.ending.reason is Reason.STUCK
+
+
+def test_without_the_limit_only_the_retries_count():
+    call = begun(Limits(parse_retries=2), TYPED)
+    for _ in range(2):
+        assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
+    assert say(call, '{"name": "Ada"}').record.ending.reason is Reason.UNPARSEABLE
+
+
+def test_retries_that_are_used_up_first_end_it_first():
+    call = begun(Limits(parse_retries=1, identical_problems=3), TYPED)
+    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}')
+    assert call.record.ending.reason is Reason.UNPARSEABLE
+
+
+def test_at_the_same_moment_the_reason_is_the_repetition():
+    call = begun(Limits(parse_retries=1, identical_problems=2), TYPED)
+    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}', finish="length")
+    assert call.record.ending.reason is Reason.UNPARSEABLE, "it was cut off, which is another problem"
+    call = begun(Limits(parse_retries=1, identical_problems=2), TYPED)
+    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}')
+    assert call.record.ending.reason is Reason.STUCK
+
+
+def test_the_model_is_told_of_each_problem_until_then():
+    call = begun(Limits(identical_problems=3), TYPED)
+    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}')
+    assert [("age: Field required" in text) for text in texts(request(call).messages)[-3::2]] == [True, True]
