@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
+from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -61,7 +60,7 @@ class AgentDelegate:
         return self._agent.prompt.fingerprint
 
     def seeded(self, f: FunctionCall, depth: int) -> CallRecord:
-        messages, _ = self._agent._asked(from_json(f.arguments_json)["task"], {})
+        messages, _ = self._agent._asked(pydantic_core.from_json(f.arguments_json)["task"], {})
         return CallRecord.of(messages, limits=self._limits, depth=depth)
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:

@@ -13,7 +13,7 @@ class Delegate(Protocol):
 
     @property
     def world(self) -> Any:
-        """Where the effects of its calls are performed."""
+        """The world in which the effects of its calls are performed."""
 
     @property
     def hooks(self) -> Sequence[Any]:
