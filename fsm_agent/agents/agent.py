@@ -18,9 +18,9 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
 from fsm_agent.agents.delegation import PYTHONS_OWN, AgentDelegate, check_policy_of_agent
 from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
-from fsm_agent.agents.governing import Governance, parsed
+from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of
+from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, with_parser_args
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
@@ -215,7 +215,8 @@ class Agent(Driving[Deps, Out]):
         Args:
             task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer.
             args: Settings for this call, over the agent's.
-            parser_args: Keyword arguments for the prompt's parser.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data
+                that JSON can hold, kept in the record.
             extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so
                 has a snapshot.  The model is not shown it.
             run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that
@@ -236,8 +237,14 @@ class Agent(Driving[Deps, Out]):
         if not (governance.is_fixed and prompt is self.prompt):
             prompt = governance.governed(prompt, governance.offered(options.deps))
         if options.parser_args:
-            prompt = parsed(prompt, options.parser_args)
-        record = CallRecord.of(messages, limits=self.limits, depth=current_depth(), extra=options.extra)
+            check_parser_args(prompt, options.parser_args)
+        record = CallRecord.of(
+            messages,
+            limits=self.limits,
+            depth=current_depth(),
+            extra=options.extra,
+            parser_args=options.parser_args,
+        )
         call = AgentCall(record, prompt, **self._kept(prompt, options.args, options.deps))
         if self.store is not None:
             keep(self, call, options)
@@ -272,7 +279,9 @@ class Agent(Driving[Deps, Out]):
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""
         governance = self._governance
-        return parsed(governance.governed(prompt or self.prompt, governance.offered(options.deps)), options.parser_args)
+        governed = governance.governed(prompt or self.prompt, governance.offered(options.deps))
+        check_parser_args(governed, options.parser_args)
+        return governed
 
     @cached_property
     def runs(self) -> Runs:
@@ -315,7 +324,9 @@ class Agent(Driving[Deps, Out]):
         deps: Any = None,
         signing_key: str | bytes | None = None,
     ) -> AgentCall[Any]:
-        """A call of this agent from its `snapshot`, with the prompt, arguments and key that it was made with.
+        """A call of this agent from its `snapshot`, with the prompt, ``args`` and key that it was made with.
+
+        Its ``parser_args`` are in the snapshot; other ones take their place.
 
         Trust a document without a key as far as code: see `fsm_agent.restore`.
 
@@ -323,7 +334,8 @@ class Agent(Driving[Deps, Out]):
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
         """
         governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
-        return restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
+        call = restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
+        return with_parser_args(call, parser_args)
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(

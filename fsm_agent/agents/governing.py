@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
-from fsm_agent.mistakes import check
-from fsm_agent.prompts.extraction.parsing import Parser
 from fsm_agent.prompts.prompt import Prompt
 
 
@@ -61,19 +58,11 @@ class Governance:
         return governed
 
 
-def parsed(prompt: Prompt, parser_args: Mapping[str, Any] | None) -> Prompt:
-    """Return ``prompt`` with keyword arguments for its parser.
+def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any] | None) -> None:
+    """Refuse arguments for which a prompt has no use.
 
     Raises:
-        UsageError: It has no parser.
+        UsageError: It has neither a parser nor a type of output, whose validators could use them.
     """
-    if not parser_args:
-        return prompt
-    check("parser_args", parser_args, isinstance(parser_args, Mapping), "keyword arguments such as {'digits': 2}")
-    if prompt.parser is None:
-        raise UsageError(f"parser_args {dict(parser_args)!r} need a prompt with a parser")
-    make = prompt.lent if prompt.is_lent else prompt.extend
-    parser = prompt.parser
-    return make(
-        parser=parser.with_args(**parser_args) if isinstance(parser, Parser) else partial(parser, **parser_args)
-    )
+    if parser_args and prompt.parser is None and prompt.output is str:
+        raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")

@@ -11,6 +11,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import call_of, header_of_call, seed_of
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.machine.journal import Header, Journal
+from fsm_agent.mistakes import plain_json
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> None
     name = options.run_id
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
-    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args, options.parser_args))
+    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args))
 
 
 def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Options) -> Definition:
@@ -60,11 +61,21 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         if seed.prompt != (prompt or agent.prompt).path:
             given = "the agent's own" if prompt is None else repr(prompt.path)
             raise UsageError(f"the run is of prompt {seed.prompt!r}, and {given} was given: resume(…, prompt=…)")
-        governed = agent._governed_for(
-            prompt, options._replace(parser_args=options.parser_args or seed.parser_args or None)
-        )
+        parser_args = options.parser_args or seed.parser_args
+        governed = agent._governed_for(prompt, options._replace(parser_args=parser_args))
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
-        return call_of(header, seed, document, governed, **parts)
+        return with_parser_args(call_of(header, seed, document, governed, **parts), parser_args)
 
     return runs.Definition(agent.name, make, snapshot, agent._world.new_id)
+
+
+def with_parser_args(call: AgentCall[Any], parser_args: Mapping[str, Any] | None) -> AgentCall[Any]:
+    """Return a call that nothing drives yet with these arguments of its parser; without any, as it is.
+
+    Raises:
+        UsageError: JSON cannot hold something in them.
+    """
+    if parser_args:
+        call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
+    return call

@@ -181,6 +181,7 @@ class AgentCall(Driven, Generic[Out]):
         limits: Limits = Limits(),
         depth: int = 0,
         extra: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
         **options: Unpack[CallParts],
     ) -> AgentCall[New]:
         """Return a call that has not begun.
@@ -191,10 +192,12 @@ class AgentCall(Driven, Generic[Out]):
             limits: The budgets.
             depth: How many agent calls this one is inside of.
             extra: Data of the caller's that JSON can hold, kept in the record.
+            parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
             options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         make: type[AgentCall[Any]] = cls
-        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra), prompt, **options)
+        record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
+        return make(record, prompt, **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:

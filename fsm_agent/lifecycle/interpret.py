@@ -22,7 +22,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Model
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
+from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.parser import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
 
@@ -191,6 +191,7 @@ def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool
             is_cut=is_cut,
             logprobs=reply.logprobs,
             problems=r.problems if in_branch else (),
+            parser_args=r.parser_args if r.parser_args and _takes_args(governing, prompt) else {},
         )
     )
 
@@ -221,6 +222,12 @@ def first_call(message: Message) -> FunctionCall | None:
         if isinstance(part, FunctionCall):
             return part
     return None
+
+
+def _takes_args(governing: Prompt, task: Prompt) -> bool:
+    """Return whether the task's ``parser_args`` go to a prompt: not to a plain function that is a handler's own."""
+    parser = governing.parser
+    return parser is None or parser is task.parser or isinstance(parser, Parser)
 
 
 def is_cut_off(reply: Reply) -> bool:

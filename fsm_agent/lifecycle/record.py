@@ -97,6 +97,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
+    parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
     problems: tuple[str, ...] = ()  # of the answers in the branch, as the model was told; after an answer, those before
     pruned: tuple[Message, ...] = ()  # branches of the past
@@ -133,14 +134,17 @@ class CallRecord(Value, frozen=True, kw_only=True):
         limits: Limits = Limits(),
         depth: int = 0,
         extra: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
     ) -> CallRecord:
         """Return the record of a call that has not begun.
 
         Raises:
-            UsageError: JSON cannot hold something in ``extra``.
+            UsageError: JSON cannot hold something in ``extra`` or in ``parser_args``.
         """
-        kept = {} if extra is None else plain_json("extra", extra)
-        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, extra=kept)
+        kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
+        if parser_args:
+            kept["parser_args"] = plain_json("parser_args", parser_args)
+        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **kept)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CallRecord):

@@ -36,9 +36,7 @@ class Seed(Value, frozen=True, kw_only=True):
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-def header_of_call(
-    call: AgentCall, agent: str, args: Mapping[str, Any] | None, parser_args: Mapping[str, Any] | None
-) -> str:
+def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None) -> str:
     """Return the header of the journal of a call that has not begun.
 
     Messages hold what they declare, since they check it.
@@ -54,7 +52,7 @@ def header_of_call(
         depth=r.depth,
         is_attended=call.has_approver,
         args=args or {},
-        parser_args=parser_args or {},
+        parser_args=r.parser_args,
     )
     version: Literal[1] = VERSION
     try:
@@ -85,7 +83,9 @@ def call_of(header: Header, seed: Seed, document: str | None, prompt: Prompt, **
         JournalError: The document is damaged.
     """
     if document is None:
-        record = CallRecord.of(seed.dialog, limits=seed.limits, depth=seed.depth, extra=header.extra)
+        record = CallRecord.of(
+            seed.dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
+        )
         return AgentCall(record, prompt, **parts)
     try:
         return restored(document, prompt, **parts)

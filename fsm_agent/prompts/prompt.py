@@ -245,7 +245,10 @@ class Prompt(Generic[Out]):
         """
         if self.parser is None:
             return self.expected.read(given)
-        return checked(self.parser.read(given) if isinstance(self.parser, Parser) else self.parser(given.text))
+        if isinstance(self.parser, Parser):
+            return checked(self.parser.read(given))
+        function: Callable[..., Any] = self.parser
+        return checked(function(given.text, **given.parser_args))
 
     def parse(self, text: str, *, is_cut: bool = False) -> Out:
         """Return the output that ``text`` means; see `read`."""

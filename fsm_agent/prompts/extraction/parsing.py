@@ -72,24 +72,6 @@ class Parser(ABC, Generic[T_co]):
         value = self.read(ParserInput(text=text, parser_args=parser_args))
         return value.value if isinstance(value, Parsed) else value
 
-    def with_args(self, **parser_args: Any) -> Parser[T_co]:
-        """Return this parser with the ``parser_args`` of a call."""
-        return _WithArgs(self, parser_args)
-
-
-class _WithArgs(Parser[T_co]):
-    """A parser with arguments."""
-
-    def __init__(self, inner: Parser[T_co], parser_args: Mapping[str, Any]) -> None:
-        self.inner, self.parser_args = inner, dict(parser_args)
-
-    @property
-    def label(self) -> str:
-        return self.inner.label
-
-    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
-        return self.inner.read(given.changed(parser_args={**given.parser_args, **self.parser_args}))
-
 
 class _FunctionParser(Parser[T_co]):
     """A parser made of a function of the reply."""

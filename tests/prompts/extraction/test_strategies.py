@@ -374,5 +374,5 @@ def test_validators_get_the_arguments_of_the_parser():
     parser = first_of(json_anywhere, expect=Pick)
     assert parser('{"n": 10}').n == 10
     with pytest.raises(ParseError, match="try again, because it is too much"):
-        parser.with_args(most=5)('{"n": 10}')
+        parser('{"n": 10}', most=5)
     assert parser('{"n": 20}', most=20).n == 20

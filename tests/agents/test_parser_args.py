@@ -1,0 +1,158 @@
+"""Do `parser_args` reach parsers and validators in every way to make a call, and does a replay decide alike?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationInfo, field_validator
+
+from fsm_agent import Agent, ParseError, ParserInput, Prompt, UsageError, parser, restore, snapshot
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.messages.event import Done
+from fsm_agent.store.memory.memory_store import MemoryStore
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+
+class Pick(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def is_small(cls, n: int, info: ValidationInfo) -> int:
+        if n > (info.context or {}).get("most", 10):
+            raise ValueError(f"try again, because {n} is too much")
+        return n
+
+
+def halved(text: str, least: int = 0) -> int:
+    if int(text) < least:
+        raise ParseError(f"try again, because {text} is below {least}")
+    return int(text) // 2
+
+
+@parser
+def given_args(given: ParserInput) -> dict[str, Any]:
+    return dict(given.parser_args)
+
+
+MOST = {"most": 5}
+
+
+def ways(agent: Agent[Any, Any], prompt: Prompt[Any], **options: Any) -> dict[str, Any]:
+    """Return a function per way to make a call, each of which returns the result."""
+
+    def streamed() -> Any:
+        return next(event.result for event in agent.stream(prompt, **options) if isinstance(event, Done))
+
+    async def astreamed() -> Any:
+        ended = [event.result async for event in agent.astream(prompt, **options) if isinstance(event, Done)]
+        assert len(ended) == 1
+        return ended[0]
+
+    return {
+        "call": lambda: agent.call(prompt, **options),
+        "acall": lambda: asyncio.run(agent.acall(prompt, **options)),
+        "stream": streamed,
+        "astream": lambda: asyncio.run(astreamed()),
+        "seed": lambda: agent.run(agent.seed(prompt, **options)),
+    }
+
+
+@pytest.mark.parametrize("way", ["call", "acall", "stream", "astream", "seed"])
+@pytest.mark.spec("3.2: parser_args reach the parser")
+def test_validators_of_a_type_get_them_as_context_in_each_way(way):
+    model = Script('{"n": 7}', '{"n": 5}')
+    result = ways(Agent(model), Prompt("?", output=Pick), parser_args=MOST)[way]()
+    assert result.output == Pick(n=5)
+    assert "try again, because 7 is too much" in model.requests[1].messages[-1].text
+    assert ways(Agent(Script('{"n": 7}')), Prompt("?", output=Pick))[way]().output == Pick(n=7), "none is the default"
+
+
+def test_they_reach_the_agents_own_output_and_both_kinds_of_parsers():
+    assert Agent(Script('{"n": 7}', '{"n": 5}'), output=Pick).call("?", parser_args=MOST).record.parse_errors == 1
+    result = Agent(Script("3", "8")).call(Prompt("?", parser=halved), parser_args={"least": 5})
+    assert (result.output, result.record.parse_errors) == (4, 1)
+    args = {"a": [1, {"b": None}]}
+    assert Agent(Script("x")).call(Prompt("?", parser=given_args), parser_args=args).output == args
+    assert Agent(Script("x")).call(Prompt("?", parser=given_args)).output == {}
+
+
+def test_they_do_not_go_to_a_plain_function_that_a_handler_brings():
+    prompt = Prompt("?", parser=halved, on_exception=Prompt("{{ error_message }}", parser=float))
+    assert Agent(Script("3", "8")).call(prompt, parser_args={"least": 5}).output == 8.0
+    prompt = Prompt("?", parser=halved, on_exception=Prompt("{{ error_message }}", parser=given_args))
+    assert Agent(Script("3", "8")).call(prompt, parser_args={"least": 5}).output == {"least": 5}
+
+
+@pytest.mark.parametrize(
+    ("parser_args", "problem"),
+    [
+        ({"at": object()}, "parser_args\\['at'\\] is <object"),
+        ({"at": [1, {2}]}, "parser_args\\['at'\\]\\[1\\] is \\{2\\}"),
+        ({"at": float("nan")}, "parser_args\\['at'\\] is nan"),
+        ({1: 2}, "a key of parser_args is 1"),
+        ([1], "parser_args is \\[1\\]"),
+    ],
+)
+def test_what_json_cannot_hold_is_named(parser_args, problem):
+    agent, prompt = Agent(Script("5")), Prompt("?", output=Pick)
+    for refuse in (
+        lambda: agent.seed(prompt, parser_args=parser_args),
+        lambda: agent.restore(snapshot(agent.seed(prompt)), prompt, parser_args=parser_args),
+        lambda: AgentCall.seed(agent.init_dialog().put("?"), prompt, parser_args=parser_args),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            refuse()
+
+
+def test_a_prompt_that_has_no_use_for_them_is_refused():
+    with pytest.raises(UsageError, match=r"parser_args \{.most.: 5\} need a prompt with a parser, or with a type"):
+        Agent(Script()).seed("?", parser_args=MOST)
+
+
+class TestReplay:
+    PROMPT = Prompt("?", path="pick", output=Pick)
+
+    def test_a_snapshot_has_them(self):
+        call = Agent(Script('{"n": 7}', '{"n": 5}')).call(self.PROMPT, parser_args=MOST).call
+        assert restore(snapshot(call), self.PROMPT).record.parser_args == MOST
+        begun = Agent(Script()).seed(self.PROMPT, parser_args=MOST)
+        agent = Agent(Script('{"n": 7}', '{"n": 5}'))
+        assert agent.run(agent.restore(snapshot(begun), self.PROMPT)).output == Pick(n=5)
+        other = agent.restore(snapshot(begun), self.PROMPT, parser_args={"most": 1})
+        assert Agent(Script('{"n": 5}', '{"n": 1}')).run(other).output == Pick(n=1)
+
+    def test_a_caller_who_changes_them_later_changes_nothing(self):
+        given = {"most": 5}
+        call = Agent(Script()).seed(self.PROMPT, parser_args=given)
+        given["most"] = 100
+        assert call.record.parser_args == MOST
+
+    def test_a_run_that_is_resumed_decides_alike(self):
+        def look() -> str:
+            """Look."""
+            return "a"
+
+        store = MemoryStore()
+        first = Agent(
+            Script('{"n": 7}', asks("look")), functions=[look], store=store, approve=lambda call: None, name="one"
+        )
+        call = first.seed(self.PROMPT, parser_args=MOST, run_id="r")
+        for _ in first.stream(call):
+            pass
+        assert [step.trigger for step in call.record.trace][1:] == ["parse_failed", "functions_asked"]
+        again = Agent(
+            Script('{"n": 6}', '{"n": 4}'), functions=[look], store=store, approve=lambda call: True, name="one"
+        )
+        result = again.resume("r", prompt=self.PROMPT)
+        assert (result.output, result.record.parse_errors) == (Pick(n=4), 2)
+        assert result.record.parser_args == MOST
+
+    def test_snapshots_without_them_are_read(self):
+        document = json.loads(snapshot(Agent(Script('{"n": 7}')).call(self.PROMPT, parser_args={"most": 7}).call))
+        assert document["record"].pop("parser_args") == {"most": 7}
+        assert restore(json.dumps(document), self.PROMPT).record.parser_args == {}
