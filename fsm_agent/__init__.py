@@ -50,7 +50,7 @@ _MODULES = {
     ),
     "clients.fallback": ("FallbackClient",),
     "functions.function": ("Function", "function"),
-    "messages.event": ("Done", "FunctionProgress", "Stepped", "Suspended", "TextDelta"),
+    "messages.event": ("Done", "FunctionProgress", "PartialOutput", "Stepped", "Suspended", "TextDelta"),
     "messages.hosted_tool": ("CodeExecution", "ComputerUse", "HostedMCP", "UserLocation", "WebSearch"),
     "clients.rate_limited": ("RateLimitedClient",),
     "lifecycle.limits": ("Limits",),
@@ -230,6 +230,7 @@ if TYPE_CHECKING:
     from fsm_agent.mcp.config import mcp_servers as mcp_servers
     from fsm_agent.messages.event import Done as Done
     from fsm_agent.messages.event import FunctionProgress as FunctionProgress
+    from fsm_agent.messages.event import PartialOutput as PartialOutput
     from fsm_agent.messages.event import Stepped as Stepped
     from fsm_agent.messages.event import Suspended as Suspended
     from fsm_agent.messages.event import TextDelta as TextDelta

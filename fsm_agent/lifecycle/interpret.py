@@ -8,7 +8,7 @@ More than 300 lines, because all that is decided about a reply is decided in one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Model
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.parser import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
@@ -86,6 +87,7 @@ StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | FunctionCall | Outcome
 
 _COMPOUND = (dict, list)
+_NO_ARGS: Mapping[str, Any] = {}
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
 
@@ -182,7 +184,7 @@ def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool
     Raises:
         Exception: What the parser raises.
     """
-    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    governing, parser_args = _governing(r, prompt, in_branch)
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
@@ -191,7 +193,7 @@ def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool
             is_cut=is_cut,
             logprobs=reply.logprobs,
             problems=r.problems if in_branch else (),
-            parser_args=r.parser_args if r.parser_args and _takes_args(governing, prompt) else {},
+            parser_args=parser_args,
         )
     )
 
@@ -224,10 +226,24 @@ def first_call(message: Message) -> FunctionCall | None:
     return None
 
 
-def _takes_args(governing: Prompt, task: Prompt) -> bool:
-    """Return whether the task's ``parser_args`` go to a prompt: not to a plain function that is a handler's own."""
+def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
+    """Return what reads the output of the next reply while it is arriving; None: there is none, or only at its end."""
+    if prompt.mode == "two_stage" and drafts(r, prompt):
+        return None
+    governing, parser_args = _governing(r, prompt, bool(r.branch))
+    return governing.arriving(parser_args)
+
+
+def _governing(r: CallRecord, prompt: Prompt, in_branch: bool) -> tuple[Prompt, Mapping[str, Any]]:
+    """Return the prompt that an answer is parsed by, and the arguments of its parser.
+
+    A plain function that is a handler's own parser does not know the task's arguments.
+    """
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
     parser = governing.parser
-    return parser is None or parser is task.parser or isinstance(parser, Parser)
+    if r.parser_args and (parser is None or parser is prompt.parser or isinstance(parser, Parser)):
+        return governing, r.parser_args
+    return governing, _NO_ARGS
 
 
 def is_cut_off(reply: Reply) -> bool:

@@ -67,6 +67,16 @@ Delta: TypeAlias = (
 )
 
 
+class PartialOutput(Value, frozen=True):
+    """The output in the reply so far, as far as it is there and valid: JSON data, not an instance of the type.
+
+    Each one of a request extends the one before; the next request, after a refused answer, say, begins anew.
+    """
+
+    number: int  # of the request, as in `RequestStarted`
+    data: Any
+
+
 class RequestStarted(Value, frozen=True):
     """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
 
@@ -200,6 +210,7 @@ ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
 InterimEvent: TypeAlias = (  # any but the last
     RequestStarted
     | Delta
+    | PartialOutput
     | ReplyCompleted
     | Stepped
     | LoopDetected

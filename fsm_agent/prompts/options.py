@@ -21,6 +21,7 @@ class PromptValues(TypedDict, total=False):
     on_loop: Handler
     on_form: Handler
     mode: Mode | None
+    max_length: int
 
 
 class PromptOptions(PromptValues, total=False):

@@ -21,6 +21,7 @@ from fsm_agent.prompts.json_repairs import granted, repaired
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
+MAX_LENGTH = 1_000_000  # characters of an answer
 MAX_REPAIRED = 100_000  # characters; a longer answer is not repaired
 MAX_BROKEN = 8  # pieces that are repaired, of one answer
 
@@ -38,13 +39,15 @@ class Output:
 
     Args:
         type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
+        max_length: Longer answers are refused, unless any text is one.
 
     Raises:
         PromptError: JSON cannot be of that type.
     """
 
-    def __init__(self, type: Any = str) -> None:
+    def __init__(self, type: Any = str, max_length: int = MAX_LENGTH) -> None:
         self.type = type
+        self.max_length = max_length
         self._bare_schema: dict[str, Any] | None = None
         try:
             self._adapter: pydantic.TypeAdapter[Any] | None = None if type is str else pydantic.TypeAdapter(type)
@@ -69,6 +72,11 @@ class Output:
     def is_wrapped(self) -> bool:
         """True if the schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``."""
         return self._bare_schema is not None and self._bare_schema.get("type") != "object"
+
+    @property
+    def bare_schema(self) -> dict[str, Any]:
+        """JSON Schema of the value itself; that of plain text says nothing."""
+        return self._bare_schema or {}
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
@@ -109,6 +117,7 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return Parsed(text)
+        check_length(text, self.max_length)
         try:
             return Parsed(self.validated(text, given.parser_args))
         except pydantic.ValidationError as error:
@@ -140,6 +149,10 @@ class Output:
                     raise error from None
                 raise
 
+    def bare_validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
+        """Return the document, which is not wrapped, as a value of the type; see `validated`."""
+        return cast("pydantic.TypeAdapter[Any]", self._adapter).validate_json(document, context=context)
+
     @cached_property
     def _wrapper(self) -> pydantic.TypeAdapter[dict[str, Any]]:
         wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
@@ -148,13 +161,23 @@ class Output:
     @cached_property
     def any_schema(self) -> dict[str, Any]:
         """JSON Schema of the value, bare or wrapped."""
-        bare, schema = self._bare_schema or {}, self.schema or {}
-        return {"anyOf": [bare, schema], "$defs": schema.get("$defs", {})}
+        schema = self.schema or {}
+        return {"anyOf": [self.bare_schema, schema], "$defs": schema.get("$defs", {})}
 
     @property
     def choices(self) -> tuple[Any, ...]:
         """The values of an `Enum` or a `Literal`."""
-        return tuple((self._bare_schema or {}).get("enum", ()))
+        return tuple(self.bare_schema.get("enum", ()))
+
+
+def check_length(text: str, max_length: int) -> None:
+    """Refuse an answer that is too long to be read.
+
+    Raises:
+        ParseError: It states the limit.
+    """
+    if len(text) > max_length:
+        raise ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
 class _Search:

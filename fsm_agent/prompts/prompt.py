@@ -5,7 +5,7 @@ More than 300 lines, because each argument of a prompt is explained and checked 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, overload
@@ -20,9 +20,10 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
+from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
-from fsm_agent.prompts.parser import ANSWER, Output
+from fsm_agent.prompts.parser import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.template import check_used, render, variables
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Prompt(Generic[Out]):
             field for the schema.  ``"function"``: the model has to call a function whose arguments are the answer.
             ``"prompted"``: the system prompt describes it.  ``"two_stage"``: functions are offered without it; when
             the model has answered in words, it is asked once more, with the schema and without functions.
+        max_length: How many characters a typed answer may have; a longer one is refused.  A parser of your own decides
+            itself.
         on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
     """
 
@@ -100,6 +103,7 @@ class Prompt(Generic[Out]):
     on_loop: Handler = LOOP
     on_form: Handler = FORM
     mode: Mode | None = None
+    max_length: int = MAX_LENGTH
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
@@ -141,6 +145,8 @@ class Prompt(Generic[Out]):
         )
         modes = f"{', '.join(map(repr, get_args(Mode)))}, or None,"
         check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
+        is_right = type(self.max_length) is int and self.max_length > 0
+        check("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")
         functions = functions_of(self.functions)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
@@ -235,7 +241,7 @@ class Prompt(Generic[Out]):
     @cached_property
     def expected(self) -> Output:
         """The output's schema and parser."""
-        return Output(self.output)
+        return Output(self.output, self.max_length)
 
     def read(self, given: ParserInput) -> Parsed[Out]:
         """Return the output that a reply means, and the repairs that it took.
@@ -249,6 +255,12 @@ class Prompt(Generic[Out]):
             return checked(self.parser.read(given))
         function: Callable[..., Any] = self.parser
         return checked(function(given.text, **given.parser_args))
+
+    def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
+        """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
+        if self.parser is not None:
+            return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
+        return None if self.output is str else Arriving(self.expected, "", parser_args)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Out:
         """Return the output that ``text`` means; see `read`."""
@@ -295,7 +307,7 @@ class Prompt(Generic[Out]):
         if kind == "final":
             derived = derived.extend(functions=())
         derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
-        if derived.output is self.output:
+        if derived.output is self.output and derived.max_length == self.max_length:
             derived.__dict__["expected"] = self.expected
         return derived
 

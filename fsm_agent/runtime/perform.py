@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial, singledispatch
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
@@ -26,7 +26,7 @@ from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
-from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.interpret import arriving_output, error_text
 from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
@@ -39,7 +39,7 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.messages.event import Delta, Event
+from fsm_agent.messages.event import Delta, Event, PartialOutput, TextDelta
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.activity import Activity
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     import tenacity
 else:
     asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
+
+PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 
 MAX_SHOWN_CHARS = 200  # of text from outside
 
@@ -97,14 +99,18 @@ def _(effect: Begin, activity: Activity) -> Begun:
 
 @perform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
-    ask = stream_model if activity.driver.is_streamed else ask_model
-    return ask(effect, activity.world, time_left(activity.process, activity.world))
+    timeout_s = time_left(activity.process, activity.world)
+    if not activity.driver.is_streamed:
+        return ask_model(effect, activity.world, timeout_s)
+    return stream_model(effect, activity.world, timeout_s, partial_outputs(activity.process))
 
 
 @aperform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
-    ask = stream_model_async if activity.driver.is_streamed else ask_model_async
-    return ask(effect, activity.world, time_left(activity.process, activity.world))
+    timeout_s = time_left(activity.process, activity.world)
+    if not activity.driver.is_streamed:
+        return ask_model_async(effect, activity.world, timeout_s)
+    return stream_model_async(effect, activity.world, timeout_s, partial_outputs(activity.process))
 
 
 @perform.register(Sleep)
@@ -225,9 +231,28 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
     return _replied(reply, "acomplete", world)
 
 
+def partial_outputs(call: AgentCall) -> PartialOutputs | None:
+    """Return what makes `PartialOutput`s of the deltas of the next reply; None: it has none."""
+    arriving = arriving_output(call.record, call.prompt)
+    if arriving is None:
+        return None
+    number = call.record.turn + 1
+
+    def partial_output(delta: Delta) -> PartialOutput | None:
+        if type(delta) is not TextDelta:
+            return None
+        try:
+            found = arriving.feed(delta.text)
+        except Exception:  # a validator is the user's code, and sees a part here; at the end it decides
+            return None
+        return None if found is None else PartialOutput(number, *found)
+
+    return partial_output
+
+
 def stream_model(
-    effect: CallModel, world: World, timeout_s: float | None
-) -> Generator[Delta, None, Replied | ModelFailed]:
+    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+) -> Generator[Delta | PartialOutput, None, Replied | ModelFailed]:
     """Send the request from this thread; yield the deltas of the reply and return the outcome."""
     reply: Reply | None = None
     try:
@@ -237,6 +262,8 @@ def stream_model(
                     reply = item
                 else:
                     yield item
+                    if partial_output is not None and (event := partial_output(item)) is not None:
+                        yield event
     except Exception as error:
         if reply is None:  # otherwise the stream broke while it was being closed
             return _failed(effect, error, world)
@@ -244,8 +271,8 @@ def stream_model(
 
 
 async def stream_model_async(
-    effect: CallModel, world: World, timeout_s: float | None
-) -> AsyncGenerator[Delta | Replied | ModelFailed]:
+    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
     """Send the request from this task; yield the deltas of the reply, and last the outcome."""
     reply: Reply | None = None
     try:
@@ -255,6 +282,8 @@ async def stream_model_async(
                     reply = item
                 else:
                     yield item
+                    if partial_output is not None and (event := partial_output(item)) is not None:
+                        yield event
     except Exception as error:
         if reply is None:
             yield _failed(effect, error, world)

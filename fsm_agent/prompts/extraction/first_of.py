@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, overload
@@ -13,9 +13,11 @@ from fsm_agent._internal.lazy_import import deferred, pydantic
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.mistakes import check
+from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly
+from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, check_length, kinds_of, member, nearly
+from fsm_agent.prompts.parser import MAX_LENGTH as MAX_LENGTH
 
 if TYPE_CHECKING:
     import json
@@ -29,7 +31,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 Repair = Literal["json", "names"]
 
-MAX_LENGTH = 1_000_000  # characters of an answer
 _MAX_CANDIDATES = 1000  # of one strategy are tried
 _MAX_SHOWN = 5  # of what one strategy found
 _UNSET: Any = object()
@@ -41,10 +42,13 @@ class Strategy(Parser[T_co]):
     Attributes:
         name: What it looks for, in errors.
         is_json: Its candidates are JSON, and its value is what that says; the value of others is the text.
+        opening: A regular expression behind which JSON is the answer, while the text is still arriving; None: that is
+            not known yet then.
     """
 
     name: str
     is_json = False
+    opening: str | None = None
 
     @abstractmethod
     def candidates(self, text: str) -> Iterable[str]:
@@ -84,10 +88,13 @@ class _FirstOf(Parser[T_co]):
         names = ", ".join(strategy.name for strategy in self.strategies)
         return f"first_of({names}; {self.output.name}; {', '.join(sorted(self.repairs))})"
 
+    def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
+        opening = self.strategies[0].opening
+        return Arriving(self.output, opening, parser_args) if self.is_typed and opening is not None else None
+
     def read(self, given: ParserInput) -> Parsed[Any]:
         text = given.text
-        if len(text) > self.max_length:
-            raise ParseError(f"the answer has {len(text)} characters, and at most {self.max_length} are read")
+        check_length(text, self.max_length)
         attempt = _Attempt(self, given)
         for strategy in self.strategies:
             for candidate in islice(strategy.candidates(text), _MAX_CANDIDATES):

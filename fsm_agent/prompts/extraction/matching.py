@@ -132,7 +132,7 @@ def _found(data: Any, schema: Schema, place: Sequence[Any]) -> tuple[Any, Any, l
     """
     holder: Any = None
     key: Any = None
-    schemas = _expanded([schema], schema)
+    schemas = expanded([schema], schema)
     for step in place:
         is_there = (isinstance(data, dict) and step in data) or (
             isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
@@ -140,7 +140,7 @@ def _found(data: Any, schema: Schema, place: Sequence[Any]) -> tuple[Any, Any, l
         if not is_there:
             continue
         holder, key, data = data, step, data[step]
-        schemas = _expanded([inner for s in schemas for inner in _inner(s, step)], schema)
+        schemas = expanded([inner for s in schemas for inner in _inner(s, step)], schema)
     return holder, key, schemas
 
 
@@ -152,7 +152,7 @@ def _inner(schema: Schema, step: Any) -> Iterator[Any]:
         yield schema.get("properties", {}).get(step, schema.get("additionalProperties"))
 
 
-def _expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
+def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
     """Return schemas with what they refer to, and with the members of unions."""
     left, found, seen = [*schemas], list[Schema](), set[str]()
     while left:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Finish, TokenLogprob
 from fsm_agent.mistakes import check
+
+if TYPE_CHECKING:
+    from fsm_agent.prompts.extraction.arriving import Arriving
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -67,6 +70,10 @@ class Parser(ABC, Generic[T_co]):
     def label(self) -> str:
         """Its name in the fingerprint of a prompt: it changes with what the parser does."""
         return type(self).__qualname__
+
+    def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
+        """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
+        return None
 
     def __call__(self, text: str, **parser_args: Any) -> T_co:
         value = self.read(ParserInput(text=text, parser_args=parser_args))

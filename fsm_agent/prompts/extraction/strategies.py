@@ -18,6 +18,7 @@ class _Tagged(Strategy[str]):
     def __init__(self, tag: str) -> None:
         check("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
         self.tag, self.name = tag, f"<{tag}>"
+        self.opening = rf"<{re.escape(tag)}(?:\s[^<>]*+)?>"
 
     def candidates(self, text: str) -> Iterable[str]:
         return [element.content for element in elements(text, (self.tag,))]
@@ -30,6 +31,8 @@ class _Code(Strategy[str]):
         right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
         check("the language of code", language, right, "the word behind the fence, such as 'python', or None")
         self.language, self.is_json = language, is_json
+        words = "(?:|json|jsonc|json5)" if is_json else re.escape(language or "")
+        self.opening = rf"\n[ \t]*+(?:`{{3,}}+|~{{3,}}+)[ \t]*+(?i:{words})(?:[ \t][^\n`]*+)?\n"
         self.name = "a block of JSON" if is_json else "a block of code" if language is None else f"a {language} block"
 
     def candidates(self, text: str) -> Iterable[str]:
@@ -44,7 +47,7 @@ class _Code(Strategy[str]):
 class _Brackets(Strategy[Any]):
     """JSON objects and arrays, wherever they stand."""
 
-    name, is_json = "JSON anywhere", True
+    name, is_json, opening = "JSON anywhere", True, ""
 
     def candidates(self, text: str) -> Iterable[str]:
         return bracketed(text)

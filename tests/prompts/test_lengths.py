@@ -1,0 +1,43 @@
+"""Is a typed answer that is too long refused unread, and kept?"""
+
+from __future__ import annotations
+
+import pytest
+
+from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError, first_of, verbatim
+from fsm_agent.prompts.parser import Output
+from fsm_agent.testing import Script
+
+
+@pytest.mark.spec("2.4: a text above the given length is refused")
+def test_the_limit_of_a_prompt_is_stated_and_the_answer_kept():
+    prompt = Prompt("?", output=list[int], max_length=5)
+    model = Script("[1, 2]", "[1,2]")
+    result = Agent(model).call(prompt)
+    assert result.output == [1, 2]
+    assert "the answer has 6 characters, and at most 5 are read" in model.requests[1].messages[-1].text
+    with pytest.raises(CallFailed, match="the answer has 6 characters, and at most 5 are read") as caught:
+        Agent(Script("[1, 2]"), limits=Limits(parse_retries=0)).call(prompt)
+    assert caught.value.result.text == "[1, 2]"
+
+
+def test_there_is_a_limit_by_default_and_texts_have_none():
+    document = "[" + " " * 1_000_000 + "]"
+    with pytest.raises(ParseError, match="the answer has 1000002 characters, and at most 1000000 are read"):
+        Output(list[int]).parse(document)
+    assert Output(list[int], max_length=2_000_000).parse(document) == []
+    assert Output().parse(document) == document
+    assert Prompt("?", max_length=1).parse("ab") == "ab"
+    assert Prompt("?", parser=first_of(verbatim), max_length=1).parse("ab") == "ab"
+
+
+def test_handlers_have_it_as_well():
+    prompt = Prompt("?", output=list[int], max_length=5, on_final=Prompt("Stop.", max_length=9))
+    assert prompt.exception_handler.expected is prompt.expected
+    assert prompt.final_handler.parse("[1, 2, 3]") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("max_length", [0, -1, 1.5, "9", True, None])
+def test_a_limit_that_is_none_is_refused(max_length):
+    with pytest.raises(UsageError, match=f"max_length of a prompt is {max_length!r}: a number of characters"):
+        Prompt("?", max_length=max_length)
