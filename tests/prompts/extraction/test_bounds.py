@@ -1,0 +1,133 @@
+"""Does any text give a value or a `ParseError` in bounded time, with every parser?"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from support.growth import growth
+
+from fsm_agent import (
+    ParseError,
+    TagParser,
+    code,
+    extract_json,
+    first_of,
+    json_anywhere,
+    json_block,
+    keyword,
+    tagged,
+    verbatim,
+)
+from fsm_agent.prompts.extraction.partial import partial_json
+from fsm_agent.prompts.extraction.scanning import broken_brackets
+from fsm_agent.prompts.parser import Output
+
+
+class Verdict(enum.Enum):
+    APPROVED = "Approved"
+    REJECTED = "Rejected"
+
+
+class Step(BaseModel):
+    name: str
+
+
+class Review(BaseModel):
+    title: str
+    steps: list[Step] = []
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node] = []
+
+
+OUTPUTS = {
+    **{"text": str, "a model": Review, "a list": list[Step], "a recursive model": Node, "an enum": Verdict},
+    **{"a literal": Literal["yes", "no"], "a union": Review | list[Step] | int, "anything": Any, "a number": int},
+    "a dictionary": dict[str, Any],
+}
+PARSERS: dict[str, Callable[[str], Any]] = {
+    **{name: Output(kind).parse for name, kind in OUTPUTS.items()},
+    **{"tagged": tagged("a"), "json_block": json_block, "json_anywhere": json_anywhere, "verbatim": verbatim},
+    **{"code": code(), "code of a language": code("python"), "keyword": keyword("yes", "no")},
+    "all": first_of(tagged("a"), json_block, json_anywhere, code("python"), verbatim, expect=Review),
+    "all, strictly": first_of(tagged("a"), json_block, json_anywhere, expect=Review, repairs=()),
+    "words": first_of(tagged("a"), code(), json_anywhere, keyword("yes"), expect=Verdict),
+    "without a type": first_of(tagged("a"), json_anywhere),
+    "tags": TagParser(xml=["a", "b"], md=["python", "json"], signals=["done"], required=["a"]),
+    "extract_json": lambda text: extract_json(text, Review),
+    "extract_json of any type": extract_json,
+    "partial_json": partial_json,
+}
+CHARACTERS = ["{", "[", "<", "(", '"', "\\", "`", "\n"]
+PAIRS = ["".join(pair) for pair in itertools.permutations(CHARACTERS, 2)]
+MIXES = [
+    "".join(CHARACTERS),
+    "".join(reversed(CHARACTERS)),
+    '{"a":',
+    '["a",',
+    "<a>",
+    "</a>",
+    "```json\n",
+    "~~~\n",
+    "[{<",
+]
+UNITS = [*CHARACTERS, *PAIRS, *MIXES]
+GROUPS = {character: [unit for unit in UNITS if unit[0] == character] for character in [*CHARACTERS, "~"]}
+
+
+def filled(unit: str, size: int) -> str:
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+def attempted(parser: Callable[[str], Any], text: str) -> None:
+    with suppress(ParseError):
+        parser(text)
+
+
+@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_time_grows_with_the_text(name):
+    parser = PARSERS[name]
+
+    def given(size: int) -> list[str]:
+        return [filled(unit, size) for unit in (*CHARACTERS, *MIXES)]
+
+    def read(texts: list[str]) -> None:
+        for text in texts:
+            attempted(parser, text)
+
+    assert growth(given, read, 600) < 3
+
+
+@pytest.mark.long
+@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("character", GROUPS)
+def test_a_megabyte_takes_a_second(character):
+    for unit in GROUPS[character]:
+        text = filled(unit, 1_000_000)
+        for name, parser in PARSERS.items():
+            took_s = []
+            for _ in range(5):  # the machine may be busy
+                start = time.thread_time()
+                attempted(parser, text)
+                took_s.append(time.thread_time() - start)
+                if took_s[-1] < 1:
+                    break
+            assert min(took_s) < 1, (name, unit)
+
+
+def test_a_long_text_is_not_scanned_again_as_often_as_a_short_one():
+    """Each scan ends at an opener that is never closed, and yields two pieces; there are eight, or three megabytes."""
+    assert len([*broken_brackets(filled("[<", 1_000))]) == 2 * 8
+    assert len([*broken_brackets(filled("[<", 1_000_000))]) == 2 * 3
+    assert len([*broken_brackets(filled("[<", 10_000_000))]) == 0

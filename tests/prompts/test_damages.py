@@ -1,0 +1,65 @@
+"""Is what models do to JSON undone: each damage, to each document?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent.prompts.extraction.partial import partial_json
+from fsm_agent.prompts.parser import Output
+
+DOCUMENTS: list[Any] = [
+    {"name": "Ann", "age": 31},
+    {"a": [1, 2, {"b": None}], "ok": True},
+    {"title": "It is late", "tags": ["x", "y"]},
+    [1, 2.5, "three"],
+    [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}],
+    {"n": {"m": {"k": "deep"}}},
+    {"empty": [], "o": {}, "s": ""},
+]
+DAMAGES: dict[str, Callable[[Any], str]] = {
+    "none": json.dumps,
+    "lines": lambda value: json.dumps(value, indent=2).replace(": ", ":\n"),
+    "a fence": lambda value: f"Sure!\n```json\n{json.dumps(value, indent=1)}\n```\nBye.",
+    "a trailing comma": lambda value: json.dumps(value)[:-1] + "," + json.dumps(value)[-1],
+    "single quotes": lambda value: repr(value).replace("None", "null").replace("True", "true"),
+    "Python": repr,
+    "names without quotes": lambda value: re.sub(r'"(\w+)":', r"\1:", json.dumps(value)),
+    "smart quotes": lambda value: re.sub(r'"(\w+)":', r"“\1”:", json.dumps(value)),
+    "prose before": lambda value: f"The answer is: {json.dumps(value)}",
+    "prose behind": lambda value: f"{json.dumps(value)}\nI hope this helps.",
+    "comments": lambda value: "// it\n" + json.dumps(value).replace(", ", ", /* c */ "),
+    "no end": lambda value: json.dumps(value)[:-1],
+}
+
+
+@pytest.mark.spec("2.5: JSON that is nearly right is mended")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_was_done_to_a_document_is_undone(damage):
+    for value in DOCUMENTS:
+        assert Output(type(value)).parse(DAMAGES[damage](value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": "hel', {"a": "hel"}),
+        ('[{"a": 1}, {"a": 2', [{"a": 1}, {"a": 2}]),
+        ('{"a": "x",\n "b": "y"\n', {"a": "x", "b": "y"}),
+        ('{"a": "say \\"hi', {"a": 'say "hi'}),
+        ('{"a": [1, {"b": "c', {"a": [1, {"b": "c"}]}),
+        ('{"a": 1, "b', {"a": 1}),
+        ('{"a": 1, "b":', {"a": 1}),
+        ('{"a": -', {}),
+        ("[1e", []),
+        ("[[", [[]]),
+        ('["x\\u00', ["x"]),
+        ('["x\\ud83d\\ude00', ["x\U0001f600"]),
+    ],
+)
+def test_a_document_that_is_cut_says_what_it_says_so_far(text, value):
+    assert partial_json(text) == value
