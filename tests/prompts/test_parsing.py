@@ -398,7 +398,10 @@ class TestMending:
                 Output(dict).parse(text, is_cut=True)
 
     def test_what_cannot_be_mended_is_no_part_either(self):
-        for text in ('{"a": {"b": 1}, ' + '"x": 1, ' * MAX_REPAIRED, '["a", [1], ' + '{"x": 1}, ' * (MAX_REPAIRED // 2)):
+        for text in (
+            '{"a": {"b": 1}, ' + '"x": 1, ' * MAX_REPAIRED,
+            '["a", [1], ' + '{"x": 1}, ' * (MAX_REPAIRED // 2),
+        ):
             with pytest.raises(ParseError, match="in JSON in the answer"):
                 Output(dict | list).parse(text)
 

@@ -73,8 +73,14 @@ class TestEach:
     def test_tagged(self, text, value):
         assert tagged("answer")(text) == value
 
-    @pytest.mark.spec("2.2: what stands between brackets", "2.2: the first object")
+    @pytest.mark.spec(
+        "2.2: what stands between brackets",
+        "2.2: the first object",
+        "2.1: braces and escaped quotes in strings",
+    )
     def test_json_anywhere(self):
+        assert json_anywhere(r'so {"a": "\"} {"} and {}') == {"a": '"} {'}
+        assert extract_json(r'so {"a": "\"} {"} and {}') == {"a": '"} {'}
         assert json_anywhere("so [1, {}] and {}") == [1, {}]
         assert first_of(json_anywhere, expect=dict)('so [1] and {"a": "}"} and {}') == {"a": "}"}
 
@@ -84,6 +90,7 @@ class TestEach:
     @pytest.mark.spec("2.2: the first keyword, as it was given")
     def test_keyword(self):
         assert keyword("No", "Yes")("oh YES, or no") == "No"
+        assert keyword("Yes")("oh YES") == "Yes"
         with pytest.raises(ParseError, match="one of 'No', 'Yes': not found"):
             keyword("No", "Yes")("maybe")
 
