@@ -61,11 +61,10 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         if seed.prompt != (prompt or agent.prompt).path:
             given = "the agent's own" if prompt is None else repr(prompt.path)
             raise UsageError(f"the run is of prompt {seed.prompt!r}, and {given} was given: resume(…, prompt=…)")
-        parser_args = options.parser_args or seed.parser_args
-        governed = agent._governed_for(prompt, options._replace(parser_args=parser_args))
+        governed = agent._governed_for(prompt, options)
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
-        return with_parser_args(call_of(header, seed, document, governed, **parts), parser_args)
+        return with_parser_args(call_of(header, seed, document, governed, **parts), options.parser_args)
 
     return runs.Definition(agent.name, make, snapshot, agent._world.new_id)
 
