@@ -39,9 +39,10 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.messages.event import Delta, Event, PartialOutput, TextDelta
+from fsm_agent.messages.event import ArgumentsDelta, Delta, Event, FunctionCallStarted, PartialOutput, TextDelta
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.call_activities import FunctionRun, time_left
 from fsm_agent.runtime.run_function import arun_function, run_function
@@ -237,9 +238,13 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
     if arriving is None:
         return None
     number = call.record.turn + 1
+    answering: int | None = None  # the number of the function call whose arguments are the answer
 
     def partial_output(delta: Delta) -> PartialOutput | None:
-        if type(delta) is not TextDelta:
+        nonlocal answering
+        if type(delta) is FunctionCallStarted and delta.name == ANSWER and answering is None:
+            answering = delta.index
+        if type(delta) is not TextDelta and not (type(delta) is ArgumentsDelta and delta.index == answering):
             return None
         try:
             found = arriving.feed(delta.text)

@@ -107,7 +107,7 @@ def test_two_stages_have_it_in_the_second_alone():
         """Look."""
         return "5 bags"
 
-    prompt = Prompt("?", functions=[look], output=Count, two_stage=True)
+    prompt = Prompt("?", functions=[look], output=Count, mode="two_stage")
     script = Script(call("look"), '{"n": 4, "thing": "draft"}', '{"n": 5, "thing": "bag"}')
     events = [*Agent(script).stream(prompt)]
     assert {number for number, _ in partial(events)} == {3}
@@ -140,3 +140,11 @@ def test_who_listens_changes_nothing():
             agent.run(one)
         results.append(one.record.changed(id="", started_at_s=0.0))
     assert results[0] == results[1]
+
+
+def test_an_answer_that_comes_as_the_arguments_of_a_function_is_followed():
+    prompt = Prompt("How many?", output=Count, mode="function")
+    other, answer = call("count", n=1), call("give_final_answer", thing="lamp", n=2)
+    agent = Agent(Script(other, answer))
+    assert partial([*agent.stream(prompt)])[-1:] == [(2, {"thing": "lamp", "n": 2})]
+    assert {number for number, _ in partial([*Agent(Script(other, answer)).stream(prompt)])} == {2}
