@@ -35,6 +35,7 @@ _MODULES = {
         "OutcomeError",
         "Overloaded",
         "ParseError",
+        "PromptChanged",
         "PromptError",
         "ProviderError",
         "RateLimited",
@@ -163,6 +164,7 @@ if TYPE_CHECKING:
     from fsm_agent.errors import OutcomeError as OutcomeError
     from fsm_agent.errors import Overloaded as Overloaded
     from fsm_agent.errors import ParseError as ParseError
+    from fsm_agent.errors import PromptChanged as PromptChanged
     from fsm_agent.errors import PromptError as PromptError
     from fsm_agent.errors import ProviderError as ProviderError
     from fsm_agent.errors import RateLimited as RateLimited

@@ -19,6 +19,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
+    from fsm_agent.prompts.fingerprint import PromptChange
 
     # Only of a tuple does a type checker know the type of each item that it unpacks to.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
@@ -91,6 +92,11 @@ class CallResult(Generic[Out], Unpacked):
     def repairs(self) -> tuple[str, ...]:
         """The repairs without which the answer could not have been read, one short text each; empty: it was right."""
         return self.record.repairs
+
+    @property
+    def prompt_change(self) -> PromptChange | None:
+        """The change of the prompt since the snapshot or run was made that the call went on with, if there is one."""
+        return self.call.prompt_change
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:
