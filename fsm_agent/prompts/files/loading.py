@@ -143,7 +143,7 @@ class Loading:
         """Understand the front matter of the file."""
         self._front = content.front.split("\n")
         try:
-            data = tomllib.loads(f"\n{content.front}")  # so that lines count as in the file
+            data = tomllib.loads(f"\n{content.front}\n")  # so that lines count as in the file
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = _LINE.search(str(error))
             text = f"its front matter is not TOML: {_LINE.sub('', str(error)).strip()}"
@@ -186,7 +186,7 @@ class Loading:
         if key == "parser":
             return self.names.parser(value)
         if key == "functions":
-            return tuple([self.names.object(name) for name in ([value] if isinstance(value, str) else _listed(value))])
+            return tuple([self._function(name) for name in ([value] if isinstance(value, str) else _listed(value))])
         if key == "hosted_tools":
             return tuple([self._hosted(item) for item in ([value] if isinstance(value, str) else _listed(value))])
         if key == "settings":
@@ -195,6 +195,13 @@ class Loading:
             return self._handler(value)
         Prompt("", **{key: value})
         return value
+
+    def _function(self, name: Any) -> Any:
+        found = self.names.object(name)
+        if not (callable(found) or hasattr(found, "functions") or hasattr(found, "as_function")):
+            right = "a function, a toolset, an agent or an MCP server would be right"
+            raise PromptError(f"{name!r:.80} is {found!r:.80}: {right}")
+        return found
 
     def _hosted(self, item: Any) -> Any:
         """Return a hosted tool: by its kind, as a table, or as an object of this name."""
