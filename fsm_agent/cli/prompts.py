@@ -18,6 +18,7 @@ from fsm_agent.cli.reporting import FAILED, option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
 from fsm_agent.prompts.files.loading import HANDLERS
+from fsm_agent.prompts.files.reading import PromptFileError
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
 
@@ -46,7 +47,7 @@ def list_prompts(
             screen.line(json_text(rows))
             return
         for row in rows:
-            screen.line(_head(row), "red" if "problem" in row else "")
+            screen.line(_head(row), "red" if "problems" in row else "")
             for line in _details(row, ("functions", "hosted_tools")):
                 screen.line(f"  {line}")
         if not rows:
@@ -125,8 +126,10 @@ def _mapping(named: str) -> Mapping[str, Any]:
 def _row(prompts: Prompts, name: str) -> dict[str, Any]:
     try:
         return _shown(prompts(name), prompts.file(name))
+    except PromptFileError as error:
+        return {"prompt": name, "problems": [problem._asdict() for problem in error.problems]}
     except UsageError as error:
-        return {"prompt": name, "problem": str(error)}
+        return {"prompt": name, "problems": [{"file": str(prompts.file(name)), "line": 0, "text": str(error)}]}
 
 
 def _shown(prompt: Prompt, file: Path | None) -> dict[str, Any]:
@@ -158,8 +161,8 @@ def _named(item: Any) -> str:
 
 def _head(row: Mapping[str, Any]) -> str:
     """Return a prompt as Python would write its signature."""
-    if "problem" in row:
-        return f"{row['prompt']}: {one_line(row['problem'])}"
+    if "problems" in row:
+        return f"{row['prompt']}: {len(row['problems'])} problem(s), see 'prompts check'"
     return f"{row['prompt']}({', '.join(row['variables'])}) -> {row['output']}"
 
 

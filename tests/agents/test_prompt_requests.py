@@ -181,7 +181,11 @@ class TestServers:
             agent.call(prompt)
             server.tools = [ask]
             agent.call(dialog.append(Message.of("user", "more")))
-        assert [[f.name for f in request.functions] for request in script.requests] == [["look"], ["look", "len"], ["ask"]]
+        assert [[f.name for f in request.functions] for request in script.requests] == [
+            ["look"],
+            ["look", "len"],
+            ["ask"],
+        ]
 
     def test_beside_functions(self):
         prompt = Prompt("x", functions=[len, Server(look), Toolset([ask])]).for_call()

@@ -89,7 +89,7 @@ class Loading:
                 self._handler_beside(kind)
         self._take(content, overrides)
         if self.problems:
-            raise PromptFileError(*self.problems)
+            raise PromptFileError(*sorted(self.problems))
         try:
             return Prompt(template, **{"path": path, **self.values, **overrides})
         except UsageError as error:
@@ -198,7 +198,7 @@ class Loading:
 
     def _function(self, name: Any) -> Any:
         found = self.names.object(name)
-        if not (callable(found) or hasattr(found, "functions") or hasattr(found, "as_function")):
+        if not (callable(found) or hasattr(type(found), "functions") or hasattr(type(found), "as_function")):
             right = "a function, a toolset, an agent or an MCP server would be right"
             raise PromptError(f"{name!r:.80} is {found!r:.80}: {right}")
         return found
@@ -228,8 +228,8 @@ class Loading:
                 problems.append(Problem(str(self.file), line, f"settings: {error}"))
         if problems:
             raise PromptFileError(*problems)
-        made = from_data(value, Settings)
-        return {name: getattr(made, name) for name in value}
+        made = from_data(value, Settings)  # with tuples
+        return {name: getattr(made, name) if isinstance(item, list) else item for name, item in value.items()}
 
     def _handler(self, value: Any) -> Any:
         """Return a handler: a template, or what a table names."""
