@@ -5,7 +5,7 @@ More than 300 lines, because each argument of a prompt is explained and checked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
@@ -108,7 +108,7 @@ class Prompt(Generic[Out]):
     on_loop: Handler = LOOP
     on_form: Handler = FORM
     two_stage: bool = False
-    hosted_tools: tuple[HostedTool, ...] = ()
+    hosted_tools: Sequence[HostedTool] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
@@ -176,7 +176,7 @@ class Prompt(Generic[Out]):
             self._check_handler(kind)
 
     def _check_requests(self) -> None:
-        if isinstance(self.hosted_tools, list):
+        if type(self.hosted_tools) is list:
             object.__setattr__(self, "hosted_tools", tuple(self.hosted_tools))
         if self.hosted_tools:
             check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
