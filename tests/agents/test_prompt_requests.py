@@ -82,6 +82,14 @@ class TestHostedTools:
         assert hosted(script) == [(WebSearch(),), ()]
         assert [request.functions for request in script.requests] == [prompt.offers, ()]
 
+    def test_nor_has_it_the_agents_or_those_of_another_handler(self):
+        handler = Prompt("{{ error_message }}", hosted_tools=[DOCS], output=float)
+        with Script(call("look", where="a"), "five", "5.5") as script:
+            prompt = Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, on_exception=handler)
+            settings = Settings(hosted_tools=(CodeExecution(),))
+            assert Agent(script, limits=Limits(rounds=1), settings=settings).call(prompt).output == 5.5
+        assert hosted(script) == [(CodeExecution(), WebSearch()), (), ()]
+
     def test_nor_has_the_second_of_two_stages(self):
         with Script("words", "5") as script:
             Agent(script).call(Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, two_stage=True))
