@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +19,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.prompts.files.loading import HANDLERS, Loading
 from fsm_agent.prompts.files.named import Names
+from fsm_agent.prompts.files.places import files_in, package_prompts
 from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
 from fsm_agent.prompts.files.reading import SUFFIXES, Problem, PromptFileError, read, template_in
 from fsm_agent.prompts.prompt import Prompt
@@ -77,26 +77,6 @@ def packaged_prompts() -> Path:
     package = Path(__file__).parents[1]
     inside = package / "_prompts"
     return inside if inside.is_dir() else package.parent / "prompts"
-
-
-def package_prompts(package: str) -> tuple[Path, ...]:
-    """Return the directories ``prompts`` of an installed package.
-
-    Raises:
-        PromptError: There is no such package, or it has none.
-    """
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise PromptError(f"the package {package!r} is not there: {error}") from error
-    if spec is None or not spec.submodule_search_locations:
-        what = "is not installed" if spec is None else "is a module, which has no folder"
-        raise PromptError(f"the package {package!r} {what}")
-    searched = [Path(folder, "prompts") for folder in spec.submodule_search_locations]
-    if found := [folder for folder in searched if folder.is_dir()]:
-        return tuple(found)
-    places = ", ".join([repr(str(folder)) for folder in searched])
-    raise PromptError(f"the package {package!r} has no folder of prompts; searched: {places}")
 
 
 class Prompts:
@@ -291,14 +271,6 @@ def load_prompt(
     folder = None if within is None else Path(within)
     others = Prompts(directory=folder or file.parent, names=names)
     return Loading(file, folder, Names(names), others._lookup).prompt(path or file.stem, overrides)
-
-
-def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of prompts in a directory, and their names there without what they end in."""
-    for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
-        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are somebody else's
-            yield file, name
 
 
 def _checked(name: str) -> str:
