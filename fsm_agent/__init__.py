@@ -38,6 +38,7 @@ _MODULES = {
         "Overloaded",
         "ParseError",
         "ParseFailed",
+        "PromptChanged",
         "PromptError",
         "ProviderError",
         "RateLimited",
@@ -172,6 +173,7 @@ if TYPE_CHECKING:
     from fsm_agent.errors import Overloaded as Overloaded
     from fsm_agent.errors import ParseError as ParseError
     from fsm_agent.errors import ParseFailed as ParseFailed
+    from fsm_agent.errors import PromptChanged as PromptChanged
     from fsm_agent.errors import PromptError as PromptError
     from fsm_agent.errors import ProviderError as ProviderError
     from fsm_agent.errors import RateLimited as RateLimited

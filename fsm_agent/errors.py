@@ -4,6 +4,7 @@
 FsmAgentError
 ├── UsageError(ValueError)     the caller's
 │   ├── PromptError            a prompt that cannot be rendered or makes no sense
+│   ├── PromptChanged          a prompt is not what it was, and that was to be an error
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
 │   ├── OutcomeError           an outcome that the call does not wait for
 │   └── IllegalTrigger         a trigger that no row of the table takes
@@ -60,6 +61,10 @@ class UsageError(FsmAgentError, ValueError):
 
 class PromptError(UsageError):
     """A prompt that cannot be rendered or makes no sense."""
+
+
+class PromptChanged(UsageError):
+    """The prompt of a call is not what it was when the call was made, and that was to be an error."""
 
 
 class ConfigError(UsageError):

@@ -25,6 +25,7 @@ from fsm_agent.errors import (
     Overloaded,
     ParseError,
     ParseFailed,
+    PromptChanged,
     PromptError,
     ProviderError,
     RateLimited,
@@ -45,7 +46,7 @@ FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": 
 def test_the_tree():
     every = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(issubclass(error, FsmAgentError) for error in every)
-    usage = {PromptError, ConfigError, OutcomeError, IllegalTrigger}
+    usage = {PromptError, PromptChanged, ConfigError, OutcomeError, IllegalTrigger}
     assert {error for error in every if UsageError in error.__bases__} == usage
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
     parse = {TagNotFound, ParseFailed}

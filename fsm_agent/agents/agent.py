@@ -20,7 +20,7 @@ from fsm_agent.agents.delegation import PYTHONS_OWN, AgentDelegate, check_policy
 from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, with_parser_args
+from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_parser_args
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import SharedPolicy
+    from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.runs import Definition, Runs
     from fsm_agent.store.store import Store
 
@@ -304,7 +305,7 @@ class Agent(Driving[Deps, Out]):
         view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
-        return {"settings": settings, "view": view, "deps": deps, **asks}
+        return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}
 
     @overload
     def restore(
@@ -323,18 +324,22 @@ class Agent(Driving[Deps, Out]):
         parser_args: Given = None,
         deps: Any = None,
         signing_key: str | bytes | None = None,
+        on_change: OnChange = "report",
     ) -> AgentCall[Any]:
         """A call of this agent from its `snapshot`, with the prompt, ``args`` and key that it was made with.
 
         Its ``parser_args`` are in the snapshot; other ones take their place.
 
-        Trust a document without a key as far as code: see `fsm_agent.restore`.
+        If the prompt has changed since, that is logged and is the call's ``prompt_change``, or with
+        ``on_change="error"`` an error.  Trust a document without a key as far as code: see `fsm_agent.restore`.
 
         Raises:
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
+            PromptChanged: The prompt has changed, and that is to be an error.
         """
         governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
-        call = restore(document, governed, signing_key=signing_key, **self._kept(governed, args, deps))
+        keys: Any = {"signing_key": signing_key, "on_change": on_change}
+        call = told(restore(document, governed, **keys, **self._kept(governed, args, deps)))
         return with_parser_args(call, parser_args)
 
     @spelled_out(Policy, without=PYTHONS_OWN)

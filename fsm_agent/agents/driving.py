@@ -16,11 +16,12 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.keeping import Options
+from fsm_agent.agents.keeping import Options, check_unchanged
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle.snapshot import check_on_change
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.agents.options import CallOptions
+    from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Definition, Held, Runs
 else:
@@ -199,6 +201,7 @@ class Driving(ABC, Generic[Deps, Out]):
         deps: Any = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
+        on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """Go on with a run of the agent's store, from its last rest on; return the result of one that has ended.
 
@@ -211,8 +214,11 @@ class Driving(ABC, Generic[Deps, Out]):
             deps: What functions find in their `Context`; they are in no store.
             by: Who answers, for people.
             sink: Receives every event.
+            on_change: What comes of a prompt that has changed since the run began: that is logged and is the result's
+                ``prompt_change`` (``"report"``), or the run stays as it is (``"error"``).
 
         Raises:
+            PromptChanged: The prompt has changed, and that is to be an error.
             RunUnknown: There is no such run.
             RunBusy: Somebody else drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
@@ -221,9 +227,8 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody again.
         """
-        if answers:
-            self.runs.answer(run_id, answers, by=by)
-        call, recorder = self.runs.resume(run_id, self._definition(prompt, Options(args, parser_args, deps=deps)))
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        call, recorder = self._resumed(run_id, answers, by, definition, on_change)
         run(call, self._world, self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
@@ -239,19 +244,25 @@ class Driving(ABC, Generic[Deps, Out]):
         deps: Any = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
+        on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
-        runs, definition = self.runs, self._definition(prompt, Options(args, parser_args, deps=deps))
-
-        def claimed() -> Held:
-            if answers:
-                runs.answer(run_id, answers, by=by)
-            return runs.resume(run_id, definition)
-
-        call, recorder = await asyncio.to_thread(claimed)
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        call, recorder = await asyncio.to_thread(self._resumed, run_id, answers, by, definition, on_change)
         await arun(call, self._world, self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
+
+    def _resumed(
+        self, run_id: str, answers: Mapping[str, Outcome] | None, by: str, definition: Definition, on_change: OnChange
+    ) -> Held:
+        """Claim a run, after its answers were posted, and return its call and what records it."""
+        check_on_change(on_change)
+        if on_change == "error":
+            check_unchanged(self.runs, run_id, definition)
+        if answers:
+            self.runs.answer(run_id, answers, by=by)
+        return self.runs.resume(run_id, definition)
 
     def _held(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
         """Return a call and what records it; of a run that has begun before, the call as it is there."""

@@ -43,7 +43,11 @@ class Governance:
         return tuple(found)
 
     def governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return ``prompt`` with the agent's functions and output where it has none of its own."""
+        """Return ``prompt`` with the agent's functions and output where it has none of its own.
+
+        Its MCP servers are asked for their tools.
+        """
+        prompt = (prompt.made_of or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
             return prompt
         has_own = prompt.offers and not prompt.is_lent

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import call_of, header_of_call, seed_of
-from fsm_agent.lifecycle.snapshot import snapshot
-from fsm_agent.machine.journal import Header, Journal
+from fsm_agent.lifecycle.snapshot import check_change, snapshot
+from fsm_agent.machine.journal import Header, Journal, header_of
 from fsm_agent.mistakes import plain_json
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.logs.log import LOG
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
@@ -45,6 +47,23 @@ def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> None
     call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args))
 
 
+def told(call: AgentCall[Out]) -> AgentCall[Out]:
+    """Return a call, after a warning in the log if its prompt is not the one that it was made with."""
+    if call.prompt_change is not None:
+        LOG.warning("%s: %s", call, call.prompt_change)
+    return call
+
+
+def check_unchanged(runs: Runs, run: str, definition: Definition) -> None:
+    """Refuse a run whose prompt has changed since it began; the run stays as it is, and nobody has claimed it.
+
+    Raises:
+        PromptChanged: It has.
+        RunUnknown: There is no such run.
+    """
+    check_change(definition.make(header_of(runs.store.load(run, after=None).header), None), "error")
+
+
 def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Options) -> Definition:
     """Return the way in which the agent makes the calls of runs.
 
@@ -64,7 +83,7 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         governed = agent._governed_for(prompt, options)
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
-        return with_parser_args(call_of(header, seed, document, governed, **parts), options.parser_args)
+        return with_parser_args(told(call_of(header, seed, document, governed, **parts)), options.parser_args)
 
     return runs.Definition(agent.name, make, snapshot, agent._world.new_id)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    from fsm_agent.lifecycle.snapshot import OnChange
 
 Deps = TypeVar("Deps")
 
@@ -27,3 +30,4 @@ class RestoreOptions(_Options[Deps], total=False):
     """The options of `Agent.restore`."""
 
     signing_key: str | bytes | None
+    on_change: OnChange

@@ -38,6 +38,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.options import dialog_of, pairs, settings_and_limits
+from fsm_agent.cli.prompts import app as prompts
 from fsm_agent.cli.render import Approver, answer, json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
 from fsm_agent.cli.runs import commands as runs
@@ -51,6 +52,7 @@ from fsm_agent.store.runs import Runs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(runs.app, name="runs")
+app.add_typer(prompts, name="prompts")
 app.command()(worker)
 
 

@@ -29,7 +29,7 @@ Functions = Annotated[
     list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")
 ]
 NamedPrompt = Annotated[
-    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja.")
+    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
 Many = list[str] | None

@@ -19,7 +19,8 @@ from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.library import SUFFIX, Prompts, load_prompt
+from fsm_agent.prompts.files.reading import SUFFIXES
+from fsm_agent.prompts.library import Prompts, load_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render
 
@@ -41,13 +42,23 @@ def load_callable(named: str) -> Any:
         UsageError: The name has another form, or its object cannot be called.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
-    module_name, colon, path = named.partition(":")
-    if not (colon and module_name and path):
-        raise UsageError(f"{named!r} names no function: 'module:name' would")
-    target = _within(_imported(module_name, named), path, named)
+    target = load_object(named, "function")
     if not callable(target):
         raise UsageError(f"{named!r} is {target!r:.80}, and that cannot be called")
     return target
+
+
+def load_object(named: str, kind: str = "object") -> Any:
+    """Return what ``module:name`` names.
+
+    Raises:
+        UsageError: The name has another form.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
+    module_name, colon, path = named.partition(":")
+    if not (colon and module_name and path):
+        raise UsageError(f"{named!r} names no {kind}: 'module:name' would")
+    return _within(_imported(module_name, named), path, named)
 
 
 def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
@@ -104,16 +115,16 @@ def _imported(name: str, named: str) -> Any:
 
 
 def load_named_prompt(named: str) -> Prompt:
-    """Return the prompt of a file that ends in ``.jinja``, or of the library, as ``root/name``.
+    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or of the library, as ``root/name``.
 
     Raises:
         UsageError: There is none, or it is wrong; a `PromptError` is one.
     """
-    if named.endswith(SUFFIX):
+    if named.endswith(SUFFIXES):
         return load_prompt(named)
     root, slash, name = named.partition("/")
     if not slash:
-        raise UsageError(f"{named!r} names no prompt: 'root/name' or a file that ends in '{SUFFIX}' would")
+        raise UsageError(f"{named!r} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
     return Prompts(root)(name)
 
 

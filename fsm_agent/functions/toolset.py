@@ -107,6 +107,11 @@ def _as_function(agent: Any) -> Function:
     return agent.as_function()  # type: ignore[no-any-return]
 
 
+def is_asked_per_call(item: object) -> bool:
+    """Return whether an item of an argument ``functions`` is asked anew for each call, as an MCP server is."""
+    return hasattr(type(item), "functions") and not isinstance(item, Toolset)
+
+
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
     """Refuse dependencies that can never be met.
 

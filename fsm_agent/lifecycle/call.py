@@ -53,9 +53,11 @@ from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.hosted_tool import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         """The parts of an `AgentCall` that are in no record."""
 
         settings: Settings
+        args: Mapping[str, Any]
         stop_when: StopWhen | None
         view: View | None
         deps: Any
@@ -85,6 +88,7 @@ else:
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
 _OF_FUNCTIONS = (Returned, FunctionFailed)
+_NO_ARGS: Mapping[str, Any] = {}
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 NEVER = Stepped("", "", "", "", 0.0)
@@ -102,6 +106,7 @@ class AgentCall(Driven, Generic[Out]):
         record: The state of the call; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
         prompt: The task's: functions, output, handlers.
         settings: Options of the request to the model.
+        args: Some of them for this call alone, over those of its prompt.
         stop_when: Ends the call at a reply; pure.
         view: Selects the part of the dialog that the model is shown; None: all of it.
         deps: The dependencies of functions, for their `Context`; not inspected here.
@@ -112,6 +117,8 @@ class AgentCall(Driven, Generic[Out]):
         problem: The exception of the prompt's parser at the latest reply; None when the parser took the answer or was
             not called.  The record keeps its type and text alone.  A traceback holds the frames of the call, and
             through them the call itself, so a driver logs it and drops it.
+        prompt_change: The change of its prompt since a snapshot or a run was made, which this call goes on with; None:
+            there is none.
     """
 
     __slots__ = (
@@ -120,12 +127,14 @@ class AgentCall(Driven, Generic[Out]):
         "_output",
         "_seen",
         "after",
+        "args",
         "deps",
         "guard",
         "has_approver",
         "is_narrowed",
         "problem",
         "prompt",
+        "prompt_change",
         "record",
         "settings",
         "state",
@@ -145,6 +154,7 @@ class AgentCall(Driven, Generic[Out]):
         prompt: Prompt[Out],
         *,
         settings: Settings = Settings(),
+        args: Mapping[str, Any] = _NO_ARGS,
         stop_when: StopWhen | None = None,
         view: View | None = None,
         deps: Any = None,
@@ -153,6 +163,7 @@ class AgentCall(Driven, Generic[Out]):
         self.record = record
         self.prompt = prompt
         self.settings = settings
+        self.args = args
         self.stop_when = stop_when
         self.view = view
         self.deps = deps
@@ -162,6 +173,7 @@ class AgentCall(Driven, Generic[Out]):
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
+        self.prompt_change: PromptChange | None = None
         self.end_request = None
         self.driver = None
         self.journal = None
@@ -193,11 +205,11 @@ class AgentCall(Driven, Generic[Out]):
             depth: How many agent calls this one is inside of.
             extra: Data of the caller's that JSON can hold, kept in the record.
             parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
-            options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
+            options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         make: type[AgentCall[Any]] = cls
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
-        return make(record, prompt, **options)
+        return make(record, prompt.for_call(), **options)
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -538,16 +550,14 @@ class AgentCall(Driven, Generic[Out]):
         return effects
 
     def _request(self) -> Request:
-        r, prompt, settings = self.record, self.prompt, self.settings
+        r, prompt = self.record, self.prompt
         functions: tuple[Function, ...] = ()
         is_last = is_final(r, prompt)
         if is_last or r.branch:
             prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
-        if not is_last:
-            if settings.tool_choice != "none":
-                functions = offered(r, prompt)
-        elif settings.hosted_tools:
-            settings = settings.override({"hosted_tools": ()})
+        settings = self._settings(prompt, is_last)
+        if not is_last and settings.tool_choice != "none":
+            functions = offered(r, prompt)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         is_draft = self.prompt.mode == "two_stage" and drafts(r, self.prompt)
         return Request(
@@ -558,6 +568,17 @@ class AgentCall(Driven, Generic[Out]):
             mode=None if prompt.mode == "two_stage" else prompt.mode,
             settings=settings,
         )
+
+    def _settings(self, prompt: Prompt, is_last: bool) -> Settings:
+        """Return the settings of a request that this prompt governs."""
+        settings = self.settings
+        if prompt.settings or self.args:
+            settings = settings.override({**prompt.settings, **self.args})
+        if is_last:
+            return settings.override({"hosted_tools": ()}) if settings.hosted_tools else settings
+        if prompt.hosted_tools:
+            return settings.override({"hosted_tools": merged(settings.hosted_tools, prompt.hosted_tools)})
+        return settings
 
     def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
         """Return the function call that ``key`` is about; refuse keys and outcomes that nothing waits for."""

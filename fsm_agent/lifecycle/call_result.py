@@ -19,6 +19,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
+    from fsm_agent.prompts.fingerprint import PromptChange
 
     # Only of a tuple does a type checker know the type of each item that it unpacks to.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
@@ -96,6 +97,11 @@ class CallResult(Generic[Out], Unpacked):
     def output_mode(self) -> OutputMode | None:
         """The way in which the model was last asked for a typed answer; None: for text, or its client does not say."""
         return self.record.reply.output_mode if self.record.reply else None
+
+    @property
+    def prompt_change(self) -> PromptChange | None:
+        """The change of the prompt since the snapshot or run was made that the call went on with, if there is one."""
+        return self.call.prompt_change
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:

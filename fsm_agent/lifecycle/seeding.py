@@ -16,6 +16,7 @@ from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restored
 from fsm_agent.machine.journal import VERSION, Header
 from fsm_agent.messages.message import Message
+from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def seed_of(header: Header) -> Seed:
 def call_of(header: Header, seed: Seed, document: str | None, prompt: Prompt, **parts: Unpack[CallParts]) -> AgentCall:
     """Return the call as it was at its last rest, or as it began.
 
-    A function that it waits for may be gone by now: the model is told.
+    A function that it waits for may be gone by now: the model is told.  A change of the prompt since the run began is
+    the call's ``prompt_change``.
 
     Raises:
         JournalError: The document is damaged.
@@ -86,8 +88,11 @@ def call_of(header: Header, seed: Seed, document: str | None, prompt: Prompt, **
         record = CallRecord.of(
             seed.dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
         )
-        return AgentCall(record, prompt, **parts)
-    try:
-        return restored(document, prompt, **parts)
-    except SnapshotError as error:
-        raise JournalError(f"the snapshot of the run is damaged: {error}") from error
+        call = AgentCall(record, prompt, **parts)
+    else:
+        try:
+            call = restored(document, prompt, **parts)
+        except SnapshotError as error:
+            raise JournalError(f"the snapshot of the run is damaged: {error}") from error
+    call.prompt_change = change_of(prompt, header.definition)
+    return call

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
-from fsm_agent.errors import SnapshotError
+from fsm_agent.errors import PromptChanged, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import CallParts
 
 VERSION: Literal[1] = 1
+OnChange: TypeAlias = Literal["report", "error"]
 
 
 class _Document(Value, frozen=True):
@@ -28,10 +31,13 @@ class _Document(Value, frozen=True):
     version: Literal[1]
     prompt: str  # its path
     record: CallRecord
+    definition: str = ""  # the prompt's fingerprint; not in documents of earlier releases
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
-    """Return the call as JSON: its whole record, and its prompt's path.  Callables, clients and keys are not in it.
+    """Return the call as JSON: its whole record, its prompt's path and fingerprint.
+
+    Callables, clients and keys are not in it.
 
     Args:
         call: The call.
@@ -41,7 +47,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
         UsageError: The key is too short.
     """
-    document = _Document(VERSION, call.prompt.path, call.record)
+    document = _Document(VERSION, call.prompt.path, call.record, call.prompt.fingerprint)
     try:
         text = to_json(document)  # fails now, and not days later; doubles the cost
         problem = inconsistency(call.record)
@@ -58,6 +64,7 @@ def restore(
     prompt: Prompt[New],
     *,
     signing_key: str | bytes | None = None,
+    on_change: OnChange = "report",
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
     """Return the call that `snapshot` wrote, ready to be driven on.
@@ -72,13 +79,18 @@ def restore(
         prompt: The prompt that the call was made with: functions and parsers are code, and not in the JSON.
         signing_key: Of `snapshot`.  A document that was not signed with it is refused; and so is a signed one when
             no key is given, lest it be forgotten.
-        options: ``settings``, ``stop_when``, ``view``, ``deps`` and ``has_approver``, as they were.
+        on_change: What comes of a prompt with another fingerprint than then: the call goes on with it and has it as
+            its ``prompt_change`` (``"report"``), or there is none (``"error"``).
+        options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps`` and ``has_approver``, as they were.
 
     Raises:
         SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
+        PromptChanged: The prompt has changed, and that is to be an error.
         UsageError: The key is too short.
     """
-    call = restored(verified(document, signing_key), prompt, **options)
+    check_on_change(on_change)
+    call = restored(verified(document, signing_key), prompt.for_call(), **options)
+    check_change(call, on_change)
     if missing := sorted({f.name for f in call.record.pending} - prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
     return call
@@ -95,7 +107,27 @@ def restored(document: str | bytes, prompt: Prompt[New], **options: Unpack[CallP
         raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
     call = AgentCall(data.record, prompt, **options)
     call.record = call.closed_again()
+    call.prompt_change = change_of(prompt, data.definition)
     return call
+
+
+def check_on_change(on_change: object) -> None:
+    """Refuse what is no answer to the question what comes of a changed prompt.
+
+    Raises:
+        UsageError: It names the answers.
+    """
+    check("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
+
+
+def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
+    """Refuse a call whose prompt has changed, if that is to be an error.
+
+    Raises:
+        PromptChanged: It has.
+    """
+    if on_change == "error" and call.prompt_change is not None:
+        raise PromptChanged(f"{call.prompt_change}; on_change='report' goes on with it as it is now")
 
 
 def _read(text: str | bytes) -> _Document:

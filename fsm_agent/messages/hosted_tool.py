@@ -131,25 +131,39 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 
 
-def check_hosted_tools(tools: Sequence[HostedTool]) -> None:
+def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hosted_tools") -> None:
     """Refuse a value that is no tuple of tools, or holds one twice.
+
+    Args:
+        tools: The value.
+        owner: The name of the argument, for errors.
 
     Raises:
         UsageError: The problem; never with its contents, which may be secret.
     """
     if not isinstance(tools, tuple):
-        raise UsageError(f"settings.hosted_tools is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")
+        raise UsageError(f"{owner} is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")
     seen = set[tuple[str, str]]()
     for tool in tools:
         if not isinstance(tool, WebSearch | CodeExecution | ComputerUse | HostedMCP):
             raise UsageError(
-                f"settings.hosted_tools holds a {type(tool).__name__}:"
+                f"{owner} holds a {type(tool).__name__}:"
                 " WebSearch, CodeExecution, ComputerUse and HostedMCP would be right"
             )
-        name = (tool.kind, tool.label if isinstance(tool, HostedMCP) else "")
+        name = name_of(tool)
         if name in seen:
-            raise UsageError(f"settings.hosted_tools holds {tool!r}, and another of that name: one would be right")
+            raise UsageError(f"{owner} holds {tool!r}, and another of that name: one would be right")
         seen.add(name)
+
+
+def name_of(tool: HostedTool) -> tuple[str, str]:
+    """Return the kind of a tool; of an MCP server, with its label."""
+    return tool.kind, tool.label if isinstance(tool, HostedMCP) else ""
+
+
+def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
+    """Return the tools of both; of two that have one name, the one of ``over``."""
+    return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 
 def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.redaction import path_tokens, shown_url
+from fsm_agent._internal.values import Value
 from fsm_agent.functions.function import Function
+from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool
 from fsm_agent.prompts.extraction.parsing import Parser
 
 if TYPE_CHECKING:
@@ -19,6 +22,23 @@ HANDLERS = ("on_exception", "on_interrupt", "on_final", "on_loop", "on_form")
 _DECIDING = ("needs_approval", "repeatable", "version", "max_calls", "max_failures", "depends_on", "once")
 
 
+class PromptChange(Value, frozen=True):
+    """The change of a prompt between two times."""
+
+    path: str
+    before: str  # the fingerprint
+    after: str
+
+    def __str__(self) -> str:
+        return f"the prompt {self.path!r} has changed since: its fingerprint was {self.before}, and is {self.after}"
+
+
+def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
+    """Return the change of a prompt that had this fingerprint; None if there is none, or the fingerprint is unknown."""
+    after = prompt.fingerprint
+    return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
+
+
 def fingerprint_of(prompt: Prompt[Any]) -> str:
     """Return 16 hexadecimal digits over all of a prompt that can be told from outside; of code, its name."""
     data = [
@@ -30,13 +50,20 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
         [_told(getattr(prompt, handler)) for handler in HANDLERS],
         [_described(function) for function in prompt.offers],
     ]
+    if not prompt.is_fixed:
+        data.append([_source(item) for item in prompt.functions])
+    if prompt.hosted_tools or prompt.settings:
+        data.append([[_hosted(tool) for tool in prompt.hosted_tools], dict(prompt.settings)])
+    if parts := getattr(prompt.template, "parts", None):
+        data.append(parts)
     text = pydantic_core.to_json(data, fallback=_name_of, serialize_unknown=True)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def _told(handler: Any) -> str | None:
+def _told(handler: Any) -> Any:
     if isinstance(handler, str):
-        return handler
+        parts = getattr(handler, "parts", None)  # of a file that includes others
+        return [handler, parts] if parts else handler
     return getattr(handler, "fingerprint", None) or _name_of(handler)
 
 
@@ -44,6 +71,20 @@ def _described(function: Function) -> list[Any]:
     policy = [value if not callable(value := getattr(function, name)) else _name_of(value) for name in _DECIDING]
     inner = [] if function.delegate is None else [function.delegate.fingerprint]
     return [function.name, function.description, function.parameters, *policy, *inner]
+
+
+def _source(item: Any) -> Any:
+    return None if isinstance(item, Function) else [_name_of(item), getattr(item, "name", "")]
+
+
+def _hosted(tool: HostedTool) -> list[str]:
+    """Return a tool without its secrets, which may be replaced at any time."""
+    if not isinstance(tool, HostedMCP):
+        return [repr(tool)]
+    address = shown_url(tool.url)
+    for token in path_tokens(tool.url):
+        address = address.replace(token, "")
+    return [repr(tool), address]
 
 
 def _name_of(code: Any) -> str | None:

@@ -1,24 +1,28 @@
 """Prompts by name: registered in code, or read from files.
 
 A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  It is looked up among the
-registered prompts, then as the file ``<directory>/<root>/<name>.jinja``; the files ``<name>.exception.jinja``,
-``<name>.interrupt.jinja`` and ``<name>.final.jinja`` beside it are its handlers' templates.  Names are data: none
-leads out of the directory.
+registered prompts, then as the file ``<directory>/<root>/<name>.jinja``, or ``.md`` or ``.txt``; the files
+``<name>.exception.jinja``, ``<name>.interrupt.jinja`` and so on beside it are its handlers' templates.  Front matter,
+TOML between two lines ``+++``, says what else makes the prompt.  Names are data: none leads out of the directory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.prompts.files.loading import HANDLERS, Loading
+from fsm_agent.prompts.files.named import Names
+from fsm_agent.prompts.files.places import files_in, package_prompts
+from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
+from fsm_agent.prompts.files.reading import SUFFIXES, Problem, PromptFileError, read, template_in
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.prompts.template import variables
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -27,9 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HANDLERS = ("exception", "interrupt", "final")
-SUFFIX = ".jinja"
-MAX_FILE_BYTES = 256_000
 MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _SHAPE = "letters, digits, '_' and '-', with '/' between them"
@@ -84,25 +85,37 @@ class Prompts:
     Files are read at every look-up, so an edit takes effect at once.
 
     Args:
-        root: The first part of their names.
-        directory: Where the files are.  By default ``prompts`` in the working directory if that holds the root,
-            otherwise the package's own.
+        root: The first part of their names; None: names are whole paths, ``Prompts()("demo/sum")``.
+        directory: Where the files are: a path, or several, of which the first that has a prompt is taken.  By default
+            ``prompts`` in the working directory if that holds the root, otherwise the package's own.
+        package: The name of a package whose folder ``prompts`` has files, too; those of ``directory`` go first.
+        names: Types and functions that files may name, by name; others are named as ``module:name``.
 
     Raises:
-        PromptError: The root is malformed.
+        PromptError: The root is malformed, or the package has no prompts.
     """
 
-    def __init__(self, root: str, *, directory: str | Path | None = None) -> None:
-        self.root = _checked(root)
-        self._directory = None if directory is None else Path(directory)
+    def __init__(
+        self,
+        root: str | None = None,
+        *,
+        directory: str | Path | Iterable[str | Path] | None = None,
+        package: str | None = None,
+        names: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.root = "" if root is None else _checked(root)
+        given = [directory] if isinstance(directory, str | Path) else directory or ()
+        packaged = () if package is None else package_prompts(package)
+        self._directories = (*map(Path, given), *packaged)
+        self._names = Names(names)
 
     @property
-    def directory(self) -> Path:
-        """The directory in which files are looked up now."""
-        if self._directory is not None:
-            return self._directory
+    def directories(self) -> tuple[Path, ...]:
+        """The directories in which files are looked up now, in order."""
+        if self._directories:
+            return self._directories
         local = Path("prompts")
-        return local if (local / self.root).is_dir() else packaged_prompts()
+        return (local,) if (local / self.root).is_dir() else (packaged_prompts(),)
 
     @spelled_out(Prompt, without=("template", "path"), is_change=True)
     def __call__(self, name: str, **overrides: Unpack[PromptOverrides]) -> Prompt:
@@ -114,21 +127,11 @@ class Prompts:
                 see `Prompt`.
 
         Raises:
-            PromptError: There is none, its files cannot be read, or a template is wrong.
+            PromptError: There is none, its files cannot be read, or one of them is wrong.
         """
         prompt = self.get(name, **overrides)
         if prompt is None:
-            names = self.names()
-            close = get_close_matches(name, names, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
-            places = (
-                [self.directory]
-                if self._directory
-                else dict.fromkeys([Path("prompts").absolute(), self.directory.absolute()])
-            )
-            origin = f"registered or in {' or '.join([repr(str(path)) for path in places])}"
-            raise PromptError(f"no prompt {self._path(name)!r} is {origin}{hint} (there are: {listed or 'none'})")
+            raise self._missing(name)
         return prompt
 
     @spelled_out(Prompt, without=("template", "path"), is_change=True)
@@ -136,82 +139,141 @@ class Prompts:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 
         Raises:
-            PromptError: The name is malformed, its files cannot be read, or a template is wrong.
+            PromptError: The name is malformed, its files cannot be read, or one of them is wrong.
         """
-        path = self._path(name)
-        if (registered := _prompts.get(path)) is not None:
-            changes: Any = overrides
-            return registered.extend(**changes) if changes else registered
-        file = self.directory / f"{path}{SUFFIX}"
-        if not file.exists():
-            return default
-        return load_prompt(file, path=path, within=self.directory, **overrides)
+        found = self._found(self._path(name), (), dict(overrides))
+        return default if found is None else found
 
     def names(self) -> list[str]:
-        """Return the names of all prompts of the root, in order."""
-        prefix = f"{self.root}/"
+        """Return the names of all prompts of the root, in order; files that begin with ``_`` are only for others."""
+        prefix = f"{self.root}/" if self.root else ""
         names = {path.removeprefix(prefix) for path in _prompts if path.startswith(prefix)}
-        for file in (self.directory / self.root).rglob(f"*{SUFFIX}"):
-            name = file.relative_to(self.directory / self.root).as_posix().removesuffix(SUFFIX)
-            if _NAME.fullmatch(name):
-                names.add(name)
+        for folder in self.directories:
+            for _, name in files_in(folder / self.root):
+                if _NAME.fullmatch(name) and not name.rpartition("/")[2].startswith("_"):
+                    names.add(name)
         return sorted(names)
 
+    def file(self, name: str) -> Path | None:
+        """Return the file of a prompt; None: there is none, as of a registered one.
+
+        Raises:
+            PromptError: The name is malformed, or there are several files of that name in one directory.
+        """
+        path = self._path(name)
+        return None if path in _prompts else next((file for _, file in self._files(path)), None)
+
+    def problems(self) -> list[Problem]:
+        """Return all that is wrong with the files of the root, of which none has to be a prompt that can be used."""
+        problems = dict[Problem, None]()
+        for folder in self.directories:
+            for file, name in files_in(folder / self.root):
+                problems |= dict.fromkeys(self._problems_of(file, name, folder))
+        return [*problems]
+
+    def _problems_of(self, file: Path, name: str, folder: Path) -> Iterable[Problem]:
+        prefix = f"{self.root}/" if self.root else ""
+        stem, dot, kind = name.rpartition(".")
+        try:
+            if name.rpartition("/")[2].startswith("_"):
+                template_in(read(file, folder), file, folder)
+            elif dot and _NAME.fullmatch(stem):
+                if kind not in HANDLERS:
+                    return [Problem(str(file), 0, f"there is no handler {kind!r}{hint(kind, HANDLERS)}")]
+                if not any(file.with_name(f"{file.name.split('.')[0]}{suffix}").exists() for suffix in SUFFIXES):
+                    return [Problem(str(file), 0, f"it is a handler, and there is no prompt {stem.split('/')[-1]!r}")]
+            elif not _NAME.fullmatch(name):
+                return [Problem(str(file), 0, f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")]
+            else:
+                self._loaded(f"{prefix}{name}", folder)
+        except PromptFileError as error:
+            return error.problems
+        except UsageError as error:
+            return [Problem(str(file), 0, str(error))]
+        return ()
+
+    def _loaded(self, path: str, folder: Path) -> None:
+        """Load a prompt of one directory, even if another or a registered one goes before it."""
+        for file in self._named(path, folder):
+            Loading(file, folder, self._names, self._lookup).prompt(path, {})
+
+    def _files(self, path: str) -> Iterator[tuple[Path, Path]]:
+        """Yield the directories that have a prompt, and its files there."""
+        for folder in self.directories:
+            for file in self._named(path, folder):
+                yield folder, file
+
+    def _named(self, path: str, folder: Path) -> list[Path]:
+        """Return the file of a prompt in a directory, if there is one."""
+        named = [file for suffix in SUFFIXES if (file := folder / f"{path}{suffix}").exists()]
+        if len(named) > 1:
+            others = " and ".join([repr(file.name) for file in named])
+            text = f"the prompt {path!r} is in {others}: one of them would be right"
+            raise PromptFileError(Problem(str(named[0]), 0, text))
+        return named
+
+    def _found(self, path: str, opened: tuple[str, ...], overrides: dict[str, Any]) -> Prompt | None:
+        if (registered := _prompts.get(path)) is not None:
+            return registered.extend(**overrides) if overrides else registered
+        for folder, file in self._files(path):
+            return Loading(file, folder, self._names, self._lookup, opened).prompt(path, overrides)
+        return None
+
+    def _lookup(self, path: str, opened: tuple[str, ...]) -> Prompt:
+        """Return the prompt that is another's handler."""
+        prompt = self._found(_checked(path), opened, {})
+        if prompt is None:
+            raise self._missing(path, Prompts(directory=self.directories))
+        return prompt
+
+    def _missing(self, name: str, among: Prompts | None = None) -> PromptError:
+        among = among or self
+        names = among.names()
+        close = get_close_matches(name, names, n=1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
+        places = self._directories or (Path("prompts").absolute(), *[path.absolute() for path in self.directories])
+        origin = f"registered or in {' or '.join([repr(str(path)) for path in dict.fromkeys(places)])}"
+        return PromptError(f"no prompt {among._path(name)!r} is {origin}{meant} (there are: {listed or 'none'})")
+
     def _path(self, name: str) -> str:
-        return f"{self.root}/{_checked(name)}"
+        return f"{self.root}/{_checked(name)}" if self.root else _checked(name)
 
     def __repr__(self) -> str:
-        return f"Prompts({self.root!r}, directory={str(self.directory)!r})"
+        return f"Prompts({self.root!r}, directory={[str(path) for path in self.directories]!r})"
 
 
 def load_prompt(
-    file: str | Path, *, path: str | None = None, within: str | Path | None = None, **overrides: Any
+    file: str | Path,
+    *,
+    path: str | None = None,
+    within: str | Path | None = None,
+    names: Mapping[str, Any] | None = None,
+    **overrides: Any,
 ) -> Prompt:
     """Return the prompt in a file, with its handlers' files beside it.
 
     Args:
-        file: The template, UTF-8; its name ends in ``.jinja``.  The end of its last line is not part of the prompt;
-            blank lines before and after are.
+        file: The template, UTF-8; its name ends in ``.jinja``, ``.md`` or ``.txt``.  The end of its last line is not
+            part of the prompt; blank lines before and after are.
         path: The prompt's path; by default the file's name.
-        within: A directory in which the files must lie, symbolic links included.
+        within: A directory in which the files must lie, symbolic links included, and from which they name each other;
+            None: that of the file, which may be a link.
+        names: Types and functions that the file may name, by name.
         overrides: Values in place of those in the files; see `Prompt`.
 
     Raises:
-        PromptError: A file is missing, too large, not UTF-8 or outside of ``within``, or a template is wrong.
+        PromptError: A file is missing, too large, not UTF-8 or outside of ``within``, or something in it is wrong.
     """
     file = Path(file)
-    if file.suffix != SUFFIX:
-        raise PromptError(f"the prompt file {str(file)!r} does not end in {SUFFIX!r}")
-    handlers = {kind: file.with_suffix(f".{kind}{SUFFIX}") for kind in HANDLERS}
-    handled = {f"on_{kind}": read_template(other, within) for kind, other in handlers.items() if Path(other).exists()}
-    return Prompt(read_template(file, within), **{"path": path or file.stem, **handled, **overrides})
+    if file.suffix not in SUFFIXES:
+        raise PromptError(f"the prompt file {str(file)!r} does not end in {', '.join(map(repr, SUFFIXES))}")
+    folder = None if within is None else Path(within)
+    others = Prompts(directory=folder or file.parent, names=names)
+    return Loading(file, folder, Names(names), others._lookup).prompt(path or file.stem, overrides)
 
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise PromptError(f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")
     return name
-
-
-def read_template(file: Path, within: str | Path | None = None) -> str:
-    """Return the text of the file, checked as a template."""
-    try:
-        if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
-            raise PromptError(f"the prompt file {str(file)!r} is a link that leads out of {str(within)!r}")
-        if not file.is_file():
-            raise PromptError(f"the prompt file {str(file)!r} is missing, or not a regular file")
-        with file.open("rb") as opened:
-            content = opened.read(MAX_FILE_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # before Python 3.13 a cycle of links is a RuntimeError
-        raise PromptError(f"the prompt file {str(file)!r} cannot be read: {error}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise PromptError(f"the prompt file {str(file)!r} is too large: at most {MAX_FILE_BYTES} bytes are read")
-    try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise PromptError(f"the prompt file {str(file)!r} is not UTF-8: {error.reason} at byte {error.start}") from None
-    try:
-        variables(text)
-    except PromptError as error:
-        raise PromptError(f"in the prompt file {str(file)!r}: {error}") from error
-    return text.removesuffix("\n")

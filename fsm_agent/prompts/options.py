@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from fsm_agent.functions.toolset import Functions
+    from fsm_agent.messages.hosted_tool import HostedTool
     from fsm_agent.prompts.prompt import Handler, Mode
 
 
@@ -22,6 +23,8 @@ class PromptValues(TypedDict, total=False):
     on_form: Handler
     mode: Mode | None
     max_length: int
+    hosted_tools: Sequence[HostedTool]
+    settings: Mapping[str, Any]
 
 
 class PromptOptions(PromptValues, total=False):

@@ -5,7 +5,7 @@ More than 300 lines, because each argument of a prompt is explained and checked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, overload
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, ov
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of
+from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
+from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
@@ -27,16 +30,20 @@ from fsm_agent.prompts.parser import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.template import check_used, render, variables
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Unpack
 
     from typing_extensions import TypeForm
 
+    from fsm_agent.prompts.files import reading
     from fsm_agent.prompts.options import PromptOptions
+else:
+    reading = deferred("fsm_agent.prompts.files.reading")  # with pathlib, and only for handlers in files
 
 Out = TypeVar("Out", default=Any)
 
 
-Handler: TypeAlias = "str | Prompt | Callable[..., str]"
+Handler: TypeAlias = "str | Path | Prompt | Callable[..., str]"
 
 EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
 INTERRUPT = "{{ call_results }}"
@@ -62,16 +69,18 @@ class Prompt(Generic[Out]):
     """A task for a model: a template, the functions it may call, and the output that must come of it.
 
     Its handlers say what the model is told when its answer cannot be used, when a function returned, when
-    it has to stop calling functions, and when it calls them in circles.  Each is a template, a `Prompt`, or a
-    pure function that is called with the same variables by keyword and returns the text.  Templates and functions
-    inherit functions, output and parser; a `Prompt` brings its own functions, some of the task's, and perhaps
-    its own output or parser.  The answer is parsed by the prompt that asked for it; see `governing`.
+    it has to stop calling functions, and when it calls them in circles.  Each is a template, the path of a file with
+    one, a `Prompt`, or a pure function that is called with the same variables by keyword and returns the text.
+    Templates and functions inherit functions, hosted tools, settings, output and parser; a `Prompt` brings its own
+    functions, some of the task's, its own hosted tools, settings over the task's, and perhaps its own output or parser.
+    The answer is parsed by the prompt that asked for it; see `governing`.
     They are derived once, from the task's prompt, and a handler's handler is itself.
 
     Args:
         template: Jinja2; see `render`.
         path: Its name in a `Prompts` collection and in snapshots.
-        functions: `Function`s, plain callables, toolsets and other sources of functions.
+        functions: `Function`s, plain callables, toolsets and other sources of functions.  MCP servers among them are
+            asked anew for each call, and not before.
         output: The type of the answer; see `Output`.
         parser: Makes the output of the answer's text instead; pure.  A `Parser` is given the whole reply
             (`ParserInput`); either may return a `Parsed`, which reports repairs.  Whatever it raises has the model try
@@ -89,6 +98,9 @@ class Prompt(Generic[Out]):
         max_length: How many characters a typed answer may have; a longer one is refused.  A parser of your own decides
             itself.
         on_loop: Told when it asks for just the same again and again; ``name``, ``count``.  See `Limits.on_loop`.
+        hosted_tools: Tools that the provider runs itself, beside those of the agent's settings: in the requests that
+            this prompt governs.  The last request has none, as it has no functions.
+        settings: Options of those requests, over the agent's and below those of the call: ``{"temperature": 0}``.
     """
 
     template: str
@@ -104,12 +116,16 @@ class Prompt(Generic[Out]):
     on_form: Handler = FORM
     mode: Mode | None = None
     max_length: int = MAX_LENGTH
+    hosted_tools: Sequence[HostedTool] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+    is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
+    made_of: Prompt | None = field(init=False, repr=False, default=None)  # the prompt whose sources were asked for this
 
     if TYPE_CHECKING:
 
@@ -147,10 +163,18 @@ class Prompt(Generic[Out]):
         check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         is_right = type(self.max_length) is int and self.max_length > 0
         check("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")
-        functions = functions_of(self.functions)
+        self._check_requests()
+        listed = sources(self.functions)
+        asked = [item for item in listed if is_asked_per_call(item)]
+        functions = functions_of([item for item in listed if item not in asked] if asked else listed)
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
-        derived = {"functions": functions, "offers": functions, "by_name": {f.name: f for f in functions}}
+        derived: dict[str, Any] = {
+            "functions": listed if asked else functions,
+            "is_fixed": not asked,
+            "offers": functions,
+        }
+        derived |= {"by_name": {f.name: f for f in functions}}
         derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
         derived["delegates"] = frozenset([f.name for f in functions if f.delegate is not None])
         for name, value in derived.items():
@@ -160,20 +184,40 @@ class Prompt(Generic[Out]):
             raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
         if ANSWER in names and self.output is not str:
             raise PromptError(f"prompt {self.path!r} offers {ANSWER}: so is the function called that takes its answer")
-        check_dependencies(functions, f"prompt {self.path!r}")
+        if not asked:
+            check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
         for kind in _GIVEN:
             self._check_handler(kind)
 
+    def _check_requests(self) -> None:
+        if type(self.hosted_tools) is list:
+            object.__setattr__(self, "hosted_tools", tuple(self.hosted_tools))
+        if self.hosted_tools:
+            check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
+        right = "a mapping such as {'temperature': 0}"
+        check("the settings of a prompt", self.settings, isinstance(self.settings, Mapping), right)
+        if self.settings:
+            if "hosted_tools" in self.settings:
+                raise PromptError(
+                    f"the settings of prompt {self.path!r} have hosted_tools: hosted_tools=… of the prompt is right"
+                )
+            Settings().override(self.settings)
+
     def _check_handler(self, kind: str) -> None:
         handler = getattr(self, f"on_{kind}")
+        if hasattr(handler, "__fspath__"):
+            handler = reading.handler_text(handler, f"on_{kind} of prompt {self.path!r}")
+            object.__setattr__(self, f"on_{kind}", handler)
         template = handler.template if isinstance(handler, Prompt) else handler
-        if isinstance(handler, Prompt) and (foreign := ", ".join(handler.by_name.keys() - self.by_name.keys())):
+        is_compared = isinstance(handler, Prompt) and self.is_fixed
+        if is_compared and (foreign := ", ".join(sorted(handler.by_name.keys() - self.by_name.keys()))):
             raise PromptError(f"on_{kind} of prompt {self.path!r} offers {foreign}, which the prompt itself does not")
         if not isinstance(template, str):
             if callable(template):
                 return
-            raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: a text, Prompt or function is right")
+            right = "a text, Prompt or function is right, or the path of a file"
+            raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: {right}")
         names = variables(template)
         if kind in _NEEDED and _NEEDED[kind] not in names:
             raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {_NEEDED[kind]} }}}}: {template!r}")
@@ -221,6 +265,16 @@ class Prompt(Generic[Out]):
         """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
         prompt = self.extend(**changes)
         vars(prompt)["is_lent"] = True
+        return prompt
+
+    def for_call(self) -> Prompt[Out]:
+        """Return this prompt with the functions that its MCP servers and other sources have now; itself without any."""
+        if self.is_fixed:
+            return self
+        changes: Any = {name: getattr(self, f"on_{name}") for name in _GIVEN}
+        changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
+        prompt = self.extend(functions=functions_of(self.functions), **changes)
+        vars(prompt)["made_of"] = self
         return prompt
 
     @cached_property
@@ -300,12 +354,13 @@ class Prompt(Generic[Out]):
             is_typed = handler.output is not str
             output = handler.output if is_typed else self.output
             parser = handler.parser if is_typed else handler.parser or self.parser
-            mode = handler.mode or self.mode
-            derived = handler.extend(path=handler.path or path, output=output, parser=parser, mode=mode)
+            mode, settings = handler.mode or self.mode, {**self.settings, **handler.settings}
+            options = {"output": output, "parser": parser, "mode": mode, "settings": settings}
+            derived = handler.extend(path=handler.path or path, **options)
         else:
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":
-            derived = derived.extend(functions=())
+            derived = derived.extend(functions=(), hosted_tools=())
         derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
         if derived.output is self.output and derived.max_length == self.max_length:
             derived.__dict__["expected"] = self.expected
@@ -322,7 +377,8 @@ class Prompt(Generic[Out]):
             return str(values["call_results"])
         if isinstance(handler, str | Prompt):
             return render(handler.template if isinstance(handler, Prompt) else handler, values)
-        text: Any = handler(**values)
+        write: Any = handler  # a path was read when the prompt was made
+        text: Any = write(**values)
         if not isinstance(text, str):
             raise PromptError(f"on_{kind} of prompt {self.path!r} returned {text!r}: a text is right")
         return text
@@ -340,6 +396,7 @@ class MissingPrompt:
     """
 
     delegates: frozenset[str] = frozenset()
+    fingerprint = ""  # not known
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path

@@ -10,10 +10,10 @@ a pydantic model, a dataclass or a member of an enumeration, is printed by `rend
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent.errors import PromptError, hint
@@ -38,6 +38,47 @@ _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "ca
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
 _PLAIN = frozenset((str, int, float, bool, type(None)))  # what is printed as Python does
+
+
+class Joined(str):
+    """The text of a template, with the others that it includes, extends or imports.
+
+    Args:
+        text: The template.
+        parts: The texts of the others, by the names under which templates have them.
+    """
+
+    __slots__ = ("_hash", "parts")
+
+    _hash: int
+    parts: Mapping[str, str]
+
+    def __new__(cls, text: str, parts: Mapping[str, str]) -> Joined:
+        made = super().__new__(cls, text)
+        made.parts = parts
+        made._hash = hash((text, tuple(sorted(parts.items()))))
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Joined) and str.__eq__(self, other) and self.parts == other.parts
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Joined, (str(self), dict(self.parts))
+
+
+class Reference(NamedTuple):
+    """The place in a template that names others."""
+
+    line: int
+    names: tuple[str, ...]  # of which the first that is there is taken; none: they are computed
+    is_optional: bool = False
+    is_base: bool = False  # it is extended
 
 
 @cache
@@ -70,7 +111,10 @@ def _guarded_environment(guard: Guard) -> jinja2.Environment:
 
 @lru_cache(maxsize=1024)
 def _compiled(template: str, guard: Guard | None = None) -> jinja2.Template:
-    return (_guarded_environment(guard) if guard else _environment()).from_string(template)
+    environment = _guarded_environment(guard) if guard else _environment()
+    if isinstance(template, Joined):
+        environment = environment.overlay(loader=jinja2.DictLoader(template.parts))
+    return environment.from_string(str(template))
 
 
 @lru_cache(maxsize=1024)
@@ -94,11 +138,50 @@ def variables(template: str) -> frozenset[str]:
     if (pieces := _pieces(template)) is not None:
         return frozenset(pieces[1::2])
     try:
-        return frozenset(jinja2_meta.find_undeclared_variables(_environment().parse(template)))
+        parts = template.parts if isinstance(template, Joined) else {}
+        return frozenset(_needed(str(template), parts, frozenset(), set()))
     except jinja2.TemplateSyntaxError as error:
         raise _wrong_syntax(template, error) from error
     except RecursionError:
         raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
+
+
+def _needed(
+    template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
+) -> Iterator[str]:
+    """Yield the names that a template and its parts use, and neither they nor those around them define."""
+    tree = _environment().parse(template)
+    yield from jinja2_meta.find_undeclared_variables(tree) - assigned
+    if not parts:
+        return
+    assigned = assigned.union([node.name for node in tree.find_all(jinja2_nodes.Name) if node.ctx == "store"])
+    for name in [name for reference in _references(tree) for name in reference.names if name in parts]:
+        if (name, assigned) not in seen:
+            seen.add((name, assigned))
+            yield from _needed(parts[name], parts, assigned, seen)
+
+
+def references(template: str) -> list[Reference]:
+    """Return the places where a template includes, extends or imports others, in order.
+
+    Raises:
+        PromptError: The template's syntax is wrong.
+    """
+    if "{%" not in template:
+        return []
+    variables(template)
+    return list(_references(_environment().parse(template)))
+
+
+def _references(tree: jinja2_nodes.Template) -> Iterator[Reference]:
+    kinds = (jinja2_nodes.Include, jinja2_nodes.Extends, jinja2_nodes.Import, jinja2_nodes.FromImport)
+    for node in tree.find_all(kinds):
+        named: Any = node.template  # type: ignore[attr-defined]
+        items = named.items if isinstance(named, jinja2_nodes.List | jinja2_nodes.Tuple) else [named]
+        names = [item.value for item in items if isinstance(item, jinja2_nodes.Const) and isinstance(item.value, str)]
+        is_optional = bool(getattr(node, "ignore_missing", False))
+        is_base = isinstance(node, jinja2_nodes.Extends)
+        yield Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
 
 
 def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:

@@ -131,7 +131,7 @@ def test_what_could_not_be_read_again_is_not_written(changes, named):
 
 def test_a_snapshot_holds_no_callables_and_no_settings():
     document = snapshot(waiting())
-    assert json.loads(document).keys() == {"version", "prompt", "record"}
+    assert json.loads(document).keys() == {"version", "prompt", "record", "definition"}
     assert "function add" not in document
 
 

@@ -28,6 +28,7 @@ from fsm_agent.mcp.background import background
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, _wait, function_names
 from fsm_agent.mcp.transports import STDERR_CHARS, StderrTail
 from fsm_agent.messages.message import Document, Image
+from fsm_agent.prompts.library import load_prompt
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")
@@ -107,6 +108,23 @@ def is_gone(pid: int) -> bool:
 def time() -> Iterator[MCPServer]:
     with MCPServer.stdio(sys.executable, "-m", "mcp_server_time", "--local-timezone=UTC", prefix="time") as server:
         yield server
+
+
+@pytest.mark.spec("3.19: servers are part of a prompt")
+def test_a_prompt_file_brings_a_server(tmp_path):
+    """It is started for a call, not when the file is read."""
+    file = tmp_path / "time.md"
+    file.write_text('+++\nfunctions = ["clock"]\n+++\nWhat is in {{ what }}?\n')
+    server = old()
+    prompt = load_prompt(file, names={"clock": server})
+    assert (prompt.offers, server._link.tools_now) == ((), None)
+    with server:
+        with Script("one", "two") as script:
+            agent = Agent(script)
+            agent.call(prompt, what="it")
+            agent.call("And now?")
+        assert [f.name for f in script.requests[0].functions] == [f.name for f in server.functions]
+        assert script.requests[1].functions == ()
 
 
 class TestARealServer:

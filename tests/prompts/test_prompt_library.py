@@ -314,7 +314,7 @@ class TestDirectory:
     def test_otherwise_the_package(self, tmp_path, monkeypatch):
         write(tmp_path / "prompts/mine/task.jinja", "mine")
         monkeypatch.chdir(tmp_path)
-        assert Prompts("demo").directory == packaged_prompts()
+        assert Prompts("demo").directories == (packaged_prompts(),)
         assert Prompts("demo")("task").render(a=1, b=2).text == "What is 1 + 2?"
         assert Prompts("mine")("task").template == "mine"
 
@@ -332,9 +332,9 @@ class TestLoadPrompt:
         assert (prompt.path, prompt.on_final) == ("task", "Enough after {{ rounds }}.")
 
     def test_only_templates(self, library):
-        write(library / "task.txt", "x")
-        with pytest.raises(PromptError, match=r"does not end in '\.jinja'"):
-            load_prompt(library / "task.txt")
+        write(library / "task.py", "x")
+        with pytest.raises(PromptError, match=r"does not end in '\.jinja', '\.md', '\.txt'"):
+            load_prompt(library / "task.py")
 
     def test_a_missing_file(self, library):
         with pytest.raises(PromptError, match=r"nope\.jinja.*missing"):

@@ -65,6 +65,11 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+def read_number(text: str) -> int:
+    """Return the number that an answer is."""
+    return int(Output(int).parse(text))
+
+
 class Classified(NamedTuple):
     """The label that a text was given."""
 
@@ -120,7 +125,7 @@ class Demo(AgentBase):
 
     def _add_up(self, a: int, b: int) -> Iterator[Item]:
         title, agent = "A sum, through a function", self.agents["calculator"]
-        prompt = self.prompts("task", functions=[add])
+        prompt = self.prompts("task")
         seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt, a=a, b=b))
         about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
         yield PartStarted(title=title, about=about, request=prompt.render(a=a, b=b).text)
@@ -134,7 +139,7 @@ class Demo(AgentBase):
 
     def _extract(self, text: str, expected: Person) -> Iterator[Item]:
         title, agent = "A typed answer, held to a schema", self.agents["extractor"]
-        prompt = self.prompts("extract", output=Person)
+        prompt = self.prompts("extract")
         seed = agent.seed(agent.init_dialog().put(prompt, text=text))
         about = "The answer is a Person(name, age, city), and the model can say nothing else."
         yield PartStarted(title=title, about=about, request=prompt.render(text=text).text)
@@ -145,8 +150,7 @@ class Demo(AgentBase):
 
     def _recover(self, expected: int) -> Iterator[Item]:
         title, agent = "A parse error, recovered", self.agents["extractor"]
-        counting = self.prompts("count", parser=Output(int).parse)
-        prompt = counting.extend(on_exception=counting.exception_handler.extend(output=int))
+        prompt = self.prompts("count")
         seed = agent.seed(agent.init_dialog().put(prompt))
         about = (
             "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
@@ -171,7 +175,7 @@ class Demo(AgentBase):
         calls, scores = [], []
         for text, _ in TEXTS:
             dialog = agent.init_dialog().put(self.prompts("sentiment"), text=text)
-            calls.append(agent.seed(dialog, args={"max_tokens": 1, "top_logprobs": 20}))
+            calls.append(agent.seed(dialog))
             try:
                 problem = yield from streamed(agent, calls[-1])
             except UsageError as error:

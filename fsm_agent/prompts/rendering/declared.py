@@ -14,7 +14,7 @@ from typing import Any
 
 from fsm_agent.errors import PromptError, hint
 from fsm_agent.mistakes import check
-from fsm_agent.prompts.library import read_template
+from fsm_agent.prompts.files.reading import found, read_template
 from fsm_agent.prompts.rendering.context import check_context
 from fsm_agent.prompts.rendering.fields import fields_of, names_of
 from fsm_agent.prompts.template import variables
@@ -103,12 +103,8 @@ def _read(file: Any, base: type) -> str:
     check(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)
     folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
-    searched = list(dict.fromkeys([folder / file for folder in folders]))  # an absolute path stays itself
-    for path in searched:
-        if path.is_file():
-            return read_template(path)
-    places = ", ".join([repr(str(path)) for path in searched])
-    raise PromptError(
-        f"the template file {str(file)!r} of {base.__qualname__} is missing; searched: {places}. Is its name spelled"
-        " right, is the path relative to the class's module or to the working directory, and is it packaged?"
+    advice = (
+        ". Is its name spelled right, is the path relative to the class's module or to the working directory, and is it"
+        " packaged?"
     )
+    return read_template(found(file, folders, base.__qualname__, advice))

@@ -1,0 +1,255 @@
+"""Make a prompt of its files: the template, its front matter, and the handlers beside it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.values import from_data
+from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.messages.hosted_tool import HostedTool
+from fsm_agent.messages.settings import Settings
+from fsm_agent.mistakes import PROMPT_WORDS, remedy
+from fsm_agent.prompts.extraction.first_of import Strategy, first_of
+from fsm_agent.prompts.files.named import Names
+from fsm_agent.prompts.files.reading import (
+    SUFFIXES,
+    Content,
+    Problem,
+    PromptFileError,
+    check_part,
+    read,
+    template_in,
+)
+from fsm_agent.prompts.prompt import Prompt
+
+HANDLERS = tuple([item.name.removeprefix("on_") for item in fields(Prompt) if item.name.startswith("on_")])
+KEYS = tuple([item.name for item in fields(Prompt) if item.init and item.name not in ("template", "path")])
+_HANDLER_WORDS = ("file", "function", "prompt")
+_KINDS = ("web_search", "code_execution", "computer_use", "mcp")
+_LINE = re.compile(r"\(at line (\d+), column \d+\)$")
+Lookup: TypeAlias = Callable[[str, tuple[str, ...]], Prompt[Any]]  # of another prompt, from files that are being loaded
+
+
+def handler_file(file: Path, kind: str) -> Path | None:
+    """Return the file beside a prompt's with the handler of this kind; None: there is none.
+
+    Raises:
+        PromptError: There are several.
+    """
+    named = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.stem}.{kind}{suffix}")).exists()]
+    if len(named) > 1:
+        others = " and ".join([repr(path.name) for path in named])
+        raise PromptFileError(
+            Problem(str(file), 0, f"its handler on_{kind} is in {others}: one of them would be right")
+        )
+    return named[0] if named else None
+
+
+class Loading:
+    """The files of one prompt, as far as they have been understood.
+
+    Args:
+        file: The template's.
+        within: The directory in which all files must lie, and from which they name each other; None: the file's own.
+        names: The objects that front matter may name.
+        lookup: Returns another prompt, for a handler.
+        opened: The files that led here.
+    """
+
+    def __init__(
+        self, file: Path, within: Path | None, names: Names, lookup: Lookup, opened: tuple[str, ...] = ()
+    ) -> None:
+        self.file, self.within, self.names, self.lookup = file, within, names, lookup
+        self.opened = (*opened, str(file))
+        self.problems: list[Problem] = []
+        self.values: dict[str, Any] = {}  # of the prompt, by argument
+        self.origins: dict[str, tuple[str, int]] = {}  # file and line of each
+        self._front: list[str] = []
+
+    def prompt(self, path: str, overrides: Mapping[str, Any]) -> Prompt[Any]:
+        """Return the prompt.
+
+        Raises:
+            PromptError: Something is wrong with its files, or with the overrides.
+        """
+        if str(self.file) in self.opened[:-1]:
+            circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
+            raise PromptFileError(
+                Problem(str(self.file), 0, f"prompts are each other's handlers in a circle: {circle}")
+            )
+        content = read(self.file, self.within)
+        template = self._guarded("template", 0, lambda: template_in(content, self.file, self.within))
+        for kind in HANDLERS:
+            if f"on_{kind}" not in overrides:
+                self._handler_beside(kind)
+        self._take(content, overrides)
+        if self.problems:
+            raise PromptFileError(*sorted(self.problems))
+        try:
+            return Prompt(template, **{"path": path, **self.values, **overrides})
+        except UsageError as error:
+            self._blame()
+            if overrides and not self.problems:
+                raise
+            raise PromptFileError(*(self.problems or [Problem(str(self.file), 0, str(error))])) from error
+
+    def _blame(self) -> None:
+        """Find the values that are wrong by themselves."""
+        functions = self.values.get("functions", ())
+        for key, value in self.values.items():
+            file, line = self.origins[key]
+            try:
+                Prompt("", **{"functions": functions, key: value})
+            except UsageError as error:
+                self.problems.append(Problem(file, line, str(error)))
+
+    def _guarded(self, key: str, line: int, make: Callable[[], Any]) -> Any:
+        """Return what is made; None, with its problems noted, if it cannot be."""
+        try:
+            return make()
+        except PromptFileError as error:
+            self.problems += error.problems
+        except UsageError as error:
+            self.problems.append(Problem(str(self.file), line, f"{key}: {error}"))
+        return None
+
+    def _keep(self, key: str, value: Any, file: Path, line: int) -> None:
+        self.values[key] = value
+        self.origins[key] = (str(file), line)
+
+    def _handler_beside(self, kind: str) -> None:
+        def made() -> None:
+            file = handler_file(self.file, kind)
+            if file is not None:
+                self._keep(f"on_{kind}", self._handler_in(file), file, 0)
+
+        self._guarded(f"on_{kind}", 0, made)
+
+    def _handler_in(self, file: Path) -> Any:
+        """Return the handler in a file: its text, or, if it has front matter, its prompt."""
+        content = read(file, self.within)
+        if not content.has_front:
+            return template_in(content, file, self.within)
+        return Loading(file, self.within, self.names, self.lookup, self.opened).prompt("", {})
+
+    # Front matter
+
+    def _take(self, content: Content, overrides: Mapping[str, Any]) -> None:
+        """Understand the front matter of the file."""
+        self._front = content.front.split("\n")
+        try:
+            data = tomllib.loads(f"\n{content.front}\n")  # so that lines count as in the file
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            found = _LINE.search(str(error))
+            text = f"its front matter is not TOML: {_LINE.sub('', str(error)).strip()}"
+            self.problems.append(Problem(str(self.file), int(found[1]) if found else 0, text))
+            return
+        for key, value in data.items():
+            line = self._line(key)
+            if key not in KEYS:
+                text = f"there is no key {key!r}{self._meant(key)}"
+                self.problems.append(Problem(str(self.file), line, text))
+            elif key in self.values:
+                beside = Path(self.origins[key][0]).name
+                text = f"{key} is in the file {beside!r} as well: one of them would be right"
+                self.problems.append(Problem(str(self.file), line, text))
+            elif key not in overrides:
+                made = self._guarded(key, line, lambda key=key, value=value: self._value(key, value))  # type: ignore[misc]
+                if made is not None:
+                    self._keep(key, made, self.file, line)
+        parser, output = self.values.get("parser"), self.values.get("output", str)
+        if isinstance(parser, Strategy) and output is not str:
+            self.values["parser"] = first_of(parser, expect=output)
+
+    def _meant(self, key: str) -> str:
+        ours = {word: right for word, right in PROMPT_WORDS.items() if right.partition("=")[0] in KEYS}
+        ours |= {kind: f"on_{kind}=…" for kind in HANDLERS}
+        return remedy(key, KEYS, ours)
+
+    def _line(self, key: str, after: int = 0) -> int:
+        """Return the line of the file with a key of the front matter."""
+        written = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
+        for number, line in enumerate(self._front[after:], after + 2):
+            if written.match(line):
+                return number
+        return 0
+
+    def _value(self, key: str, value: Any) -> Any:
+        """Return the argument of a prompt that a key stands for."""
+        if key == "output":
+            return self.names.type(value)
+        if key == "parser":
+            return self.names.parser(value)
+        if key == "functions":
+            return tuple([self._function(name) for name in ([value] if isinstance(value, str) else _listed(value))])
+        if key == "hosted_tools":
+            return tuple([self._hosted(item) for item in ([value] if isinstance(value, str) else _listed(value))])
+        if key == "settings":
+            return self._settings(value)
+        if key.startswith("on_"):
+            return self._handler(value)
+        Prompt("", **{key: value})
+        return value
+
+    def _function(self, name: Any) -> Any:
+        found = self.names.object(name)
+        if not (callable(found) or hasattr(type(found), "functions") or hasattr(type(found), "as_function")):
+            right = "a function, a toolset, an agent or an MCP server would be right"
+            raise PromptError(f"{name!r:.80} is {found!r:.80}: {right}")
+        return found
+
+    def _hosted(self, item: Any) -> Any:
+        """Return a hosted tool: by its kind, as a table, or as an object of this name."""
+        if isinstance(item, str) and item not in _KINDS:
+            return self.names.object(item, {kind: kind for kind in _KINDS})
+        try:
+            return from_data({"kind": item} if isinstance(item, str) else item, HostedTool)
+        except ValueError as error:  # no cause, and nothing that was given: a hosted tool may hold a key
+            kinds = f"; kinds: {', '.join(_KINDS)}" if "kind" in str(error) else ""
+            raise PromptError(f"{error}{kinds}") from None
+
+    def _settings(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise PromptError(f"{value!r:.80} are no settings: a table such as [settings] would be right")
+        start, problems = max(self._line("settings") - 1, 0), list[Problem]()
+        for name, item in value.items():
+            try:
+                if name == "hosted_tools":
+                    raise UsageError("hosted_tools is a key of its own, beside settings")
+                Settings().override({name: item})
+                from_data({name: item}, Settings)
+            except ValueError as error:
+                line = self._line(name, start) or self._line("settings")
+                problems.append(Problem(str(self.file), line, f"settings: {error}"))
+        if problems:
+            raise PromptFileError(*problems)
+        made = from_data(value, Settings)  # with tuples
+        return {name: getattr(made, name) if isinstance(item, list) else item for name, item in value.items()}
+
+    def _handler(self, value: Any) -> Any:
+        """Return a handler: a template, or what a table names."""
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, dict) or len(value) != 1:
+            right = "a text, {file = …}, {function = …} or {prompt = …} would be right"
+            raise PromptError(f"{value!r:.80} is no handler: {right}")
+        [(word, name)] = value.items()
+        if word not in _HANDLER_WORDS:
+            raise PromptError(f"a handler has no {word!r}{hint(word, _HANDLER_WORDS)}")
+        if not isinstance(name, str):
+            raise PromptError(f"{word} is {name!r:.80}: a text would be right")
+        if word == "file":
+            check_part(name)
+            return self._handler_in((self.within or self.file.parent) / name)
+        return self.names.object(name) if word == "function" else self.lookup(name, self.opened)
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise PromptError(f"{value!r:.80} is no list: ['module:name'], say, would be right")
+    return value

@@ -1,0 +1,112 @@
+"""Objects that files name: as the caller calls them, or as ``module:name``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Literal
+
+from fsm_agent.errors import PromptError, hint
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.extraction.first_of import first_of
+from fsm_agent.prompts.extraction.parsing import Parser
+from fsm_agent.prompts.extraction.strategies import code, json_anywhere, json_block, keyword, regex, tagged, verbatim
+
+_TYPES: Mapping[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)}
+_PARSERS: Mapping[str, Any] = {"json_anywhere": json_anywhere, "json_block": json_block, "verbatim": verbatim}
+_MAKERS: Mapping[str, Any] = {"code": code, "keyword": keyword, "regex": regex, "tagged": tagged}
+# What a module may raise when it is imported.
+_RAISED = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError),
+    *(SyntaxError, SystemExit, TypeError, ValueError, Warning),
+)
+
+
+class Names:
+    """The objects that may be named.
+
+    Args:
+        given: Objects by name; they go before others of that name.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        right = "a mapping such as {'Order': Order}, or None,"
+        check("names", given, given is None or isinstance(given, Mapping), right, PromptError)
+        self.given: Mapping[str, Any] = given or {}
+
+    def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
+        """Return the object of this name.
+
+        Args:
+            name: A name that was given, one of ``known``, or ``module:name``.
+            known: More objects by name.
+
+        Raises:
+            PromptError: There is none, or its module cannot be imported.
+        """
+        if not isinstance(name, str):
+            raise PromptError(f"{name!r:.80} is no name: 'module:name' would be right")
+        both = {**(known or {}), **self.given}
+        if name in both:
+            return both[name]
+        module, colon, path = name.partition(":")
+        if not (colon and module and path):
+            others = hint(name, both) if both else ""
+            raise PromptError(f"{name!r:.80} names nothing that is known: 'module:name' would be right{others}")
+        return _within(_imported(module, name), path, name)
+
+    def type(self, named: Any) -> Any:
+        """Return the type of an output: by its name, or the `Literal` of a list of values.
+
+        Raises:
+            PromptError: There is none.
+        """
+        if not isinstance(named, list):
+            return self.object(named, _TYPES)
+        if not named or not all(isinstance(value, str | int) for value in named):
+            raise PromptError(f"{named!r:.80} is no choice: texts or whole numbers, ['yes', 'no'] say, would be right")
+        return Literal[tuple(named)]
+
+    def parser(self, named: Any) -> Any:
+        """Return a parser: by its name, a strategy such as ``{tagged = "answer"}``, or the first of a list that finds.
+
+        Raises:
+            PromptError: There is none.
+        """
+        if isinstance(named, list):
+            parsers = [self.parser(item) for item in named]
+            return first_of(*parsers)
+        if isinstance(named, dict):
+            if len(named) != 1:
+                raise PromptError(f"{named!r:.80} is no parser: one strategy, {{tagged = 'answer'}} say, is right")
+            [(name, value)] = named.items()
+            if name not in _MAKERS:
+                raise PromptError(f"there is no strategy {name!r}{hint(name, _MAKERS)}")
+            words = value if isinstance(value, list) else [value]
+            made: Parser[Any] = _MAKERS[name](*words)
+            return made
+        found = self.object(named, _PARSERS)
+        if not callable(found):
+            raise PromptError(f"{named!r:.80} is {found!r:.80}, and that is no parser: a function of the text is right")
+        return found
+
+
+def _imported(module: str, name: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise PromptError(f"there is no module {error.name!r} for {name!r:.80}") from None
+        raise PromptError(f"the module of {name!r:.80} cannot be imported: {error}") from error
+    except _RAISED as error:
+        raise PromptError(f"the module of {name!r:.80} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _within(target: Any, path: str, name: str) -> Any:
+    for part in path.split("."):
+        if not hasattr(target, part):
+            words = [word for word in dir(target) if not word.startswith("_")]
+            close = hint(part, words)
+            raise PromptError(f"there is no {part!r} in {name!r:.80}{close if close.startswith(':') else ''}")
+        target = getattr(target, part)
+    return target

@@ -1,0 +1,219 @@
+"""Do hosted tools, servers and settings of a prompt reach just the requests that it governs?"""
+
+from __future__ import annotations
+
+import pytest
+
+from fsm_agent import (
+    Agent,
+    AgentCall,
+    CodeExecution,
+    Dialog,
+    HostedMCP,
+    Limits,
+    Message,
+    Prompt,
+    PromptError,
+    Settings,
+    Toolset,
+    UsageError,
+    WebSearch,
+    function,
+)
+from fsm_agent.testing import Script, call
+
+DOCS = HostedMCP("docs", "https://mcp.example.org/v1")
+
+
+@function
+def look(where: str) -> str:
+    """Look somewhere."""
+    return where
+
+
+@function
+def ask(question: str) -> str:
+    """Ask somebody."""
+    return question
+
+
+class Server:
+    """A source of functions whose tools change, as an MCP server's may."""
+
+    def __init__(self, *functions) -> None:
+        self.tools = functions
+        self.asked = 0
+
+    @property
+    def functions(self):
+        self.asked += 1
+        return tuple(self.tools)
+
+
+def hosted(script: Script) -> list[tuple]:
+    return [request.settings.hosted_tools for request in script.requests]
+
+
+def temperatures(script: Script) -> list[float | None]:
+    return [request.settings.temperature for request in script.requests]
+
+
+class TestHostedTools:
+    @pytest.mark.spec("3.20: they are part of a prompt", "3.19: servers are part of a prompt")
+    def test_they_are_offered_beside_the_agents(self):
+        with Script("one", "two") as script:
+            agent = Agent(script, settings=Settings(hosted_tools=(CodeExecution(),)))
+            agent.call(Prompt("x", hosted_tools=[WebSearch(), DOCS]))
+            agent.call("y")
+        assert hosted(script) == [(CodeExecution(), WebSearch(), DOCS), (CodeExecution(),)]
+
+    def test_of_two_of_one_name_the_prompts_is_offered(self):
+        with Script("one") as script:
+            agent = Agent(script, settings=Settings(hosted_tools=(WebSearch(), CodeExecution())))
+            agent.call(Prompt("x", hosted_tools=[WebSearch(max_uses=3)]))
+        assert hosted(script) == [(WebSearch(max_uses=3), CodeExecution())]
+
+    def test_the_last_request_has_none(self):
+        with Script(call("look", where="a"), "done") as script:
+            prompt = Prompt(
+                "x", functions=[look], hosted_tools=[WebSearch()], on_final=Prompt("!", hosted_tools=[DOCS])
+            )
+            Agent(script, limits=Limits(rounds=1)).call(prompt)
+        assert hosted(script) == [(WebSearch(),), ()]
+        assert [request.functions for request in script.requests] == [prompt.offers, ()]
+
+    def test_nor_has_it_the_agents_or_those_of_another_handler(self):
+        handler = Prompt("{{ error_message }}", hosted_tools=[DOCS], output=float)
+        with Script(call("look", where="a"), "five", "5.5") as script:
+            prompt = Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, on_exception=handler)
+            settings = Settings(hosted_tools=(CodeExecution(),))
+            assert Agent(script, limits=Limits(rounds=1), settings=settings).call(prompt).output == 5.5
+        assert hosted(script) == [(CodeExecution(), WebSearch()), (), ()]
+
+    def test_nor_has_the_second_of_two_stages(self):
+        with Script("words", "5") as script:
+            Agent(script).call(Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, two_stage=True))
+        assert hosted(script) == [(WebSearch(),), ()]
+
+    @pytest.mark.parametrize(
+        ("handler", "offered"),
+        [
+            ("{{ error_message }}", (WebSearch(),)),
+            (lambda error_message, attempt: "No.", (WebSearch(),)),
+            (Prompt("{{ error_message }}"), ()),
+            (Prompt("{{ error_message }}", hosted_tools=[DOCS]), (DOCS,)),
+        ],
+        ids=["text", "function", "prompt", "prompt with its own"],
+    )
+    def test_the_branch_has_those_of_its_handler(self, handler, offered):
+        with Script("five", "5") as script:
+            Agent(script).call(Prompt("x", output=int, hosted_tools=[WebSearch()], on_exception=handler))
+        assert hosted(script) == [(WebSearch(),), offered]
+
+    def test_a_dialog_goes_on_with_them(self):
+        with Script("one", "two") as script:
+            agent = Agent(script)
+            result = agent.call(Prompt("x", hosted_tools=[WebSearch()]))
+            agent.call(result.dialog.append(Message.of("user", "more")))
+        assert hosted(script) == [(WebSearch(),), (WebSearch(),)]
+
+    def test_without_an_agent(self):
+        prompt = Prompt("x", hosted_tools=[WebSearch()], settings={"temperature": 0})
+        made = AgentCall.seed(Dialog([Message.of("user", "x")]), prompt, args={"temperature": 1})
+        assert (made.prompt, made.args) == (prompt, {"temperature": 1})
+
+    @pytest.mark.parametrize(
+        ("tools", "problem"),
+        [
+            ([WebSearch(), WebSearch(max_uses=1)], r"hosted_tools of prompt 'p' holds .*one would be right"),
+            (["web_search"], "hosted_tools of prompt 'p' holds a str"),
+            (WebSearch(), "hosted_tools of prompt 'p' is a WebSearch: a tuple"),
+        ],
+    )
+    def test_wrong_ones(self, tools, problem):
+        with pytest.raises(UsageError, match=problem):
+            Prompt("x", path="p", hosted_tools=tools)
+
+
+class TestSettings:
+    def test_they_go_over_the_agents_and_below_the_calls(self):
+        with Script("one", "two", "three") as script:
+            agent = Agent(script, settings=Settings(temperature=1, max_tokens=9))
+            prompt = Prompt("x", settings={"temperature": 0})
+            agent.call(prompt)
+            agent.call(prompt, args={"temperature": 0.5})
+            agent.call("y")
+        assert temperatures(script) == [0, 0.5, 1]
+        assert {request.settings.max_tokens for request in script.requests} == {9}
+
+    @pytest.mark.parametrize(
+        ("handler", "temperature"),
+        [("{{ error_message }}", 0), (Prompt("{{ error_message }}", settings={"temperature": 1}), 1)],
+    )
+    def test_a_handler_has_its_own_over_the_tasks(self, handler, temperature):
+        with Script("five", "5") as script:
+            prompt = Prompt("x", output=int, settings={"temperature": 0, "seed": 7}, on_exception=handler)
+            Agent(script).call(prompt)
+        assert temperatures(script) == [0, temperature]
+        assert {request.settings.seed for request in script.requests} == {7}
+
+    def test_a_choice_of_functions(self):
+        with Script("one") as script:
+            Agent(script).call(Prompt("x", functions=[look], settings={"tool_choice": "none"}))
+        assert script.requests[0].functions == ()
+
+    @pytest.mark.parametrize(
+        ("settings", "problem"),
+        [
+            ({"temprature": 0}, "there is no setting 'temprature': did you mean 'temperature'"),
+            ({"temperature": "hot"}, "settings.temperature is 'hot'"),
+            ({"hosted_tools": ()}, "hosted_tools=… of the prompt is right"),
+            (Settings(), "the settings of a prompt is Settings"),
+        ],
+    )
+    def test_wrong_ones(self, settings, problem):
+        with pytest.raises(UsageError, match=problem):
+            Prompt("x", settings=settings)
+
+
+class TestServers:
+    @pytest.mark.spec("3.19: servers are part of a prompt")
+    def test_they_are_asked_for_each_call_and_not_before(self):
+        server = Server(look)
+        prompt = Prompt("x", functions=[server])
+        assert (server.asked, prompt.is_fixed) == (0, False)
+        with Script("one", "two", "three") as script:
+            agent = Agent(script)
+            dialog = agent.call(prompt).dialog
+            server.tools = [look, len]
+            agent.call(prompt)
+            server.tools = [ask]
+            agent.call(dialog.append(Message.of("user", "more")))
+        assert [[f.name for f in request.functions] for request in script.requests] == [
+            ["look"],
+            ["look", "len"],
+            ["ask"],
+        ]
+
+    def test_beside_functions(self):
+        prompt = Prompt("x", functions=[len, Server(look), Toolset([ask])]).for_call()
+        assert [f.name for f in prompt.offers] == ["len", "look", "ask"]
+        assert prompt.for_call() is prompt
+
+    def test_their_names_are_checked_when_they_are_asked(self):
+        prompt = Prompt("x", path="p", functions=[look, Server(look)])
+        with Script() as script, pytest.raises(PromptError, match="two functions of prompt 'p' have one name: look"):
+            Agent(script).call(prompt)
+
+    def test_a_handler_may_bring_some(self):
+        server = Server(look)
+        prompt = Prompt(
+            "x", output=int, functions=[server], on_exception=Prompt("{{ error_message }}", functions=[server])
+        )
+        with Script("five", "5") as script:
+            Agent(script).call(prompt)
+        assert [[f.name for f in request.functions] for request in script.requests] == [["look"], ["look"]]
+
+    def test_without_an_agent(self):
+        made = AgentCall.seed(Dialog([Message.of("user", "x")]), Prompt("x", functions=[Server(look)]))
+        assert [f.name for f in made.prompt.offers] == ["look"]

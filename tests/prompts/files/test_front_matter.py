@@ -1,0 +1,402 @@
+"""Does the front matter of a prompt file say what makes the prompt, and nothing else?"""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from fsm_agent import Agent, CodeExecution, HostedMCP, ParseError, WebSearch
+from fsm_agent.errors import PromptError
+from fsm_agent.prompts.files.loading import KEYS
+from fsm_agent.prompts.files.reading import PromptFileError
+from fsm_agent.prompts.library import Prompts, load_prompt, register_prompt, scoped_prompts
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.testing import Script
+
+SHOP = '''
+from enum import Enum
+from fsm_agent import HostedMCP
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+def stock(item: str) -> int:
+    """Count an item."""
+    return 3
+def told(*, error_message, attempt):
+    return f"{attempt}: {error_message}"
+def digits(text):
+    return int(text)
+docs = HostedMCP("docs", "https://mcp.example.org/v1", authorization="a-secret-token")
+class inner:
+    number = 5
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of prompts, and beside it the module ``promptshop``, which they may name."""
+    (tmp_path / "promptshop.py").write_text(SHOP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path / "prompts"
+    sys.modules.pop("promptshop", None)
+
+
+def write(path: Path, front: str = "", text: str = "Count {{ things }}.") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"+++\n{front}\n+++\n{text}\n" if front else f"{text}\n", encoding="utf-8")
+    return path
+
+
+def loaded(folder: Path, front: str, **names: object) -> Prompt:
+    write(folder / "shop/count.jinja", front)
+    return Prompts("shop", directory=folder, names=names)("count")
+
+
+def refusal(folder: Path, front: str, **names: object) -> str:
+    with pytest.raises(PromptFileError) as caught:
+        loaded(folder, front, **names)
+    return str(caught.value)
+
+
+class TestKeys:
+    def test_they_are_the_arguments_of_a_prompt(self, folder):
+        prompt = loaded(
+            folder,
+            """
+output = "promptshop:Size"
+functions = ["promptshop:stock"]
+hosted_tools = ["code_execution", {kind = "web_search", allowed_domains = ["example.com"]}, "promptshop:docs"]
+mode = "two_stage"
+on_final = "Stop after {{ rounds }}."
+on_exception = {function = "promptshop:told"}
+[settings]
+temperature = 0
+stop = ["END"]
+""",
+        )
+        import promptshop
+
+        assert prompt.path == "shop/count"
+        assert prompt.template == "Count {{ things }}."
+        assert prompt.output is promptshop.Size
+        assert [f.name for f in prompt.offers] == ["stock"]
+        assert prompt.hosted_tools == (CodeExecution(), WebSearch(allowed_domains=("example.com",)), promptshop.docs)
+        assert prompt.mode == "two_stage"
+        assert prompt.on_final == "Stop after {{ rounds }}."
+        assert prompt.handler_text("exception", error_message="no", attempt=2) == "2: no"
+        assert prompt.settings == {"temperature": 0, "stop": ("END",)}
+
+    def test_every_argument_is_a_key(self):
+        assert {*KEYS} >= {"output", "parser", "functions", "hosted_tools", "settings", "mode", "on_exception"}
+        assert not {"template", "path", "offers", "is_lent"} & {*KEYS}
+
+    @pytest.mark.parametrize("suffix", [".jinja", ".md", ".txt"])
+    def test_files_end_in_one_of_three(self, folder, suffix):
+        write(folder / f"shop/count{suffix}", 'output = "int"')
+        write(folder / f"shop/count.final{suffix}", text="Stop.")
+        prompt = Prompts("shop", directory=folder)("count")
+        assert (prompt.output, prompt.on_final, prompt.render(things="cats").text) == (int, "Stop.", "Count cats.")
+        assert Prompts("shop", directory=folder).names() == ["count"]
+
+    def test_two_files_of_one_name_are_refused(self, folder):
+        write(folder / "shop/count.md")
+        write(folder / "shop/count.txt")
+        with pytest.raises(PromptError, match=r"'shop/count' is in 'count.md' and 'count.txt': one of them"):
+            Prompts("shop", directory=folder)("count")
+
+    def test_overrides_go_before_it_and_what_they_replace_is_not_looked_up(self, folder):
+        write(folder / "shop/count.jinja", 'output = "nowhere:Size"\nmode = "two_stage"')
+        prompt = Prompts("shop", directory=folder)("count", output=float)
+        assert (prompt.output, prompt.mode) == (float, "two_stage")
+
+    def test_it_is_not_part_of_the_text(self, folder):
+        write(folder / "shop/count.jinja", "mode = 'two_stage'", "+++\nmore")
+        assert Prompts("shop", directory=folder)("count").template == "+++\nmore"
+
+    def test_it_may_be_empty(self, folder):
+        (folder / "shop").mkdir(parents=True)
+        (folder / "shop/count.jinja").write_bytes(b"+++\r\n+++\r\nHello\r\n")
+        assert Prompts("shop", directory=folder)("count").template == "Hello"
+
+    def test_a_line_of_dashes_is_text(self, folder):
+        write(folder / "shop/count.md", text="---\nA rule above, and one below.\n---")
+        assert Prompts("shop", directory=folder)("count").template.startswith("---\nA rule")
+
+
+class TestNames:
+    def test_those_that_the_caller_gives_go_first(self, folder):
+        prompt = loaded(folder, 'output = "Color"\nfunctions = ["stock"]', Color=Literal["red"], stock=len)
+        assert prompt.output == Literal["red"]
+        assert [f.name for f in prompt.offers] == ["len"]
+
+    def test_plain_types_have_their_names(self, folder):
+        assert [loaded(folder, f'output = "{kind.__name__}"').output for kind in (str, int, float, bool)] == [
+            *(str, int, float, bool)
+        ]
+
+    def test_a_list_is_a_choice(self, folder):
+        prompt = loaded(folder, 'output = ["yes", "no"]')
+        assert prompt.parse("yes") == "yes"
+        with pytest.raises(ParseError):
+            prompt.parse("perhaps")
+
+    def test_names_may_lead_into_objects(self, folder):
+        assert "functions: 'promptshop:inner.number' is 5: a function, a toolset, an agent or" in refusal(
+            folder, 'functions = ["promptshop:inner.number"]'
+        )
+
+    @pytest.mark.parametrize(
+        ("value", "problem"),
+        [
+            ("promptshop:Sise", "there is no 'Sise' in 'promptshop:Sise': did you mean 'Size'?"),
+            ("promptship:Size", "there is no module 'promptship' for 'promptship:Size'"),
+            ("Size", "'Size' names nothing that is known: 'module:name' would be right"),
+            ("1 + 1", "'1 + 1' names nothing that is known"),
+            ("__import__('os').system('x')", "names nothing that is known"),
+            ("os;import sys:path", "there is no module 'os;import sys'"),
+        ],
+    )
+    def test_unknown_ones(self, folder, value, problem):
+        refused = refusal(folder, f'# one\noutput = "{value}"')
+        assert problem in refused
+        assert f"in the prompt file {str(folder / 'shop/count.jinja')!r}: line 3: output: " in refused
+
+    def test_a_given_name_that_was_probably_meant(self, folder):
+        assert "did you mean 'Order'" in refusal(folder, 'output = "Ordr"', Order=int)
+
+    @pytest.mark.parametrize("error", ["1 / 0", "raise SystemExit(3)", "import nowhere", "}"])
+    def test_a_module_that_cannot_be_imported(self, folder, error, monkeypatch):
+        (folder.parent / "brokenshop.py").write_text(error)
+        assert "the module of 'brokenshop:Size' cannot be imported" in refusal(folder, 'output = "brokenshop:Size"')
+
+
+class TestParsers:
+    def test_by_name(self, folder):
+        assert loaded(folder, 'parser = "promptshop:digits"').parse("5") == 5
+
+    @pytest.mark.parametrize(
+        ("parser", "answer", "value"),
+        [
+            ('"verbatim"', " so ", " so "),
+            ('"json_block"', 'x\n```json\n{"a": 1}\n```', {"a": 1}),
+            ('{tagged = "answer"}', "<answer>7</answer>", "7"),
+            ('{code = "sql"}', "```sql\nselect 1\n```", "select 1"),
+            ('{keyword = ["yes", "no"]}', "I say no.", "no"),
+            ("{regex = '(\\d+) EUR'}", "It is 12 EUR.", "12"),
+            ('[{tagged = "answer"}, "verbatim"]', "plain", "plain"),
+        ],
+    )
+    def test_strategies(self, folder, parser, answer, value):
+        assert str(loaded(folder, f"parser = {parser}").parse(answer)).strip() == str(value).strip()
+
+    def test_they_make_the_output(self, folder):
+        assert loaded(folder, 'output = "int"\nparser = {tagged = "answer"}').parse("<answer>7</answer>") == 7
+
+    @pytest.mark.parametrize(
+        ("parser", "problem"),
+        [
+            ('{taged = "answer"}', "there is no strategy 'taged': did you mean 'tagged'?"),
+            ('{tagged = "a", code = "b"}', "one strategy"),
+            ("5", "5 is no name"),
+            ('"json_blok"', "did you mean 'json_block'"),
+            ('"promptshop:docs"', "is no parser"),
+        ],
+    )
+    def test_wrong_ones(self, folder, parser, problem):
+        assert problem in refusal(folder, f"parser = {parser}")
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("front", "line", "problem"),
+        [
+            ('outptu = "int"', 2, "there is no key 'outptu': did you mean 'output'?"),
+            ('\n\ntools = ["x:y"]', 4, "there is no key 'tools': here that is functions=[…]"),
+            ('exception = "x"', 2, "there is no key 'exception': here that is on_exception=…"),
+            ('template = "x"', 2, "there is no key 'template'"),
+            ('mode = "yes"', 2, "mode of a prompt is 'yes': 'native', 'function', 'prompted', 'two_stage', or None, would be right"),
+            ('functions = "promptshop"', 2, "'promptshop' names nothing"),
+            ("functions = {a = 1}", 2, "{'a': 1} is no list"),
+            ('hosted_tools = ["web_serch"]', 2, "did you mean 'web_search'?"),
+            ('hosted_tools = [{kind = "web_search", max_uses = 0}]', 2, "max_uses"),
+            ('hosted_tools = [{kind = "web"}]', 2, "kinds: web_search, code_execution, computer_use, mcp"),
+            (
+                "[settings]\ntop_p = 1\ntemprature = 0",
+                4,
+                "there is no setting 'temprature': did you mean 'temperature'",
+            ),
+            ('[settings]\ntemperature = "hot"', 3, "settings.temperature is 'hot'"),
+            ("[settings]\nhosted_tools = []", 3, "hosted_tools is a key of its own"),
+            ("settings = 5", 2, "5 are no settings"),
+            ('on_exception = "Again."', 2, "must say {{ error_message }}"),
+            ('on_final = "{{ rownds }}"', 2, "says rownds, and is given only rounds"),
+            ("on_final = 5", 2, "5 is no handler"),
+            ('on_final = {fil = "x"}', 2, "a handler has no 'fil': did you mean 'file'?"),
+            ("on_final = {file = 5}", 2, "file is 5: a text would be right"),
+            ('on_final = {file = "../secret.txt"}', 2, "'../secret.txt' is no name of a template"),
+            ('on_final = {prompt = "shop/nope"}', 2, "no prompt 'shop/nope' is registered or in "),
+            ("a = ", 2, "its front matter is not TOML: Invalid value"),
+            ("x = 1\nx = 2", 3, "its front matter is not TOML: Cannot overwrite a value"),
+        ],
+    )
+    def test_each_names_file_line_and_what_is_right(self, folder, front, line, problem):
+        with pytest.raises(PromptFileError) as caught:
+            loaded(folder, front)
+        [found] = caught.value.problems
+        assert (found.file, found.line) == (str(folder / "shop/count.jinja"), line)
+        assert problem in found.text
+        assert f"in the prompt file {found.file!r}: line {line}: {found.text}" == str(caught.value)
+
+    def test_all_are_told_at_once(self, folder):
+        write(folder / "shop/count.jinja", 'outptu = 1\noutput = "x"\n[settings]\nseeed = 1\ntemp = 2', "{{ a")
+        with pytest.raises(PromptFileError) as caught:
+            Prompts("shop", directory=folder)("count")
+        assert sorted(problem.line for problem in caught.value.problems) == [2, 3, 5, 6, 8]
+
+    def test_lines_of_the_template_are_those_of_the_file(self, folder):
+        write(folder / "shop/count.jinja", 'output = "int"\n', "one\ntwo {% if %}")
+        with pytest.raises(PromptError, match="the template is wrong in line 6"):
+            Prompts("shop", directory=folder)("count")
+
+    def test_without_an_end(self, folder):
+        write(folder / "shop/count.jinja", text="+++\noutput = 1")
+        with pytest.raises(PromptError, match=r"line 1: its front matter has no end: a second line '\+\+\+'"):
+            Prompts("shop", directory=folder)("count")
+
+    def test_yaml(self, folder):
+        write(folder / "shop/count.jinja", text="---\noutput: int\nfunctions:\n  - x\n---\nCount.")
+        with pytest.raises(PromptError, match=r"between '---' lines is not read: TOML between '\+\+\+' lines is"):
+            Prompts("shop", directory=folder)("count")
+
+    def test_secrets_are_not_told(self, folder):
+        front = 'hosted_tools = [{kind = "mcp", label = "d", url = "https://x/?key=s3cretkey", authorization = 5}]'
+        assert "s3cretkey" not in refusal(folder, front)
+
+    def test_names_that_are_no_mapping(self):
+        with pytest.raises(PromptError, match=r"names is \[1\]: a mapping such as"):
+            Prompts("shop", names=[1])  # type: ignore[arg-type]
+
+
+class TestHandlers:
+    """Each is a text, a file, a prompt or a function."""
+
+    def test_a_file(self, folder):
+        write(folder / "_parts/stop.md", text="Stop after {{ rounds }}.")
+        assert loaded(folder, 'on_final = {file = "_parts/stop.md"}').handler_text("final", rounds=3) == "Stop after 3."
+
+    def test_a_missing_file_names_the_path(self, folder):
+        assert str(folder / "nope.md") in refusal(folder, 'on_final = {file = "nope.md"}')
+
+    def test_a_prompt(self, folder):
+        write(folder / "shop/again.jinja", 'output = "int"', "Only the number: {{ error_message }}")
+        prompt = loaded(folder, 'parser = "promptshop:digits"\non_exception = {prompt = "shop/again"}')
+        with Script("three", "3") as script:
+            assert Agent(script).call(prompt, things="x").output == 3
+        assert [r.output.type for r in script.requests] == [str, int]
+        assert script.requests[1].messages[-1].text.startswith("Only the number: ")
+        with scoped_prompts():
+            register_prompt(Prompt("{{ error_message }}!", path="other/again"))
+            assert loaded(folder, 'on_exception = {prompt = "other/again"}').on_exception.path == "other/again"
+
+    def test_prompts_in_a_circle(self, folder):
+        write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
+        assert "handlers in a circle: " in refusal(folder, 'on_exception = {prompt = "shop/again"}')
+
+    def test_a_file_beside_with_front_matter_is_a_prompt(self, folder):
+        write(folder / "shop/count.exception.md", 'output = "int"\n[settings]\ntemperature = 0', "{{ error_message }}")
+        prompt = loaded(folder, 'parser = "promptshop:digits"\n[settings]\nmax_tokens = 9')
+        with Script("three", "3") as script:
+            assert Agent(script).call(prompt, things="x").output == 3
+        assert [(r.settings.temperature, r.settings.max_tokens) for r in script.requests] == [(None, 9), (0, 9)]
+        assert [r.output.type for r in script.requests] == [str, int]
+
+    def test_in_two_places(self, folder):
+        write(folder / "shop/count.final.jinja", text="Stop.")
+        assert "on_final is in the file 'count.final.jinja' as well" in refusal(folder, 'on_final = "End."')
+
+    @pytest.mark.parametrize("kind", ["exception", "interrupt", "final", "loop", "form"])
+    def test_each_kind_may_be_a_file_beside(self, folder, kind):
+        needed = {"exception": "{{ error_message }}", "interrupt": "{{ call_results }}"}.get(kind, "")
+        write(folder / f"shop/count.{kind}.txt", text=f"Told {needed}")
+        assert getattr(loaded(folder, "mode = 'native'"), f"on_{kind}") == f"Told {needed}"
+
+    def test_a_path_in_code(self, tmp_path, monkeypatch):
+        file = write(tmp_path / "stop.md", text="Stop after {{ rounds }}.")
+        assert Prompt("x", on_final=file).handler_text("final", rounds=2) == "Stop after 2."
+        monkeypatch.chdir(tmp_path)
+        prompt = Prompt("x", on_final=Path("stop.md"))
+        file.unlink()
+        assert prompt.extend(path="y").handler_text("final", rounds=1) == "Stop after 1."
+        with pytest.raises(PromptError) as caught:
+            Prompt("x", path="p", on_final=Path("stop.md"))
+        assert f"'stop.md' of on_final of prompt 'p' is missing; searched: {str(file)!r}" in str(caught.value)
+
+    def test_a_path_in_code_is_checked(self, tmp_path):
+        with pytest.raises(PromptError, match=r"on_exception .* must say \{\{ error_message \}\}"):
+            Prompt("x", on_exception=write(tmp_path / "a.md", text="Again."))
+        with pytest.raises(PromptError, match=r"front matter .* is for a prompt"):
+            Prompt("x", on_final=write(tmp_path / "b.md", 'output = "int"', "Stop."))
+
+
+class TestPlaces:
+    def test_several_directories_in_order(self, tmp_path):
+        write(tmp_path / "a/shop/one.md", text="mine")
+        write(tmp_path / "b/shop/one.txt", text="theirs")
+        write(tmp_path / "b/shop/two.jinja", text="theirs")
+        prompts = Prompts("shop", directory=[tmp_path / "a", tmp_path / "b"])
+        assert (prompts("one").template, prompts("two").template, prompts.names()) == ("mine", "theirs", ["one", "two"])
+        with pytest.raises(PromptError) as caught:
+            prompts("three")
+        assert f"in {str(tmp_path / 'a')!r} or {str(tmp_path / 'b')!r}" in str(caught.value)
+
+    def test_a_package(self, tmp_path, monkeypatch):
+        write(tmp_path / "lampshop/prompts/shop/one.md", text="packaged")
+        write(tmp_path / "here/shop/one.md", text="mine")
+        (tmp_path / "lampshop/__init__.py").write_text("raise RuntimeError('not for this')")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert Prompts("shop", package="lampshop")("one").template == "packaged"
+        assert Prompts("shop", directory=tmp_path / "here", package="lampshop")("one").template == "mine"
+
+    @pytest.mark.parametrize(
+        ("package", "problem"),
+        [("nowhere_shop", "is not installed"), ("nowhere.shop", "is not there"), ("tomllib._types", "is a module")],
+    )
+    def test_no_package(self, package, problem):
+        with pytest.raises(PromptError, match=f"the package '{package}' {problem}"):
+            Prompts("shop", package=package)
+
+    def test_a_package_without_prompts(self):
+        with pytest.raises(PromptError, match=r"has no folder of prompts; searched: .*tomllib/prompts"):
+            Prompts("shop", package="tomllib")
+
+    def test_without_a_root_names_are_paths(self, folder):
+        write(folder / "shop/count.md")
+        write(folder / "top.md", text="at the top")
+        prompts = Prompts(directory=folder)
+        assert prompts.names() == ["shop/count", "top"]
+        assert (prompts("shop/count").path, prompts("top").path) == ("shop/count", "top")
+
+    def test_parts_are_not_listed(self, folder):
+        write(folder / "shop/_style.md")
+        write(folder / "shop/count.md")
+        assert Prompts("shop", directory=folder).names() == ["count"]
+
+
+class Mood(Enum):
+    """A type that is named in a call."""
+
+    GOOD = "good"
+
+
+def test_a_file_anywhere(tmp_path):
+    file = write(tmp_path / "mood.md", 'output = "Mood"', "How is it?")
+    assert load_prompt(file, names={"Mood": Mood}).output is Mood
+
+
+def test_a_hosted_server_of_a_file(folder):
+    front = 'hosted_tools = [{kind = "mcp", label = "docs", url = "https://x.example/mcp", allowed_tools = ["find"]}]'
+    assert loaded(folder, front).hosted_tools == (HostedMCP("docs", "https://x.example/mcp", allowed_tools=("find",)),)

@@ -1,0 +1,103 @@
+"""Does a fingerprint change with all that a prompt says, offers and expects, and with nothing else?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fsm_agent import CodeExecution, HostedMCP, WebSearch
+from fsm_agent.functions.function import Function, function
+from fsm_agent.prompts.extraction.strategies import tagged
+from fsm_agent.prompts.fingerprint import PromptChange, change_of
+from fsm_agent.prompts.prompt import Prompt
+
+
+@function
+def look(where: str) -> str:
+    """Look somewhere."""
+    return where
+
+
+def shout(*, error_message, attempt):
+    return error_message
+
+
+DOCS = HostedMCP("docs", "https://mcp.example.org/v1")
+PLAIN = Prompt("Count {{ things }}.", path="p")
+SAID = "Count {{ things }}."
+CHANGES = {
+    "template": {"template": "Count {{ things }}!"},
+    "path": {"path": "q"},
+    "output": {"output": int},
+    "parser": {"parser": tagged("answer")},
+    "another parser": {"parser": tagged("number")},
+    "two stages": {"two_stage": True},
+    "on_exception": {"on_exception": "{{ error_message }}"},
+    "on_exception, a function": {"on_exception": shout},
+    "on_exception, a prompt": {"on_exception": Prompt("{{ error_message }}")},
+    "on_exception, another prompt": {"on_exception": Prompt("{{ error_message }}", output=int)},
+    "on_interrupt": {"on_interrupt": "It is {{ call_results }}"},
+    "on_final": {"on_final": "Stop."},
+    "on_loop": {"on_loop": "Stop."},
+    "on_form": {"on_form": "Now."},
+    "a function": {"functions": [look]},
+    "its name": {"functions": [Function.of(look, name="see")]},
+    "its description": {"functions": [Function.of(look, description="See.")]},
+    "its policy": {"functions": [Function.of(look, needs_approval=True)]},
+    "its version": {"functions": [Function.of(look, version="2")]},
+    "a hosted tool": {"hosted_tools": [WebSearch()]},
+    "its options": {"hosted_tools": [WebSearch(max_uses=3)]},
+    "another": {"hosted_tools": [CodeExecution()]},
+    "a hosted server": {"hosted_tools": [DOCS]},
+    "its address": {"hosted_tools": [DOCS.changed(url="https://mcp.example.org/v2")]},
+    "its tools": {"hosted_tools": [DOCS.changed(allowed_tools=("find",))]},
+    "settings": {"settings": {"temperature": 0}},
+    "their values": {"settings": {"temperature": 1}},
+}
+
+
+@pytest.mark.spec("3.33: a fingerprint for tracking")
+def test_it_tells_all_of_these_apart():
+    prints = {what: PLAIN.extend(**change).fingerprint for what, change in CHANGES.items()}
+    every = [PLAIN.fingerprint, *prints.values()]
+    assert len({*every}) == len(every), prints
+    assert all(len(text) == 16 for text in every)
+
+
+@pytest.mark.spec("3.33: a fingerprint for tracking")
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_it_is_the_same_for_the_same(change):
+    assert PLAIN.extend(**change).fingerprint == PLAIN.extend(**change).fingerprint
+    again = {"template": SAID, "path": "p", **change}
+    assert Prompt(**again).fingerprint == PLAIN.extend(**change).fingerprint
+
+
+@pytest.mark.spec("3.33: a fingerprint for tracking")
+def test_another_os_process_makes_the_same():
+    code = "from fsm_agent import Prompt; print(Prompt('Count {{ things }}.', path='p', output=int).fingerprint)"
+    environment = os.environ | {"PYTHONHASHSEED": "17"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert told.stdout.strip() == PLAIN.extend(output=int).fingerprint
+
+
+def test_a_token_may_be_replaced():
+    old = DOCS.changed(url="https://mcp.example.org/k3y0123456789abcdef/v1?key=old", authorization="old-token")
+    new = DOCS.changed(url="https://mcp.example.org/n3w9876543210fedcba/v1?key=new", authorization="new-token")
+    prints = {PLAIN.extend(hosted_tools=[tool]).fingerprint for tool in (old, new)}
+    assert len(prints) == 1
+
+
+def test_a_prompt_without_what_is_new_keeps_its_fingerprint():
+    """Runs that began before go on without a warning."""
+    assert PLAIN.fingerprint == "d62bb173ca119f62"
+
+
+def test_a_change():
+    assert change_of(PLAIN, PLAIN.fingerprint) is None
+    assert change_of(PLAIN, "") is None
+    change = change_of(PLAIN, "0123456789abcdef")
+    assert change == PromptChange("p", "0123456789abcdef", PLAIN.fingerprint)
+    assert str(change).startswith("the prompt 'p' has changed since: its fingerprint was 0123456789abcdef, and is ")
