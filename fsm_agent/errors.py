@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.record import Reason
     from fsm_agent.messages.event import Stepped
 
+
 class FsmAgentError(Exception):
     """The root of every error that this package raises on purpose."""
 

@@ -113,8 +113,8 @@ class AgentBase(Generic[Out]):
         if unknown := clients.keys() - set(group):
             named = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
+        self._made: list[Client] = []
         self.agents: dict[str, Agent[Any, Any]] = {name: self._agent(name, clients.get(name)) for name in group}
-        self._made = [a for name, a in self.agents.items() if a.model is not clients.get(name)]
         self._prompt = self._task_prompt()
 
     def _check_group(self, group: Sequence[str]) -> None:
@@ -139,7 +139,10 @@ class AgentBase(Generic[Out]):
         if isinstance(self.agent_group, Mapping):
             options |= self.agent_group[name]
         full_name = f"{self.name}/{name}" if self.agent_group else name
-        return SubAgent(self.config, name, options).agent(full_name, self.name, client)
+        agent = SubAgent(self.config, name, options).agent(full_name, self.name, client)
+        if not isinstance(agent.model, str) and agent.model not in (client, options.get("model")):
+            self._made.append(agent.model)
+        return agent
 
     def _task_prompt(self) -> Prompt[Any] | None:
         """Return the prompt of a task; None: tasks are given as they are."""
@@ -235,8 +238,8 @@ class AgentBase(Generic[Out]):
 
     def close(self) -> None:
         """Close the connections of all sub-agents; a client that was given is its giver's to close."""
-        for agent in self._made:
-            agent.client.close()
+        for opened in (*self._made, *self.agents.values()):
+            opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -281,8 +284,8 @@ class AsyncAgentBase(AgentBase[Out]):
 
     async def aclose(self) -> None:
         """Close the connections of all sub-agents."""
-        for agent in self._made:
-            await agent.client.aclose()
+        for opened in (*self._made, *self.agents.values()):
+            await opened.aclose()
 
     async def __aenter__(self) -> Self:
         return self

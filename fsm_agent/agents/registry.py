@@ -89,7 +89,8 @@ def _class_of(config: AgentConfig, given: str) -> Any:
     """Return the class of a kind; the kind is given, or the configuration's."""
     kind = given or config.value("agent_type", "")
     if not kind:
-        raise ConfigError(f"no agent_type is given; registered: {', '.join(sorted(AGENTS)) or 'none'}")
+        listed = ", ".join(sorted(AGENTS)) or "none"
+        raise config.error(("agent_type",), f": no agent_type is given; registered: {listed}; or 'module:Class'")
     try:
         found = loaded(kind) if ":" in kind else AGENTS.find(kind)
         if not hasattr(found, "agent_type"):

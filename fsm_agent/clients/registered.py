@@ -1,4 +1,4 @@
-"""Clients by name, such as one that is no HTTP wire: ``register_client("house", HouseModel)`` makes ``"house:m"`` one."""
+"""Clients by name, such as one that is no HTTP wire: ``register_client("house", HouseModel)`` makes ``house:m`` one."""
 
 from __future__ import annotations
 

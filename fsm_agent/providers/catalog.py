@@ -10,7 +10,6 @@ More than 300 lines, because it is one table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 

@@ -386,7 +386,11 @@ system = "You forecast."
             ("a.json", b"[1]", r"is \[1\]: a mapping, or the path of a file, would be right"),
             ("a.json", b" " * 1_000_001, "has more than 1000000 bytes"),
             ("a.toml", b"modle = 'x:y'", "did you mean 'model'"),
-            ("a.ini", b"model = x:y", r"does not end in '.toml', '.yaml', '.yml' or '.json'.*build_agent\(read\(text\)\)"),
+            (
+                "a.ini",
+                b"model = x:y",
+                r"does not end in '.toml', '.yaml', '.yml' or '.json'.*build_agent\(read\(text\)\)",
+            ),
         ],
     )
     def test_what_cannot_be_read_is_named(self, tmp_path, name, content, says):

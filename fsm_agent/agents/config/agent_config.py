@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -19,12 +20,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fsm_agent._internal.redaction import MASK, is_secret_name
-from fsm_agent._internal.references import has_reference
+from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
+from fsm_agent._internal.references import has_reference, referenced
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
-from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, unfilled
+from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
 from fsm_agent.errors import ConfigError
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
@@ -219,8 +220,13 @@ class AgentConfig(SubAgentConfig):
         return checked
 
     def error(self, keys: Keys, text: str) -> ConfigError:
-        """Return the error for a mistake in this configuration: see `Problem`."""
-        return self._source.error([Problem(keys, text)])
+        """Return the error for a mistake in this configuration, without values of variables: see `Problem`."""
+        return self._source.error([Problem(keys, self.secrets.mask(text))])
+
+    @property
+    def secrets(self) -> Secrets:
+        """The values of the variables that it refers to."""
+        return Secrets([value for text in texts_in(self._given) for value in referenced(text, os.environ)])
 
     @property
     def folder(self) -> Path:

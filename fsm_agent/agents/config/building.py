@@ -57,14 +57,15 @@ class SubAgent:
         """
         options = {"name": full_name, **self._in_code}
         options["limits"] = self._value(LIMITS, "limits", Limits())
-        options["settings"] = self._value(SETTINGS, "settings", Settings(), PRESETS.get(self._text("profile") or "", {}))
+        options["settings"] = self._value(
+            SETTINGS, "settings", Settings(), PRESETS.get(self._text("profile") or "", {})
+        )
         if self._find("masking"):
             options["masking"] = self._value(MASKING, "masking", Masking())
         for key, make in _MAKERS.items():
             if found := self._find(key):
                 keys, value = found
-                with self._placed(keys):
-                    options[key] = make(value)
+                options[key] = self._objects(keys, value, make)
         if (system := self._system()) is not None:
             options["system"] = system
         if (store := self._text("store")) is not None:
@@ -72,6 +73,13 @@ class SubAgent:
         model = client or self._model(owner)
         with self._placed(("agent_configs", self._name)):
             return Agent(model, **options)
+
+    def _objects(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
+        """Return the object that a value names, or the list of those."""
+        if isinstance(named, list):
+            return [self._objects((*keys, index), item, make) for index, item in enumerate(named)]
+        with self._placed(keys):
+            return make(named)
 
     def _model(self, owner: str) -> str | Client:
         model = self._text("model") or self._in_code.get("model")
@@ -126,10 +134,10 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
     """Name the place in the configuration in what is raised inside."""
     try:
         yield
-    except UsageError as error:
-        raise config.error(keys, f": {error}") from error
-    except TypeError as error:
-        raise config.error(keys, f": it cannot be made: {error}") from error
+    except (UsageError, TypeError) as error:
+        text = str(error) if isinstance(error, UsageError) else f"it cannot be made: {error}"
+        shows_no_value = config.secrets.mask(text) == text
+        raise config.error(keys, f": {text}") from (error if shows_no_value else None)
 
 
 def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
@@ -154,24 +162,20 @@ def _object(named: Any) -> Any:
     return found() if isinstance(found, type) else found
 
 
-def _objects(named: list[Any]) -> list[Any]:
-    return [_object(item) for item in named]
-
-
 def _type(named: Any) -> Any:
     return loaded(filled(named)) if isinstance(named, str) else named
 
 
-def _functions(named: list[Any]) -> list[Any]:
-    return [named_function(filled(item)) if isinstance(item, str) else item for item in named]
+def _function(named: Any) -> Any:
+    return named_function(filled(named)) if isinstance(named, str) else named
 
 
 _MAKERS: Mapping[str, Callable[[Any], Any]] = {
-    "functions": _functions,
+    "functions": _function,
     "output": _type,
     "approve": _object,
     "stop_when": _object,
     "results": _object,
-    "hooks": _objects,
-    "processors": _objects,
+    "hooks": _object,
+    "processors": _object,
 }

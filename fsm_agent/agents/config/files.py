@@ -93,9 +93,9 @@ def line_of(text: str, read: Callable[[str], Any], keys: Keys) -> int | None:
 
 def _has(values: Any, keys: Keys) -> bool:
     for key in keys:
-        if isinstance(values, Mapping) and key in values:
-            values = values[key]
-        elif isinstance(values, Sequence) and isinstance(key, int) and not isinstance(values, str) and key < len(values):
+        if (isinstance(values, Mapping) and key in values) or (
+            isinstance(values, Sequence) and isinstance(key, int) and not isinstance(values, str) and key < len(values)
+        ):
             values = values[key]
         else:
             return False

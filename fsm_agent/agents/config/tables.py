@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from inspect import get_annotations
 from typing import Any
 
@@ -15,10 +16,10 @@ import msgspec
 from pydantic import GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema, from_json
 
+from fsm_agent._internal.hints import hint, nearest
 from fsm_agent._internal.references import expanded, has_reference
 from fsm_agent._internal.values import Value, differing, field_names, from_data
 from fsm_agent.agents.config.source import Keys
-from fsm_agent.errors import hint
 from fsm_agent.mistakes import remedy, shown
 from fsm_agent.providers.hosted_tools import RUN_BY
 
@@ -56,6 +57,15 @@ def unfilled(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
             yield from unfilled(item, (*keys, str(key)))
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(item)
+
+
 class Table:
     """The type of a table for pydantic: a mapping of the fields of a value, each checked alone.
 
@@ -84,11 +94,11 @@ class Table:
             return number
         return text
 
-    def _problem(self, key: str, value: Any) -> str | None:
-        """Return the end of a message about a key that is wrong."""
+    def _problem(self, key: str, value: Any) -> tuple[Keys, str] | None:
+        """Return the place of what is wrong under a key, and the end of a message about it."""
         known = field_names(self.kind)
         if key not in known:
-            return f" is unknown{remedy(key[:100], known, self._words)}"
+            return (key,), f" is unknown{remedy(key[:100], known, self._words)}"
         if any(unfilled(value)):
             return None  # which is another problem
         try:
@@ -96,11 +106,34 @@ class Table:
         except (ValueError, RecursionError) as error:
             if has_reference(value):  # its value is not for a message
                 right = get_annotations(self.kind)[key]
-                return f": the variable in {shown(value)} does not hold what is right here, {right}"
-            kinds = f"; kinds of hosted tools: {', '.join(sorted(RUN_BY))}" if ".kind:" in str(error) else ""
-            text = re.sub(rf"^(the document: )?(\w+\.)?{key}\b", "", str(error))
-            return f"{'' if text != str(error) else ': '}{text}{kinds}"
+                return (key,), f": the variable in {shown(value)} does not hold what is right here, {right}"
+            return self._explained(key, value, str(error).removeprefix("the document: "))
         return None
+
+    def _explained(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
+        """Return the place that the text of an error begins with, and the rest of it."""
+        if (own := re.match(rf"(?:\w+\.)?{key}(?= )", text)) is not None:  # "limits.rounds is -1: …"
+            return (key,), text[own.end() :]
+        path, colon, rest = text.partition(": ")
+        if not (colon and re.match(rf"{key}\b", path)):
+            return (key,), f": {text}"
+        keys: Keys = tuple(int(step) if step.isdigit() else step for step in re.findall(r"\w+", path))
+        if (unknown := re.fullmatch(r"object contains unknown field (.*)", rest, re.DOTALL)) is not None:
+            words = {word for found in self._components[1].values() for word in found.get("properties", ())}
+            return (*keys, unknown[1]), f" is unknown{hint(unknown[1][:100], sorted(words))}"
+        if (missing := re.fullmatch(r"object missing required field (\w+)", rest)) is not None:
+            meant = nearest(missing[1], _names_at(value, keys[1:]))
+            if meant is not None:
+                return (*keys, meant), f" is unknown: did you mean {missing[1]!r}?"
+            return (*keys, missing[1]), " is missing: it should be there"
+        kinds = f"; kinds of hosted tools: {', '.join(sorted(RUN_BY))}" if keys[-1] == "kind" else ""
+        return keys, f": {rest}{kinds}"
+
+    @cached_property
+    def _components(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The JSON schema of the value, and those that it refers to."""
+        (found,), definitions = msgspec.json.schema_components([self.kind])
+        return found, definitions
 
     def validate(self, given: Any) -> dict[str, Any]:
         """Return the table as it was given, checked.
@@ -115,11 +148,10 @@ class Table:
             example = ", ".join(field_names(self.kind)[:3])
             text = f": {shown(given)} is no table: one of {example}, … would be right"
             raise PydanticCustomError("end", "{text}", {"text": text})
-        problems = {str(key): self._problem(str(key), value) for key, value in given.items()}
+        problems = [self._problem(str(key), value) for key, value in given.items()]
         details = [
-            InitErrorDetails(type=PydanticCustomError("end", "{text}", {"text": text}), loc=(key,), input=None)
-            for key, text in problems.items()
-            if text
+            InitErrorDetails(type=PydanticCustomError("end", "{text}", {"text": text}), loc=keys, input=None)
+            for keys, text in filter(None, problems)
         ]
         if details:
             raise ValidationError.from_exception_data(self.kind.__name__, details)
@@ -129,11 +161,17 @@ class Table:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        (found,), definitions = msgspec.json.schema_components([self.kind])
-        inlined: dict[str, Any] = _inlined(found, definitions)
+        inlined: dict[str, Any] = _inlined(*self._components)
         del inlined["title"]
         inlined["properties"] = {key: _or_reference(item) for key, item in inlined["properties"].items()}
         return inlined
+
+
+def _names_at(value: Any, keys: Keys) -> list[str]:
+    """Return the keys of the table within a value that others lead to."""
+    for key in keys:
+        value = value[key]
+    return [name[:100] for name in value if isinstance(name, str)]
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:

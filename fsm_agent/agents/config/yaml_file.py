@@ -31,16 +31,17 @@ def read_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
         ConfigError: PyYAML is not installed.
     """
     try:
-        reader = _Reader(text)
+        marked, unmarked = yaml.MarkedYAMLError, yaml.YAMLError
     except ModuleNotFoundError:
         raise ConfigError("YAML files need PyYAML: pip install 'fsm-agent[yaml]', or write TOML or JSON") from None
     try:
+        reader = _Reader(text)
         return reader.read(), reader.lines
-    except yaml.MarkedYAMLError as error:  # its own text shows lines of the file, which may hold secrets
+    except marked as error:  # its own text shows lines of the file, which may hold secrets
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f" (at line {mark.line + 1}, column {mark.column + 1})"
         raise ValueError(f"{error.problem or error.context}{place}") from None
-    except yaml.YAMLError as error:
+    except unmarked as error:
         raise ValueError(f"{type(error).__name__}: a character that YAML does not allow") from None
 
 
