@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
 
 from typing_extensions import TypeVar
 
@@ -238,8 +238,9 @@ class AgentBase(Generic[Out]):
 
     def close(self) -> None:
         """Close the connections of all sub-agents; a client that was given is its giver's to close."""
-        for opened in (*self._made, *self.agents.values()):
-            opened.close()
+        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
+        for one in opened:
+            one.close()
 
     def __enter__(self) -> Self:
         return self
@@ -248,21 +249,18 @@ class AgentBase(Generic[Out]):
         self.close()
 
 
-class AsyncAgentBase(AgentBase[Out]):
+class AsyncAgentBase(AgentBase[Coroutine[Any, Any, Out]], Generic[Out]):
     """`AgentBase` whose ``call`` is a coroutine function, for asyncio."""
 
     is_async: ClassVar[bool] = True
 
-    async def call(self, task: Any, **kwargs: Any) -> Out:  # type: ignore[override]
+    async def call(self, task: Any, **kwargs: Any) -> Out:
         """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one."""
         agent, asked, options = self._asked(task, kwargs)
         output: Out = (await agent.acall(asked, **options)).output
         return output
 
-    async def __call__(self, task: Any, **kwargs: Any) -> Out:  # type: ignore[override]
-        return await self.call(task, **kwargs)
-
-    def map(self, tasks: Iterable[Any], **options: Any) -> TaskResults[Out]:
+    def map(self, tasks: Iterable[Any], **options: Any) -> NoReturn:
         """Refuse: `amap` does many tasks.
 
         Raises:
@@ -270,7 +268,7 @@ class AsyncAgentBase(AgentBase[Out]):
         """
         raise UsageError(f"map of {self.name!r}, whose call is a coroutine function: await amap(…) would be right")
 
-    async def amap(
+    async def amap(  # type: ignore[override]  # what comes of the coroutines
         self,
         tasks: Iterable[Any],
         *,
@@ -284,8 +282,9 @@ class AsyncAgentBase(AgentBase[Out]):
 
     async def aclose(self) -> None:
         """Close the connections of all sub-agents."""
-        for opened in (*self._made, *self.agents.values()):
-            await opened.aclose()
+        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
+        for one in opened:
+            await one.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,10 @@ def line_of(text: str, read: Callable[[str], Any], keys: Keys) -> int | None:
 
 def _has(values: Any, keys: Keys) -> bool:
     for key in keys:
-        if (isinstance(values, Mapping) and key in values) or (
-            isinstance(values, Sequence) and isinstance(key, int) and not isinstance(values, str) and key < len(values)
-        ):
-            values = values[key]
-        else:
+        is_there = (
+            key in values if isinstance(values, Mapping) else isinstance(values, list) and key in range(len(values))
+        )
+        if not is_there:
             return False
+        values = values[key]
     return True
