@@ -25,7 +25,7 @@ V = TypeVar("V", bound=Value)
 
 
 class SubAgent:
-    """What a configuration has for one sub-agent: its own keys, then the agent's, then ``global``.
+    """The part of a configuration that is for one sub-agent: its own keys, then the agent's, then ``global``.
 
     Args:
         config: The configuration.
