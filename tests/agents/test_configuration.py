@@ -31,7 +31,7 @@ from fsm_agent import (
     register_client,
     register_function,
 )
-from fsm_agent.agents.config.files import line_of
+from fsm_agent.agents.config.files import Lines
 from fsm_agent.agents.config.source import MAX_PROBLEMS
 from fsm_agent.agents.config.tables import PRESETS
 from fsm_agent.agents.registry import AGENTS
@@ -218,7 +218,7 @@ def line_with(text: str, path: tuple[Any, ...], format_: str) -> int:
     read = {"toml": tomllib.loads, "yaml": yaml.safe_load, "json": lambda part: from_json(part, allow_partial=True)}
     if format_ == "yaml":
         return yaml_line(text, path)
-    found = line_of(text, read[format_], path)
+    found = Lines(text, read[format_]).find(path)
     assert found is not None
     shown = text.splitlines()[found - 1]
     assert str(path[-1]) in shown or format_ == "toml", shown
@@ -501,6 +501,7 @@ class TestBounds:
         ("text", "says"),
         [
             (LAUGHS, "more than 20000 values, with those that aliases repeat"),
+            ("a: [" + "x," * 400_000 + "]", "more than 20000 values"),
             ("a: &a [*a]", "nested more than 50 deep"),
             ("a: " + "[" * 5000, "is not YAML: "),
             ("- " * 5000, "is not YAML: "),
@@ -525,6 +526,12 @@ class TestBounds:
             build_agent(tmp_path / "a.yml")
         assert says in str(caught.value)
         assert str(tmp_path / "a.yml") in str(caught.value)
+
+    @pytest.mark.timeout(20)
+    def test_a_key_of_toml_has_a_bounded_number_of_parts(self, tmp_path):
+        (tmp_path / "a.toml").write_text("x = 1\na" + ".a" * 400_000 + " = 1")
+        with pytest.raises(ConfigError, match=r"is not TOML: a key has more than 1000 parts \(at line 2\)"):
+            build_agent(tmp_path / "a.toml")
 
     def test_aliases_and_merges_within_them_are_taken(self, tmp_path):
         (tmp_path / "a.yaml").write_text(
@@ -561,13 +568,20 @@ class TestBounds:
 class TestLines:
     def test_a_value_of_several_lines_begins_on_its_first(self):
         text = '# one\n\nsystem = """\na = 1\n\n[b]\n"""\n\nstop = [\n  "a",\n\n  "b",\n]\n[limits] # x\nrounds = 3\n'
-        lines = {key: line_of(text, tomllib.loads, key) for key in [("system",), ("stop",), ("limits", "rounds")]}
+        lines = {key: Lines(text, tomllib.loads).find(key) for key in [("system",), ("stop",), ("limits", "rounds")]}
         assert lines == {("system",): 3, ("stop",): 9, ("limits", "rounds"): 15}
-        assert line_of(text, tomllib.loads, ("a",)) is None
+        assert Lines(text, tomllib.loads).find(("a",)) is None
 
-    def test_a_big_file_is_not_searched_for_long(self):
-        text = "a = 1\nb = [\n" + '"x",\n' * 10_000 + "]\n"
-        assert line_of(text, tomllib.loads, ("b",)) in (2, None)
+    @pytest.mark.timeout(40)
+    def test_a_big_file_is_not_searched_for_long(self, tmp_path):
+        text = "".join([f'x{index} = "{"y" * 90}"\n' for index in range(9000)])
+        (tmp_path / "a.toml").write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            AgentConfig.of(tmp_path / "a.toml")
+        lines = str(caught.value).splitlines()
+        assert lines[1].startswith("  line 1, x0: ")
+        assert lines[-2].startswith(f"  x{MAX_PROBLEMS - 1}: ")
+        assert lines[-1] == "  … and more"
 
 
 def test_the_schema_takes_what_is_right():

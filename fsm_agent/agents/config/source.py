@@ -48,7 +48,7 @@ class Source:
         found = list(problems)
         lines = [f"  {self._place(problem.keys)}{problem.text}" for problem in found[:MAX_PROBLEMS]]
         if len(found) > MAX_PROBLEMS:
-            lines.append(f"  … and {len(found) - MAX_PROBLEMS} more")
+            lines.append("  … and more")
         where = "" if self.file is None else f" in {str(self.file)!r}"
         return ConfigError("\n".join([f"the agent's configuration{where} is not valid:", *lines]))
 
@@ -60,8 +60,8 @@ class Source:
         """Return the line of a value; of one that is not there, that of the table that should have it."""
         if self._line_of is None:
             return None
-        lines = (self._line_of(keys[:length]) for length in range(len(keys), 0, -1))
-        return next((line for line in lines if line is not None), 1)
+        lines = (self._line_of(keys[:length]) for length in range(len(keys), -1, -1))
+        return next((line for line in lines if line is not None), None)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Source)

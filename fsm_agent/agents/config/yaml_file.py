@@ -50,6 +50,9 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._loader = yaml.SafeLoader(text)
+        self._compose = self._loader.compose_node
+        self._loader.compose_node = self._composed
+        self._nodes = 0
         self._values = 0
         self.lines: dict[Keys, int] = {}
 
@@ -60,6 +63,13 @@ class _Reader:
             return None if node is None else self._value(node, ())
         finally:
             self._loader.dispose()
+
+    def _composed(self, parent: Any, index: Any) -> Any:
+        """Do what the loader does, so many times and no more."""
+        self._nodes += 1
+        if self._nodes > 2 * MAX_VALUES:  # a key is one, too
+            raise ValueError(f"it has more than {MAX_VALUES} values")
+        return self._compose(parent, index)
 
     def _value(self, node: yaml.Node, keys: Keys) -> Any:
         self._values += 1
