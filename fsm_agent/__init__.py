@@ -109,8 +109,11 @@ _MODULES = {
     "lifecycle.reports.failure": ("RequestFailure",),
     "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
-    "agents.config": ("AgentConfig",),
+    "agents.config.agent_config": ("AgentConfig",),
+    "agents.many": ("TaskResult", "TaskResults"),
     "agents.registry": ("build_agent",),
+    "clients.registered": ("register_client",),
+    "functions.registered": ("register_function",),
     "messages.reply": ("Reply", "Usage"),
     "runtime.results.cache": ("ResultCache",),
     "runtime.results.pipeline": ("ResultPipeline", "truncate"),
@@ -149,7 +152,9 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
-    from fsm_agent.agents.config import AgentConfig as AgentConfig
+    from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
+    from fsm_agent.agents.many import TaskResult as TaskResult
+    from fsm_agent.agents.many import TaskResults as TaskResults
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.agents.worker import Worker as Worker
@@ -160,6 +165,7 @@ if TYPE_CHECKING:
     from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
     from fsm_agent.clients.rate_limited import RateLimitedClient as RateLimitedClient
+    from fsm_agent.clients.registered import register_client as register_client
     from fsm_agent.errors import AuthFailed as AuthFailed
     from fsm_agent.errors import BadReply as BadReply
     from fsm_agent.errors import CallFailed as CallFailed
@@ -188,6 +194,7 @@ if TYPE_CHECKING:
     from fsm_agent.functions.function import function as function
     from fsm_agent.functions.policy import Default as Default
     from fsm_agent.functions.policy import Retries as Retries
+    from fsm_agent.functions.registered import register_function as register_function
     from fsm_agent.functions.toolset import FunctionSource as FunctionSource
     from fsm_agent.functions.toolset import Toolset as Toolset
     from fsm_agent.lifecycle.call import AgentCall as AgentCall

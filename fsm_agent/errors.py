@@ -29,26 +29,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.hints import hint as hint
 from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
-    import difflib
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from fsm_agent.lifecycle.call import AgentCall
     from fsm_agent.lifecycle.call_result import CallResult
     from fsm_agent.lifecycle.record import Reason
     from fsm_agent.messages.event import Stepped
-else:
-    difflib = deferred("difflib")
-
-
-def hint(word: str, words: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
-    words = list(words)
-    close = difflib.get_close_matches(word, words, n=1)
-    return f": did you mean {close[0]!r}?" if close else f"; there are: {', '.join(words) or 'none'}"
 
 
 class FsmAgentError(Exception):

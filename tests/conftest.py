@@ -88,8 +88,5 @@ def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_provider_stays() -> Iterator[None]:
     """What a test adds to the catalogue is gone behind it."""
-    before = dict(catalog._providers)
-    yield
-    if catalog._providers != before:
-        catalog._providers.clear()
-        catalog._providers.update(before)
+    with catalog.PROVIDERS.scoped():
+        yield

@@ -35,7 +35,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.registry import scoped_registry
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
@@ -219,7 +219,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "async call": (lambda: define(AgentBase, is_async=True), ConfigError, ("Mine is a coroutine", "AsyncAgentBase")),
     "plain call": (lambda: define(AsyncAgentBase, is_async=False), ConfigError, ("Mine is a plain", "async def")),
     "configuration 5": (lambda: Echo(5), ConfigError, ("configuration is 5", "a mapping")),
-    "configuration in YAML": (lambda: build_agent("a.yaml"), ConfigError, ("'a.yaml'", "'.toml'", "yaml.safe_load")),
+    "configuration in INI": (lambda: build_agent("a.ini"), ConfigError, ("'a.ini'", "'.toml'", "read(text)")),
     "no file": (lambda: build_agent("no/such.toml"), ConfigError, ("'no/such.toml'", "No such file")),
     "unknown client": (
         lambda: Echo({}, client={"one": Script(), "tow": Script()}),
@@ -237,7 +237,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("make", "kind", "says"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_named_with_what_would_be_right(make: Make, kind: type[Exception], says: tuple[str, ...]) -> None:
-    with pytest.raises(kind) as caught, scoped_registry():
+    with pytest.raises(kind) as caught, AGENTS.scoped():
         make()
     for part in says:
         assert part in str(caught.value)

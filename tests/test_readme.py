@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.registry import scoped_registry
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
@@ -49,7 +49,7 @@ def title(example):
 def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys, tmp_path):
     name, code, output = example
     monkeypatch.chdir(tmp_path)
-    with StubServer(["42"] * 8) as server, scoped_registry():
+    with StubServer(["42"] * 8) as server, AGENTS.scoped():
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
         exec(compile(code, name, "exec"), {"__name__": "readme"})

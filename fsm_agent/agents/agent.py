@@ -145,9 +145,9 @@ class Agent(Driving[Deps, Out]):
         """The client that sends its requests; made on first use when ``model`` is a name."""
         if not isinstance(self.model, str):
             return self.model
-        from fsm_agent.clients.client import client_for
+        from fsm_agent.clients.registered import named_client
 
-        return client_for(self.model)
+        return named_client(self.model)
 
     @cached_property
     def _governance(self) -> Governance:

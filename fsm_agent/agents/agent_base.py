@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
 
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.registry import path_of
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.config import AgentConfig, Config, SubAgentConfig, made
-from fsm_agent.agents.registry import path_of, register_agent
-from fsm_agent.errors import ConfigError
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.agents.config.agent_config import AgentConfig, Config
+from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
+from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.agents.options import AgentOptions, ConfigOverrides
     from fsm_agent.clients.client import Client
 
+Out = TypeVar("Out", default=Any)
 
-def _check_call(cls: type[AgentBase]) -> None:
+MAX_DESCRIPTION_CHARS = 100
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SAYING = ("agent_type", "expertise", "prompt", "functions", "agent_group")  # a class that has one is an agent
+
+
+def kind_of(cls: type[AgentBase[Any]]) -> str:
+    """Return the ``agent_type`` of a class as text."""
+    kind = cls.agent_type
+    return str(kind.value) if isinstance(kind, Enum) else kind
+
+
+def _check_call(cls: type[AgentBase[Any]]) -> None:
     """Refuse a ``call`` that nobody would await, or that cannot be awaited."""
     call = cls.__dict__.get("call")
     is_async = any(map(inspect.iscoroutinefunction, (call, inspect.unwrap(call)))) if callable(call) else cls.is_async
@@ -31,73 +51,196 @@ def _check_call(cls: type[AgentBase]) -> None:
         raise ConfigError(f"call of {path_of(cls)} is a plain function: AgentBase would be right, or async def")
 
 
-class AgentBase(ABC):
+class AgentBase(Generic[Out]):
     """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
 
     A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class
-    statement keeps it out.  ``agent_group`` names its sub-agents; each is an `Agent` in ``self.agents``.
+    statement keeps it out.  One sub-agent needs no more than what the class says of it, and a configuration may say
+    that instead; an agent of several has a ``call`` of its own, which asks them in ``self.agents``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
         client: Asks the model for all sub-agents, whatever models the configuration names; or one for each, by
             the sub-agent's name.
+        overrides: Keys of the configuration in place of those in ``config``.
+
+    Attributes:
+        agent_type: Its kind, in the registry and in configurations.
+        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.
+        expertise: What it can do; the system prompt of an agent without a group.
+        description: The same in short, for those who choose among agents; by default the beginning of the expertise.
+        capabilities: What it can do, as a list.
+        prompt: The prompt of a task, with ``{{ task }}`` in it, or its path.
+        functions: What the model may ask for, without a group.
+        output: The type of what `call` returns.
     """
 
     agent_type: ClassVar[str | Enum] = ""
-    agent_group: ClassVar[Sequence[str]] = ()
+    agent_group: ClassVar[Sequence[str] | Mapping[str, AgentOptions]] = ()
+    expertise: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+    capabilities: ClassVar[Sequence[str]] = ()
+    prompt: ClassVar[Prompt[Any] | str | None] = None
+    functions: ClassVar[Sequence[Any]] = ()
+    output: ClassVar[Any] = str
     is_async: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _check_call(cls)
+        if isinstance(cls.agent_group, str):
+            raise ConfigError(f"agent_group of {cls.__name__} is {cls.agent_group!r}: a list of names would be right")
+        if "expertise" in cls.__dict__ and "description" not in cls.__dict__:
+            cls.description = cls.expertise[:MAX_DESCRIPTION_CHARS]
         kind = cls.__dict__.get("agent_type")
         if not register or not kind:
             return
-        kind = str(kind.value) if isinstance(kind, Enum) else kind
-        if isinstance(cls.agent_group, str):
-            raise ConfigError(f"agent_group of {cls.__name__} is {cls.agent_group!r}: a list of names would be right")
-        register_agent(kind, cls)
-        cls.agent_type = kind
+        cls.agent_type = kind_of(cls)
+        AGENTS.register(kind_of(cls), cls)
 
-    def __init__(self, config: Config, *, client: Client | Mapping[str, Client] | None = None) -> None:
-        self.config = AgentConfig.of(config)
-        self.name = self.config.name or str(self.agent_type) or type(self).__name__
+    def __init__(
+        self,
+        config: Config = _NOTHING,
+        *,
+        client: Client | Mapping[str, Client] | None = None,
+        **overrides: Unpack[ConfigOverrides],
+    ) -> None:
+        self.config = AgentConfig.of(config, **overrides)
+        self.name = str(self.config.value("name") or kind_of(type(self)) or type(self).__name__)
         group = tuple(self.agent_group) or (self.name,)
-        if unknown := self.config.agent_configs.keys() - set(group):
-            raise ConfigError(
-                f"agent_configs of {self.name!r} names {', '.join(map(repr, sorted(unknown)))}; "
-                f"its sub-agents are {', '.join(map(repr, group))}"
-            )
+        self._check_group(group)
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
         if unknown := clients.keys() - set(group):
             named = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
-        self.agents: dict[str, Agent[Any, str]] = {name: self._agent(name, clients.get(name)) for name in group}
+        self._made: list[Client] = []
+        self.agents: dict[str, Agent[Any, Any]] = {name: self._agent(name, clients.get(name)) for name in group}
+        self._prompt = self._task_prompt()
 
-    def _agent(self, name: str, client: Client | None) -> Agent[Any, str]:
-        config = self.config.agent_configs.get(name, SubAgentConfig())
-        model = client or config.model or self.config.model
-        if model is None:
-            raise ConfigError(f"the sub-agent {name!r} of {self.name!r} has no model: set model='provider:model'")
-        return Agent(
-            model,
-            name=f"{self.name}/{name}" if self.agent_group else name,
-            system=config.system,
-            limits=made(Limits, "limits", name, {**self.config.limits, **config.limits}),
-            settings=made(Settings, "settings", name, {**self.config.settings, **config.settings}),
-        )
+    def _check_group(self, group: Sequence[str]) -> None:
+        """Refuse an agent that could not do anything, and a configuration of sub-agents that it does not have."""
+        cls = type(self)
+        has_call = cls.call not in (AgentBase.call, AsyncAgentBase.call)
+        if not has_call and len(group) != 1:
+            raise TypeError(f"{path_of(cls)} is abstract: an agent of {len(group)} sub-agents needs a call of its own")
+        if not (has_call or cls.output is not str or any(getattr(cls, name) for name in _SAYING)):
+            raise TypeError(f"{path_of(cls)} is abstract: it has no call, and none of {', '.join(_SAYING)}")
+        for name in self.config.agent_configs:
+            if name not in group:
+                meant = nearest(name, group)
+                listed = f"its sub-agents are {', '.join(map(repr, group))}"
+                problem = f": it names {name!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
+                raise self.config.error(("agent_configs", name), problem)
 
-    @abstractmethod
-    def call(self, task: Any, **kwargs: Any) -> Any:
-        """Do the task with the sub-agents, and return what comes of it."""
+    def _agent(self, name: str, client: Client | None) -> Agent[Any, Any]:
+        options: dict[str, Any] = {}
+        if len(self.agent_group) <= 1:
+            options = {"system": self.expertise, "functions": self.functions, "output": self.output}
+        if isinstance(self.agent_group, Mapping):
+            options |= self.agent_group[name]
+        full_name = f"{self.name}/{name}" if self.agent_group else name
+        agent = SubAgent(self.config, name, options).agent(full_name, self.name, client)
+        if not isinstance(agent.model, str) and agent.model not in (client, options.get("model")):
+            self._made.append(agent.model)
+        return agent
 
-    def __call__(self, task: Any, **kwargs: Any) -> Any:
+    def _task_prompt(self) -> Prompt[Any] | None:
+        """Return the prompt of a task; None: tasks are given as they are."""
+        prompt = self.config.prompt or type(self).prompt
+        if isinstance(prompt, str):
+            with placed(self.config, ("prompt",)):
+                prompt = prompt_of(self.config, prompt)
+        if prompt is None:
+            return None
+        if not isinstance(prompt, Prompt):
+            raise self.config.error(("prompt",), f": {prompt!r:.80} is no prompt: its path would be right")
+        if "task" not in prompt.variables:
+            raise self.config.error(("prompt",), f": the prompt {prompt.path!r} must say {{{{ task }}}}")
+        return prompt
+
+    def _asked(self, task: Any, values: dict[str, Any]) -> tuple[Agent[Any, Any], Any, dict[str, Any]]:
+        """Return the sub-agent, and the arguments of its call."""
+        (agent,) = self.agents.values()
+        if self._prompt is not None and isinstance(task, str):
+            return agent, self._prompt, {"task": task, **values}
+        return agent, task, values
+
+    def call(self, task: Any, **kwargs: Any) -> Out:
+        """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one.
+
+        Args:
+            task: Text, or whatever `Agent.call` takes.
+            kwargs: The options of `Agent.call`, and further variables of the prompt.
+        """
+        agent, asked, options = self._asked(task, kwargs)
+        output: Out = agent.call(asked, **options).output
+        return output
+
+    def __call__(self, task: Any, **kwargs: Any) -> Out:
         return self.call(task, **kwargs)
 
-    def close(self) -> None:
-        """Close the connections of all sub-agents."""
+    def map(
+        self,
+        tasks: Iterable[Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        **kwargs: Any,
+    ) -> TaskResults[Out]:
+        """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
+
+        Args:
+            tasks: The tasks; they are taken as there is room for one.
+            concurrency: How many are done at a time.
+            progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+            fail_fast: Raise the first error, and begin no further task.
+            kwargs: For each `call`.
+        """
+        return map_tasks(lambda task: self.call(task, **kwargs), tasks, concurrency, progress, fail_fast)
+
+    async def amap(
+        self,
+        tasks: Iterable[Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        **kwargs: Any,
+    ) -> TaskResults[Out]:
+        """`map` for asyncio."""
+        import asyncio
+
+        async def do(task: Any) -> Out:
+            return await asyncio.to_thread(self.call, task, **kwargs)
+
+        return await amap_tasks(do, tasks, concurrency, progress, fail_fast)
+
+    def check_available(self) -> None:
+        """Refuse to be used where a key, an address or a library is missing; nothing is asked of a model.
+
+        Raises:
+            ConfigError: It names what is missing.
+        """
         for agent in self.agents.values():
-            agent.close()
+            check = getattr(agent.client, "check_available", None)
+            if check is not None:
+                check()
+
+    @property
+    def is_available(self) -> bool:
+        """True if nothing is missing that `check_available` would name."""
+        try:
+            self.check_available()
+        except UsageError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connections of all sub-agents; a client that was given is its giver's to close."""
+        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
+        for one in opened:
+            one.close()
 
     def __enter__(self) -> Self:
         return self
@@ -106,19 +249,42 @@ class AgentBase(ABC):
         self.close()
 
 
-class AsyncAgentBase(AgentBase):
+class AsyncAgentBase(AgentBase[Coroutine[Any, Any, Out]], Generic[Out]):
     """`AgentBase` whose ``call`` is a coroutine function, for asyncio."""
 
     is_async: ClassVar[bool] = True
 
-    @abstractmethod
-    async def call(self, task: Any, **kwargs: Any) -> Any:
-        """Do the task with the sub-agents, and return what comes of it."""
+    async def call(self, task: Any, **kwargs: Any) -> Out:
+        """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one."""
+        agent, asked, options = self._asked(task, kwargs)
+        output: Out = (await agent.acall(asked, **options)).output
+        return output
+
+    def map(self, tasks: Iterable[Any], **options: Any) -> NoReturn:
+        """Refuse: `amap` does many tasks.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"map of {self.name!r}, whose call is a coroutine function: await amap(…) would be right")
+
+    async def amap(  # type: ignore[override]  # what comes of the coroutines
+        self,
+        tasks: Iterable[Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        **kwargs: Any,
+    ) -> TaskResults[Out]:
+        """Do many tasks at once, and return their ends in the order of the tasks; see `AgentBase.map`."""
+        return await amap_tasks(lambda task: self.call(task, **kwargs), tasks, concurrency, progress, fail_fast)
 
     async def aclose(self) -> None:
         """Close the connections of all sub-agents."""
-        for agent in self.agents.values():
-            await agent.aclose()
+        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
+        for one in opened:
+            await one.aclose()
 
     async def __aenter__(self) -> Self:
         return self

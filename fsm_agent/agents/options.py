@@ -1,12 +1,26 @@
-"""The options of a call, for type checkers."""
+"""The options of agents, of their calls and of configurations, for type checkers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
+from fsm_agent.functions.toolset import Functions
+from fsm_agent.lifecycle.context.masking import Masking
+from fsm_agent.lifecycle.context.window import Processor
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.interpret import StopWhen
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.world import Approve
+
 if TYPE_CHECKING:
+    from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import Store
 
 Deps = TypeVar("Deps")
 
@@ -31,3 +45,50 @@ class RestoreOptions(_Options[Deps], total=False):
 
     signing_key: str | bytes | None
     on_change: OnChange
+
+
+class AgentOptions(TypedDict, total=False):
+    """The arguments of an `Agent`, for a sub-agent of a class; its configuration is over them."""
+
+    model: str | Client
+    system: str | Prompt[Any]
+    functions: Functions[Any]
+    output: Any
+    limits: Limits
+    settings: Settings
+    stop_when: StopWhen | None
+    approve: Approve[Any] | None
+    masking: Masking | None
+    processors: Sequence[Processor]
+    results: ResultPipeline | None
+    hooks: Sequence[Any]
+    store: Runs | Store | str | PathLike[str] | None
+    world: Mapping[str, Any]
+
+
+_ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a word of Python
+
+
+class ConfigOverrides(_ConfigOverrides, total=False):
+    """The keys of a configuration as arguments."""
+
+    agent_type: str
+    name: str
+    model: str
+    system: str
+    system_path: str
+    prompt: str | Prompt[Any]
+    prompts: str
+    functions: Sequence[Any]
+    output: Any
+    profile: str
+    settings: Settings | Mapping[str, Any]
+    limits: Limits | Mapping[str, Any]
+    masking: Masking | Mapping[str, Any]
+    approve: Any
+    hooks: Sequence[Any]
+    stop_when: Any
+    processors: Sequence[Any]
+    results: Any
+    store: str
+    agent_configs: Mapping[str, Any]

@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from fsm_agent.agents.config import AgentConfig, Config, listed, meant
-from fsm_agent.errors import ConfigError
+from fsm_agent._internal.registry import Registry, path_of
+from fsm_agent.agents.config.agent_config import AgentConfig, Config, keys_of
+from fsm_agent.agents.config.named import loaded
+from fsm_agent.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fsm_agent.agents.agent_base import AgentBase
     from fsm_agent.clients.client import Client
 
-Built = TypeVar("Built", bound="AgentBase")
+Built = TypeVar("Built", bound="AgentBase[Any]")
 Options = ParamSpec("Options")
 
-_agents: dict[str, type[AgentBase]] = {}
-
-
-def register_agent(kind: str, cls: type[AgentBase]) -> None:
-    """Add a class to the registry, or put it in the place of an earlier version of itself.
-
-    Raises:
-        ConfigError: The kind is another class's.
-    """
-    known = _agents.get(kind)
-    if known is not None and path_of(known) != path_of(cls):
-        raise ConfigError(f"agent_type {kind!r} of {path_of(cls)} is taken by {path_of(known)}")
-    _agents[kind] = cls
-
-
-def registered_agents() -> dict[str, type[AgentBase]]:
-    """The registered kinds, by ``agent_type``: a copy."""
-    return dict(_agents)
-
-
-@contextmanager
-def scoped_registry() -> Iterator[None]:
-    """Forget at the end whatever is registered inside; for tests."""
-    before = dict(_agents)
-    try:
-        yield
-    finally:
-        _agents.clear()
-        _agents.update(before)
+# By ``agent_type``.  A class takes the place of an earlier version of itself.
+AGENTS: Registry[type[AgentBase[Any]]] = Registry(
+    "agent_type", ConfigError, replaces=lambda new, known: path_of(new) == path_of(known)
+)
 
 
 @overload
@@ -63,10 +42,10 @@ def build_agent(
     *,
     client: Client | Mapping[str, Client] | None = None,
     **options: Any,
-) -> AgentBase: ...
+) -> AgentBase[Any]: ...
 def build_agent(  # type: ignore[misc]  # a class whose options had these names would be misunderstood
     config: Any, agent_type: Any = None, *args: Any, **options: Any
-) -> AgentBase:
+) -> AgentBase[Any]:
     """Return an agent of a registered kind: ``build_agent(config)``; or of a class: ``build_agent(Weather, config)``.
 
     Of a class, type checkers know what its agents can do, and which options its constructor has.
@@ -75,36 +54,54 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
         config: See `AgentConfig.of`.  After a class, it need not name the kind.
         agent_type: The kind, instead of ``config["agent_type"]``.
         args: For the constructor of the class, after the configuration.
-        options: For the same; ``client`` for all classes.
+        options: Keys of the configuration, in place of those that it has; and further arguments of the constructor,
+            ``client`` for all classes.
 
     Raises:
         ConfigError: The kind is unknown, none is given, or it is not that of the class; or the configuration is not
             valid.
     """
     if isinstance(config, type):
-        checked = AgentConfig.of(agent_type)
-        return _checked_class(config, checked)(checked, *args, **options)
-    checked = AgentConfig.of(config)
-    kind = agent_type.value if isinstance(agent_type, Enum) else agent_type or checked.agent_type
+        cls: Any = config
+        if not hasattr(cls, "agent_type"):
+            raise ConfigError(f"{path_of(cls)} is no class of agents: a subclass of AgentBase would be right")
+        checked = _overridden(agent_type, cls, options)
+        kind = _text(cls.agent_type)
+        if checked.agent_type and ":" not in checked.agent_type and checked.agent_type != kind:
+            problem = f": it is for agent_type {checked.agent_type!r}, and {path_of(cls)} is {kind!r}"
+            raise checked.error(("agent_type",), problem)
+    else:
+        checked = AgentConfig.of(config)
+        cls = _class_of(checked, _text(agent_type or options.get("agent_type")))
+        checked = _overridden(checked, cls, options)
+    built: AgentBase[Any] = cls(checked, *args, **options)
+    return built
+
+
+def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
+    """Return the configuration with those options that are keys of it, and no parameters; they are taken out."""
+    own = inspect.signature(cls.__init__).parameters
+    keys = [name for name in options if name in _KEYS and name not in own]
+    return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
+
+
+def _class_of(config: AgentConfig, given: str) -> Any:
+    """Return the class of a kind; the kind is given, or the configuration's."""
+    kind = given or config.value("agent_type", "")
     if not kind:
-        raise ConfigError(f"no agent_type is given; registered: {listed(_agents)}")
-    if kind not in _agents:
-        hint = meant(kind, _agents)
-        raise ConfigError(f"no agent_type {kind!r} is registered{hint}; registered: {listed(_agents)}")
-    return _agents[kind](checked, *args, **options)
+        listed = ", ".join(sorted(AGENTS)) or "none"
+        raise config.error(("agent_type",), f": no agent_type is given; registered: {listed}; or 'module:Class'")
+    try:
+        found = loaded(kind) if ":" in kind else AGENTS.find(kind)
+        if not hasattr(found, "agent_type"):
+            raise ConfigError(f"{kind!r} is no class of agents: a subclass of AgentBase would be right")
+    except UsageError as error:
+        raise error if given else config.error(("agent_type",), f": {error}") from error
+    return found
 
 
-def _checked_class(cls: type[Any], config: AgentConfig) -> type[AgentBase]:
-    """Return ``cls`` if it is a class of agents, and the one that the configuration is for."""
-    kind = getattr(cls, "agent_type", None)
-    if kind is None:
-        raise ConfigError(f"{path_of(cls)} is no class of agents: a subclass of AgentBase would be right")
-    kind = kind.value if isinstance(kind, Enum) else kind
-    if config.agent_type and config.agent_type != kind:
-        raise ConfigError(f"the configuration is for agent_type {config.agent_type!r}, and {path_of(cls)} is {kind!r}")
-    return cls
+def _text(kind: str | Enum | None) -> str:
+    return str(kind.value) if isinstance(kind, Enum) else kind or ""
 
 
-def path_of(cls: type) -> str:
-    """Return the place of a class, for messages."""
-    return f"{cls.__module__}.{cls.__qualname__}"
+_KEYS = frozenset(keys_of(AgentConfig)) - {"client"}

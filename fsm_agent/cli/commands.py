@@ -16,6 +16,7 @@ import typer
 from fsm_agent import __version__
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.agents import commands as agents
 from fsm_agent.cli.demo.approval import Reach
 from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
 from fsm_agent.cli.demo.items import Finding
@@ -53,6 +54,7 @@ from fsm_agent.store.runs import Runs
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(runs.app, name="runs")
 app.add_typer(prompts, name="prompts")
+app.add_typer(agents.app, name="agents")
 app.command()(worker)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.agent import Agent
-from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.agents.config.named import imported, within
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
@@ -58,7 +59,7 @@ def load_object(named: str, kind: str = "object") -> Any:
     module_name, colon, path = named.partition(":")
     if not (colon and module_name and path):
         raise UsageError(f"{named!r} names no {kind}: 'module:name' would")
-    return _within(_imported(module_name, named), path, named)
+    return within(_imported(module_name, named), path, named)
 
 
 def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
@@ -71,7 +72,7 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
     module_name, colon, path = named.partition(":")
     module = _imported(module_name, named)
     if colon:
-        target = _within(module, path, named)
+        target = within(module, path, named)
         target = getattr(target, "agents", target)  # of an agent made of agents
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
@@ -88,30 +89,22 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
 
 
-def _within(target: Any, path: str, named: str) -> Any:
-    """Return what an object has under a path of names."""
-    for name in path.split("."):
-        if not hasattr(target, name):
-            close = get_close_matches(name, dir(target), n=1)
-            raise ConfigError(f"there is no {name!r} in {named!r}" + (f": did you mean {close[0]!r}?" if close else ""))
-        target = getattr(target, name)
-    return target
-
-
 def _imported(name: str, named: str) -> Any:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+    with modules_here():
+        return imported(name, named)
+
+
+@contextmanager
+def modules_here(*folders: Path) -> Iterator[None]:
+    """Have modules in the working directory and in ``folders`` found, for now before those that are installed."""
+    here = [str(folder) for folder in (Path.cwd(), *folders)]
+    sys.path[:0] = here
     try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here ({here}) or installed") from None
-        raise ConfigError(f"the module of {named!r} cannot be imported: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"the module of {named!r} cannot be imported: {type(error).__name__}: {error}") from error
+        yield
     finally:
-        sys.path.remove(here)
-        sys.path.append(here)  # last from now on: nothing here hides installed modules
+        for folder in here:
+            sys.path.remove(folder)
+            sys.path.append(folder)  # last from now on: nothing here hides installed modules
 
 
 def load_named_prompt(named: str) -> Prompt:

@@ -127,6 +127,14 @@ class HttpClient(Closing):
         """The model, as ``provider:model``."""
         return f"{self._access.provider.name}:{self._access.model}"
 
+    def check_available(self) -> None:
+        """Refuse to be used where the key, the address or the embedded engine is missing; no request is made.
+
+        Raises:
+            ConfigError: It names what is missing.
+        """
+        self._access.check()
+
     def __repr__(self) -> str:
         return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
 

@@ -144,6 +144,21 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         self._last[:] = [(settings, endpoint)]
         return endpoint
 
+    def check(self) -> None:
+        """Refuse what `locate` would refuse, without starting a server.
+
+        Raises:
+            ConfigError: The key, the base URL or the engine of embedded models is missing or wrong.
+        """
+        if self.starts_server:
+            from fsm_agent.clients.local.model import find_model
+            from fsm_agent.clients.local.server import check_engine
+
+            check_engine()
+            find_model(self.model or None)
+        else:
+            self.locate()
+
     def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
         provider = self.provider
         headers = {**provider.headers, **self.headers}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Unpack, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from fsm_agent._internal.references import expanded
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ConfigError
 from fsm_agent.mcp.client import MCPServer, Options
@@ -32,8 +32,6 @@ _SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
     "type": (TypeAdapter(str), "a string"),
     "disabled": (TypeAdapter(bool), "true or false"),
 }
-_EXPANSION = re.compile(r"\$\{([^{}]*)\}")
-_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
 
 
 @spelled_out(Options)
@@ -131,24 +129,15 @@ def _object(value: Any, what: str) -> Mapping[str, Any]:
 def _expanded(value: Any, label: str) -> Any:
     match value:
         case str():
-            return _EXPANSION.sub(lambda match: _variable(match[1], label), value)
+            try:
+                return expanded(value, os.environ, label)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
         case list():
             return [_expanded(item, label) for item in value]
         case dict():
             return {key: _expanded(item, f"{key!r} in {label}") for key, item in value.items()}
     return value
-
-
-def _variable(text: str, label: str) -> str:
-    match = _VARIABLE.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"${{{text}}} for {label} cannot be filled in: ${{VARIABLE}} and ${{VARIABLE:-default}} can")
-    name, has_default, default = match.groups()
-    if has_default:
-        return os.environ.get(name) or str(default)
-    if name not in os.environ:
-        raise ConfigError(f"the environment variable {name!r} for {label} is not set: set it, or write ${{{name}:-…}}")
-    return os.environ[name]
 
 
 def _suggestion(word: str, names: Iterable[str]) -> str:

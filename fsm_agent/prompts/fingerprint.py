@@ -44,12 +44,14 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
     data = [
         prompt.path,
         prompt.template,
-        prompt.mode,
+        prompt.mode == "two_stage",
         prompt.expected.schema,
         prompt.parser.label if isinstance(prompt.parser, Parser) else _name_of(prompt.parser),
         [_told(getattr(prompt, handler)) for handler in HANDLERS],
         [_described(function) for function in prompt.offers],
     ]
+    if prompt.mode not in (None, "two_stage"):
+        data.append(prompt.mode)
     if not prompt.is_fixed:
         data.append([_source(item) for item in prompt.functions])
     if prompt.hosted_tools or prompt.settings:

@@ -10,12 +10,10 @@ More than 300 lines, because it is one table.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any
 
+from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import shown, wrong
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
@@ -257,8 +255,7 @@ _BUILT_IN = (
     _chat("openai-compatible", None, profile=_LOOSE),
 )
 
-_providers: dict[str, Provider] = {entry.name: entry for entry in _BUILT_IN}
-PROVIDERS: Mapping[str, Provider] = MappingProxyType(_providers)
+PROVIDERS: Registry[Provider] = Registry("provider", ConfigError, {entry.name: entry for entry in _BUILT_IN})
 
 _MAKERS = (
     *((family, "openai") for family in ("gpt-*", "o[1-9]*", "chatgpt-*")),
@@ -278,11 +275,7 @@ def provider(name: str) -> Provider:
     Raises:
         ConfigError: There is no such provider.
     """
-    if (registered := _providers.get(name)) is not None:
-        return registered
-    close = get_close_matches(name.strip().lower(), _providers, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(_providers))}"
-    raise ConfigError(f"no provider is called {name!r}: {hint}")
+    return PROVIDERS.find(name)
 
 
 def register_provider(new: Provider, *, overwrite: bool = False) -> None:
@@ -298,10 +291,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
         )
     if not _NAME.fullmatch(new.name):
         raise ConfigError(f"{new.name!r} is no name for a provider: lower-case letters, digits, '-', '_' and '.' are")
-    if overwrite:
-        _providers[new.name] = new
-    elif _providers.setdefault(new.name, new) is not new:
-        raise ConfigError(f"a provider is called {new.name!r} already: take another name, or overwrite=True")
+    PROVIDERS.register(new.name, new, overwrite=overwrite)
 
 
 def split_model(model: str) -> tuple[Provider, str]:
@@ -312,11 +302,11 @@ def split_model(model: str) -> tuple[Provider, str]:
     """
     prefix, colon, name = model.partition(":")
     if not colon:
-        if prefix in _providers:
+        if prefix in PROVIDERS:
             raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
         if meant := _with_provider(model):
             raise ConfigError(f"{model!r} names no provider: did you mean {meant!r}?")
-        prefixes = ", ".join(f"{name}:" for name in sorted(_providers))
+        prefixes = ", ".join(f"{name}:" for name in sorted(PROVIDERS))
         raise ConfigError(f"{shown(model)} names no provider; put one of these before it: {prefixes}")
     named = provider(prefix)
     if not name.strip() and not named.is_embedded:
@@ -327,6 +317,6 @@ def split_model(model: str) -> tuple[Provider, str]:
 def _with_provider(model: str) -> str | None:
     """Return the model with the provider that was probably meant."""
     maker, slash, name = model.partition("/")
-    if slash and maker in _providers:
+    if slash and maker in PROVIDERS:
         return f"{maker}:{name}"
     return next((f"{of}:{model}" for pattern, of in _MAKERS if fnmatchcase(model.lower(), pattern)), None)

@@ -92,7 +92,7 @@ class TestHostedTools:
 
     def test_nor_has_the_second_of_two_stages(self):
         with Script("words", "5") as script:
-            Agent(script).call(Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, two_stage=True))
+            Agent(script).call(Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, mode="two_stage"))
         assert hosted(script) == [(WebSearch(),), ()]
 
     @pytest.mark.parametrize(

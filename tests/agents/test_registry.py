@@ -15,14 +15,14 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
-from fsm_agent.agents.registry import registered_agents, scoped_registry
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    with scoped_registry():
+    with AGENTS.scoped():
         yield
 
 
@@ -132,7 +132,7 @@ def test_a_kind_may_be_an_enum_member(script):
 def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     first = weather()
     second = weather()
-    assert registered_agents()["weather"] is second
+    assert AGENTS["weather"] is second
     assert first is not second
     with pytest.raises(ConfigError, match=r"agent_type 'weather' of .*Other is taken by .*Weather"):
 
@@ -144,7 +144,7 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
 
 @pytest.mark.spec("3.24: abstract bases stay out")
 def test_abstract_bases_stay_out():
-    before = registered_agents()
+    before = dict(AGENTS)
 
     class Base(AgentBase, register=False):
         agent_type = "base"
@@ -152,16 +152,16 @@ def test_abstract_bases_stay_out():
     class Unnamed(AgentBase):
         pass
 
-    assert registered_agents() == before
+    assert dict(AGENTS) == before
     with pytest.raises(TypeError, match="abstract"):
         Unnamed({"model": "x:y"})
 
 
 def test_what_is_registered_in_a_scope_is_forgotten():
-    with scoped_registry():
+    with AGENTS.scoped():
         weather()
-        assert "weather" in registered_agents()
-    assert "weather" not in registered_agents()
+        assert "weather" in AGENTS
+    assert "weather" not in AGENTS
 
 
 @pytest.mark.spec(
@@ -245,7 +245,7 @@ class TestOfAClass:
                 return self.prefix + self.agents["Echo"].call(task).output
 
         assert build_agent(Echo, {"model": "x:y"}, client=script("hi"), prefix="> ").call("hi") == "> hi"
-        assert registered_agents().get("Echo") is None
+        assert AGENTS.get("Echo") is None
 
     def test_its_kind_may_be_an_enum(self):
         class Kind(enum.Enum):
@@ -386,7 +386,11 @@ system = "You forecast."
             ("a.json", b"[1]", r"is \[1\]: a mapping, or the path of a file, would be right"),
             ("a.json", b" " * 1_000_001, "has more than 1000000 bytes"),
             ("a.toml", b"modle = 'x:y'", "did you mean 'model'"),
-            ("a.yaml", b"model: x:y", r"does not end in '.toml' or '.json'.*build_agent\(yaml.safe_load\(text\)\)"),
+            (
+                "a.ini",
+                b"model = x:y",
+                r"does not end in '.toml', '.yaml', '.yml' or '.json'.*build_agent\(read\(text\)\)",
+            ),
         ],
     )
     def test_what_cannot_be_read_is_named(self, tmp_path, name, content, says):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.registry import registered_agents
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.demo.demo import TEXTS, Classified, Demo, Person, add, build_demo, worked_turns, write_diagrams
 from fsm_agent.cli.demo.items import Finding, PartStarted, Remark
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
@@ -178,7 +178,7 @@ class TestWorkedTurns:
 
 class TestAgent:
     def test_it_is_a_registered_agent(self):
-        assert registered_agents()["demo"] is Demo
+        assert AGENTS["demo"] is Demo
 
     def test_only_the_embedded_model_gets_its_settings(self):
         for is_embedded, expected in [(True, (0, 1, 48)), (False, (None, None, None))]:

@@ -15,6 +15,7 @@ from fsm_agent import (
     AgentBase,
     AgentCall,
     AgentConfig,
+    AsyncAgentBase,
     Attribute,
     CallFailed,
     CallResult,
@@ -26,6 +27,7 @@ from fsm_agent import (
     InnerText,
     IntentExtractor,
     IntentFrame,
+    Limits,
     Message,
     Parsed,
     Parser,
@@ -33,6 +35,7 @@ from fsm_agent import (
     Prompt,
     PromptEnum,
     Settings,
+    TaskResult,
     Toolset,
     build_agent,
     first_of,
@@ -41,6 +44,8 @@ from fsm_agent import (
     json_anywhere,
     keyword,
     parser,
+    register_client,
+    register_function,
     restore,
     tagged,
 )
@@ -146,11 +151,42 @@ class Extractor(AgentBase):
         return self.agents["extractor"].call(Prompt("{{ task }}", output=Person), task=task, deps=Shop())
 
 
+class Told(AgentBase[Person]):
+    agent_type = "told"
+    output = Person
+    functions = (number,)
+    prompt = Prompt("Who is {{ task }}?")
+
+
+class ToldLater(AsyncAgentBase[Person]):
+    output = Person
+    agent_group = {"solo": {"limits": Limits(rounds=1), "functions": [number], "system": "You tell."}}  # noqa: RUF012
+
+
+class Later(AsyncAgentBase[int]):
+    async def call(self, task: str, **kwargs: Any) -> int:
+        return (await self.agents["later"].acall(Prompt("{{ task }}", output=int), task=task)).output
+
+
+async def simple() -> None:
+    assert_type(Told(model="openai:gpt-5").call("Who?"), Person)
+    assert_type(Told(client=Script())("Who?", deps=Shop()), Person)
+    assert_type(build_agent(Told, {}, profile="deterministic", limits={"rounds": 1}), Told)
+    assert_type(build_agent(Told, "told.toml", client=Script())("Who?"), Person)
+    assert_type(Told().map(["Who?"], concurrency=2, progress=True).outputs, list[Person])
+    assert_type((await Told().amap(["Who?"]))[0], TaskResult[Person])
+    assert_type(await ToldLater()("Who?"), Person)
+    assert_type(await Later().call("Who?"), int)
+    assert_type((await Later().amap(["Who?"], fail_fast=True)).outputs, list[int])
+    assert_type(register_function(number), Function)
+    register_client("house", lambda model: Script(model))
+
+
 def built(config: dict[str, Any]) -> None:
     agent = build_agent(Extractor, config, client=Script(), depth=2)
     assert_type(agent, Extractor)
     assert_type(agent.call("Who?").output, Person)
-    assert_type(build_agent(config), AgentBase)
+    assert_type(build_agent(config), AgentBase[Any])
     assert_type(build_agent("a.toml", "extractor", client=Script(), depth=2), AgentBase)
 
 

@@ -8,6 +8,7 @@ from fsm_agent import (
     Action,
     Agent,
     AgentBase,
+    AsyncAgentBase,
     Attribute,
     CallFailed,
     Context,
@@ -49,6 +50,15 @@ def price(ctx: Context[Person], article: str) -> float:
 class Extractor(AgentBase):
     def call(self, task: str, **kwargs: object) -> Person:
         return Person(name=task)
+
+
+class Told(AgentBase[Person]):
+    output = Person
+
+
+class Later(AsyncAgentBase[Person]):
+    async def call(self, task: str, **kw: object) -> int:  # mypy: override; pyright: reportIncompatibleMethodOverride
+        return len(task)
 
 
 def approve(call: FunctionCall, context: Context[int]) -> bool:
@@ -100,6 +110,12 @@ Agent("openai:gpt-5", output=5)  # mypy: arg-type; pyright: reportArgumentType
 build_agent(Extractor, {}, clint=None)  # mypy: call-overload; pyright: reportCallIssue
 build_agent(Extractor, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent({}).clos()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Told, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Told, {}, profil="creative")  # mypy: call-overload; pyright: reportCallIssue
+Told(modle="openai:gpt-5")  # mypy: call-arg; pyright: reportCallIssue
+Told(limits=3)  # mypy: arg-type; pyright: reportArgumentType
+Told().map(["Who?"], concurrency="x")  # mypy: arg-type; pyright: reportArgumentType
+Told().map(["Who?"]).outputs[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent(Person, {})  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 message, dialog, calls = plain.call("Who?")
 message.txt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue

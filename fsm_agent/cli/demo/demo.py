@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.config import AgentConfig
+from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
 from fsm_agent.cli.demo.calibration import calibrated, label_scores

@@ -187,6 +187,16 @@ def _no_engine(detail: str) -> ConfigError:
     return ConfigError(f"the local model needs its engine ({detail}); run: pip install 'fsm-agent[local]'")
 
 
+def check_engine() -> None:
+    """Refuse to start a server without the engine.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise _no_engine("No module named 'xllamacpp'")
+
+
 def _exit_text(returncode: int) -> str:
     if returncode >= 0:
         return f"status {returncode}"
@@ -230,8 +240,8 @@ def local_server(
         server = _shared.get(key)
         if server is None or not server.alive:
             is_named = model_path is not None or os.environ.get(MODEL_VARIABLE)
-            if path is None and importlib.util.find_spec("xllamacpp") is None:
-                raise _no_engine("No module named 'xllamacpp'")  # before 93 MB are fetched in vain
+            if path is None:
+                check_engine()  # before 93 MB are fetched in vain
             if path is None or not (is_named or SMOLLM2.is_intact_at(path)):
                 path = fetch_model(client=client, say=say, progress=progress)
             if server is not None:

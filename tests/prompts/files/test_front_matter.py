@@ -218,7 +218,11 @@ class TestProblems:
             ('\n\ntools = ["x:y"]', 4, "there is no key 'tools': here that is functions=[…]"),
             ('exception = "x"', 2, "there is no key 'exception': here that is on_exception=…"),
             ('template = "x"', 2, "there is no key 'template'"),
-            ('mode = "yes"', 2, "mode of a prompt is 'yes': 'native', 'function', 'prompted', 'two_stage', or None, would be right"),
+            (
+                'mode = "yes"',
+                2,
+                "mode of a prompt is 'yes': 'native', 'function', 'prompted', 'two_stage', or None, would be right",
+            ),
             ('functions = "promptshop"', 2, "'promptshop' names nothing"),
             ("functions = {a = 1}", 2, "{'a': 1} is no list"),
             ('hosted_tools = ["web_serch"]', 2, "did you mean 'web_search'?"),

@@ -1,0 +1,26 @@
+"""The ends of messages about unknown words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred
+
+if TYPE_CHECKING:
+    import difflib
+    from collections.abc import Iterable
+else:
+    difflib = deferred("difflib")
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that was probably meant, if there is one."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return close[0] if close else None
+
+
+def hint(word: str, words: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
+    words = list(words)
+    meant = nearest(word, words)
+    return f": did you mean {meant!r}?" if meant else f"; there are: {', '.join(words) or 'none'}"

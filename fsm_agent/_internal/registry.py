@@ -1,0 +1,101 @@
+"""The registry: named entries of one kind, such as providers or classes of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, Self, TypeVar
+
+from fsm_agent._internal.hints import nearest
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Entries by name, for this OS process.  As a mapping it is read only; `register` adds to it.
+
+    Args:
+        kind: The word for an entry, in messages.
+        error: The class of its errors.
+        entries: The entries to begin with.
+        replaces: Called with a new entry and the one that has its name; True: it may take its place.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        error: type[Exception],
+        entries: Mapping[str, T] | None = None,
+        *,
+        replaces: Callable[[T, T], bool] | None = None,
+    ) -> None:
+        self.kind = kind
+        self._error = error
+        self._replaces = replaces
+        self._entries = dict(entries or {})
+
+    def register(self, name: str, entry: T, *, overwrite: bool = False) -> T:
+        """Add an entry; the same one may be added again.
+
+        Returns:
+            The entry, so that it can be registered where it is made.
+
+        Raises:
+            Exception: The name is another's, and ``overwrite`` is False.
+        """
+        known = self._entries.setdefault(name, entry)
+        if known is entry:
+            return entry
+        if not (overwrite or (self._replaces is not None and self._replaces(entry, known))):
+            has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # of anything else, no value
+            taken = f"{self.kind} {name!r} of {path_of(entry)} is taken by {path_of(known)}" if has_names else ""
+            taken = taken or f"there is a {self.kind} {name!r} already"
+            raise self._error(f"{taken}: take another name, or overwrite=True")
+        self._entries[name] = entry
+        return entry
+
+    def find(self, name: str) -> T:
+        """Return the entry of this name.
+
+        Raises:
+            Exception: There is none; the message has the name that was probably meant, and those there are.
+        """
+        if name in self._entries:
+            return self._entries[name]
+        raise self._error(f"no {self.kind} {name!r:.80} is registered{self.hint(name)}")
+
+    def hint(self, name: str) -> str:
+        """Return the end of a message about an unknown name."""
+        meant = nearest(name, self) or nearest(name.strip().lower(), self)
+        return f"{f': did you mean {meant!r}?' if meant else ''}; known are {', '.join(sorted(self)) or 'none'}"
+
+    def copy(self) -> Self:
+        """Return a registry of its own with the same entries."""
+        return type(self)(self.kind, self._error, self._entries, replaces=self._replaces)
+
+    @contextmanager
+    def scoped(self) -> Iterator[Self]:
+        """Forget at the end whatever is registered inside; for tests."""
+        before = dict(self._entries)
+        try:
+            yield self
+        finally:
+            self._entries.clear()
+            self._entries.update(before)
+
+    def __getitem__(self, name: str) -> T:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}, {sorted(self)})"
+
+
+def path_of(named: Any) -> str:
+    """Return the place of a class or function, for messages."""
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,181 @@
+"""Make the agents that a configuration describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fsm_agent._internal.values import Value, differing, from_data
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.config.agent_config import LIMITS, MASKING, SETTINGS, AgentConfig, SubAgentConfig
+from fsm_agent.agents.config.named import loaded, named_function
+from fsm_agent.agents.config.source import Keys
+from fsm_agent.agents.config.tables import PRESETS, Table, filled
+from fsm_agent.clients.client import Client
+from fsm_agent.clients.registered import named_client
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.context.masking import Masking
+from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.prompts.library import SUFFIXES, Prompts, load_prompt
+from fsm_agent.prompts.prompt import Prompt
+
+V = TypeVar("V", bound=Value)
+
+
+class SubAgent:
+    """The part of a configuration that is for one sub-agent: its own keys, then the agent's, then ``global``.
+
+    Args:
+        config: The configuration.
+        name: The sub-agent.
+        in_code: The options that its class gives it; the configuration is over them.
+    """
+
+    def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
+        self._config = config
+        self._name = name
+        self._in_code = in_code
+        own = config.agent_configs.get(name, SubAgentConfig())
+        self._layers: tuple[tuple[Keys, SubAgentConfig], ...] = (
+            (("agent_configs", name), own),
+            ((), config),
+            (("global",), config.global_),
+        )
+
+    def agent(self, full_name: str, owner: str, client: Client | None) -> Agent[Any, Any]:
+        """Return the agent.
+
+        Args:
+            full_name: The agent's name.
+            owner: The name of the agent whose sub-agent it is.
+            client: Asks the model, whatever the configuration says.
+
+        Raises:
+            ConfigError: Something that the configuration names is not there, or wrong.
+        """
+        options = {"name": full_name, **self._in_code}
+        options["limits"] = self._value(LIMITS, "limits", Limits())
+        options["settings"] = self._value(
+            SETTINGS, "settings", Settings(), PRESETS.get(self._text("profile") or "", {})
+        )
+        if self._find("masking"):
+            options["masking"] = self._value(MASKING, "masking", Masking())
+        for key, make in _MAKERS.items():
+            if found := self._find(key):
+                keys, value = found
+                options[key] = self._objects(keys, value, make)
+        if (system := self._system()) is not None:
+            options["system"] = system
+        if (store := self._text("store")) is not None:
+            options["store"] = self._config.folder / store
+        model = client or self._model(owner)
+        with self._placed(("agent_configs", self._name)):
+            return Agent(model, **options)
+
+    def _objects(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
+        """Return the object that a value names, or the list of those."""
+        if isinstance(named, list):
+            return [self._objects((*keys, index), item, make) for index, item in enumerate(named)]
+        with self._placed(keys):
+            return make(named)
+
+    def _model(self, owner: str) -> str | Client:
+        model = self._text("model") or self._in_code.get("model")
+        if model is None:
+            problem = f": the sub-agent {self._name!r} of {owner!r} has no model: set model='provider:model'"
+            raise self._config.error(("model",), problem)
+        found = self._find("client")
+        if found is None or not isinstance(model, str):
+            return model
+        keys, table = found
+        given = {name: filled(getattr(table, name)) for name in table.model_fields_set if getattr(table, name)}
+        with self._placed(keys):
+            return named_client(model, **given)
+
+    def _system(self) -> str | Prompt | None:
+        for keys, layer in self._layers:
+            if layer.system:
+                return str(filled(layer.system))
+            if layer.system_path:
+                with self._placed((*keys, "system_path")):
+                    return prompt_of(self._config, layer.system_path)
+        return None
+
+    def _find(self, key: str) -> tuple[Keys, Any] | None:
+        """Return the nearest value of a key, and where it stands."""
+        for keys, layer in self._layers:
+            if key in layer.model_fields_set and (value := getattr(layer, key)) is not None:
+                return (*keys, key), value
+        return None
+
+    def _text(self, key: str) -> str | None:
+        found = self._find(key)
+        return None if found is None else str(filled(found[1]))
+
+    def _value(self, table: Table, key: str, default: V, preset: Mapping[str, Any] | None = None) -> V:
+        """Return a value whose fields are set in the class, then far from the sub-agent, then nearer to it."""
+        fields = {**(preset or {}), **differing(self._in_code.get(key, default))}
+        for keys, layer in reversed(self._layers):
+            with self._placed((*keys, key)):
+                fields |= table.read(getattr(layer, key))
+        made: V = from_data(fields, type(default))
+        return made
+
+    @contextmanager
+    def _placed(self, keys: Keys) -> Iterator[None]:
+        with placed(self._config, keys):
+            yield
+
+
+@contextmanager
+def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
+    """Name the place in the configuration in what is raised inside."""
+    try:
+        yield
+    except (UsageError, TypeError) as error:
+        text = str(error) if isinstance(error, UsageError) else f"it cannot be made: {error}"
+        shows_no_value = config.secrets.mask(text) == text
+        raise config.error(keys, f": {text}") from (error if shows_no_value else None)
+
+
+def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
+    """Return the prompt of this path: ``root/name``, or a file that ends in ``.jinja``.
+
+    Raises:
+        PromptError: There is none.
+    """
+    path = filled(path)
+    if path.endswith(SUFFIXES):
+        return load_prompt(config.folder / path)
+    root, slash, name = path.partition("/")
+    if not slash:
+        raise UsageError(f"{path!r:.80} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
+    folder = config.value("prompts")
+    return Prompts(root, directory=None if folder is None else config.folder / folder)(name)
+
+
+def _object(named: Any) -> Any:
+    """Return the object that is named; a class is made without arguments."""
+    found = loaded(filled(named)) if isinstance(named, str) else named
+    return found() if isinstance(found, type) else found
+
+
+def _type(named: Any) -> Any:
+    return loaded(filled(named)) if isinstance(named, str) else named
+
+
+def _function(named: Any) -> Any:
+    return named_function(filled(named)) if isinstance(named, str) else named
+
+
+_MAKERS: Mapping[str, Callable[[Any], Any]] = {
+    "functions": _function,
+    "output": _type,
+    "approve": _object,
+    "stop_when": _object,
+    "results": _object,
+    "hooks": _object,
+    "processors": _object,
+}

@@ -1,0 +1,199 @@
+"""Many tasks at once: a bounded number at a time, their results in order, and no result lost by a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.mistakes import check
+
+if TYPE_CHECKING:
+    import asyncio
+    from contextlib import AbstractContextManager
+else:
+    asyncio = deferred("asyncio")
+
+Out = TypeVar("Out", covariant=True, default=Any)
+New = TypeVar("New")
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]
+
+CONCURRENCY = 8
+
+
+@dataclass(frozen=True)
+class TaskResult(Generic[Out]):
+    """The end of one of many tasks.
+
+    Attributes:
+        index: Of the task, from 0.
+        task: The task.
+        output: What came of it; None: it failed.
+        error: Why it failed; None: it did not.
+    """
+
+    index: int
+    task: Any
+    output: Out | None = None
+    error: Exception | None = None
+
+
+class TaskResults(Sequence[TaskResult[Out]]):
+    """The ends of many tasks, in the order of the tasks.
+
+    Args:
+        items: One for each task that was begun.
+    """
+
+    def __init__(self, items: Iterable[TaskResult[Out]]) -> None:
+        self._items = tuple(items)
+
+    @property
+    def outputs(self) -> list[Out]:
+        """The outputs, in the order of the tasks.
+
+        Raises:
+            ExceptionGroup: Tasks failed; it holds the error of each, with a note that names the task.
+        """
+        if failed := self.failed:
+            raise ExceptionGroup(f"{len(failed)} of {len(self)} tasks failed", [_noted(item) for item in failed])
+        return [item.output for item in self._items]  # type: ignore[misc]
+
+    @property
+    def failed(self) -> list[TaskResult[Out]]:
+        """The tasks that failed."""
+        return [item for item in self._items if item.error is not None]
+
+    @overload
+    def __getitem__(self, index: int) -> TaskResult[Out]: ...
+    @overload
+    def __getitem__(self, index: slice) -> TaskResults[Out]: ...
+    def __getitem__(self, index: int | slice) -> TaskResult[Out] | TaskResults[Out]:
+        return TaskResults(self._items[index]) if isinstance(index, slice) else self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} results, {len(self.failed)} of tasks that failed>"
+
+
+def map_tasks(
+    do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
+) -> TaskResults[New]:
+    """Return the ends of many tasks, done in threads.
+
+    Raises:
+        Exception: The first error, if ``fail_fast``; no further task is begun then.
+    """
+    _check(tasks, concurrency)
+    results: dict[int, TaskResult[New]] = {}
+    pending: dict[Future[New], tuple[int, Any]] = {}
+    left = enumerate(tasks)
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fsm_agent map")
+    try:
+        with _shown(progress, tasks) as tell:
+            while True:
+                while len(pending) < concurrency and (following := next(left, None)) is not None:
+                    pending[pool.submit(copy_context().run, do, following[1])] = following
+                if not pending:
+                    return _in_order(results)
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    index, task = pending.pop(future)
+                    results[index] = _ended(index, task, future.exception(), future, fail_fast)
+                    tell(len(results))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def amap_tasks(
+    do: Callable[[Any], Awaitable[New]], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
+) -> TaskResults[New]:
+    """Return the ends of many tasks, done under asyncio; cancelling it cancels them.
+
+    Raises:
+        Exception: The first error, if ``fail_fast``; the other tasks are cancelled then.
+    """
+    _check(tasks, concurrency)
+    results: dict[int, TaskResult[New]] = {}
+    pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
+    left = enumerate(tasks)
+    try:
+        with _shown(progress, tasks) as tell:
+            while True:
+                while len(pending) < concurrency and (following := next(left, None)) is not None:
+                    pending[asyncio.ensure_future(do(following[1]))] = following
+                if not pending:
+                    return _in_order(results)
+                for future in (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    index, task = pending.pop(future)
+                    error = asyncio.CancelledError() if future.cancelled() else future.exception()
+                    results[index] = _ended(index, task, error, future, fail_fast)
+                    tell(len(results))
+    finally:
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
+    """Return the end of a task; raise its error if that is not for the results."""
+    if error is None:
+        return TaskResult(index, task, output=future.result())
+    if fail_fast or not isinstance(error, Exception):
+        raise error
+    return TaskResult(index, task, error=error)
+
+
+def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
+    return TaskResults([results[index] for index in sorted(results)])
+
+
+def _check(tasks: object, concurrency: object) -> None:
+    is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
+    check("tasks", tasks, is_list, "a list of tasks")
+    is_right = isinstance(concurrency, int) and not isinstance(concurrency, bool) and concurrency >= 1
+    check("concurrency", concurrency, is_right, "1 or more")
+
+
+def _noted(item: TaskResult[Any]) -> Exception:
+    error = item.error
+    assert error is not None
+    note = f"task {item.index}: {item.task!r:.200}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
+def _shown(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
+    """Return a context in which the number of tasks that are done is shown or told."""
+    total = len(tasks) if isinstance(tasks, Sized) else None
+    if progress is True:
+        return _bar(total)
+    if progress is False:
+        return nullcontext(lambda done: None)
+    tell = progress
+    if not callable(tell):
+        raise UsageError(f"progress is {progress!r:.80}: True, False, or a function of (done, total) would be right")
+    return nullcontext(lambda done: tell(done, total))
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Callable[[int], Any]]:
+    """Show a bar on stderr."""
+    try:
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    except ModuleNotFoundError:
+        raise ConfigError("progress=True needs rich: pip install 'fsm-agent[cli]'; a function needs nothing") from None
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        bar = shown.add_task("tasks", total=total)
+        yield lambda done: shown.update(bar, completed=done)

@@ -1,0 +1,1 @@
+"""The commands ``fsm-agent agents …``, and the project that ``new`` writes."""

@@ -1,0 +1,191 @@
+"""The commands ``fsm-agent agents …``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic_core import to_jsonable_python
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.config.agent_config import AgentConfig
+from fsm_agent.agents.config.files import SUFFIXES
+from fsm_agent.agents.config.named import imported
+from fsm_agent.agents.registry import AGENTS, build_agent
+from fsm_agent.cli.agents.project import write_project
+from fsm_agent.cli.models import Debug, Json, Many
+from fsm_agent.cli.options import modules_here, pairs
+from fsm_agent.cli.render import json_text
+from fsm_agent.cli.reporting import FAILED, option, reporting
+from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.event import Event
+
+app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
+
+Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
+
+
+@app.command("list")
+def list_agents(
+    places: Annotated[Many, typer.Argument(metavar="[MODULE|FILE]...", help="Modules, or configurations.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the classes of agents that modules and configurations have."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        for place in places or ():
+            if place.endswith(SUFFIXES):
+                with _built(Path(place), (), {}):
+                    pass
+            else:
+                _import([place])
+        ours = __name__.partition(".")[0]
+        users = {kind: cls for kind, cls in sorted(AGENTS.items()) if cls.__module__.partition(".")[0] != ours}
+        found = {kind: _described(cls) for kind, cls in users.items()}
+        if as_json:
+            screen.line(json_text(found))
+        elif found:
+            screen.show(_table(found))
+        else:
+            screen.tell("no agents are registered: name a module, as fsm-agent agents list my_agents")
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configurations in TOML, YAML or JSON.")],
+    module: Module = None,
+    available: Annotated[bool, typer.Option("--available", help="A missing key or address is an error, too.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Check configurations: keys, values, and all that they name; no model is asked."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        problems = [error for file in files if (error := _problem(file, module, available, screen))]
+        for error in problems:
+            error_line(error)
+        if problems:
+            raise typer.Exit(FAILED)
+
+
+def _problem(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
+    """Return the error in a configuration; tell of one that is right."""
+    try:
+        with _built(file, modules, {}) as agent:
+            try:
+                agent.check_available()
+            except UsageError as error:
+                if must_be_available:
+                    raise
+                screen.tell(f"{file}: {error}")
+            names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
+            screen.line(f"{file}: {agent.name} is right, with {names}")
+    except UsageError as error:
+        return error
+    return None
+
+
+@app.command()
+def run(
+    file: ConfigFile,
+    task: Annotated[str, typer.Argument(help="The task.")],
+    module: Module = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, as provider:model.")] = None,
+    profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
+    var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Have the agent of a configuration do a task."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
+        values = option("--var", pairs, var or ())
+        with _built(file, module, overrides) as agent:
+            for name, sub in agent.agents.items():
+                agent.agents[name] = replace(sub, hooks=[*sub.hooks, _Steps(screen)])
+            done: Any = agent(task, **values)
+            output = asyncio.run(done) if agent.is_async else done
+        plain_output = to_jsonable_python(output, serialize_unknown=True)
+        screen.line(plain_output if isinstance(output, str) and not as_json else json_text(plain_output))
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The agent: lower-case letters, digits and '_'.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where it is written; by default a new folder of its name.")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="Its model, as provider:model.")] = "openai:gpt-5-mini",
+    debug: Debug = False,
+) -> None:
+    """Write a first project: an agent, its prompts and configuration, and a test that passes."""
+    with reporting(debug), Screen() as screen:
+        for path in write_project(name, folder or Path(name), model):
+            screen.line(str(path))
+        screen.tell(f"now: cd {folder or name} && pytest && fsm-agent agents run {name}.toml '…'")
+
+
+@app.command()
+def schema(debug: Debug = False) -> None:
+    """Print the JSON schema of configurations, for editors."""
+    with reporting(debug), Screen() as screen:
+        screen.line(json_text(AgentConfig.model_json_schema()))
+
+
+class _Steps:
+    """A hook that shows the steps of calls."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def on_event(self, event: Event) -> None:
+        self._screen.take(event)
+
+
+def _import(modules: Many) -> None:
+    with modules_here():
+        for module in modules or ():
+            imported(module, module)
+
+
+@contextmanager
+def _built(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
+    """Yield the agent of a configuration; modules are found in its folder, too."""
+    with modules_here(file.parent.absolute()):
+        for module in modules or ():
+            imported(module, module)
+        agent = build_agent(file, **overrides)
+    with agent:
+        yield agent
+
+
+def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
+    return {
+        "class": f"{cls.__module__}:{cls.__qualname__}",
+        "description": cls.description,
+        "capabilities": list(cls.capabilities),
+        "agent_group": list(cls.agent_group),
+        "is_async": cls.is_async,
+    }
+
+
+def _table(found: dict[str, dict[str, Any]]) -> Table:
+    table = Table("agent_type", "class", "description", "capabilities", "sub-agents")
+    for kind, about in found.items():
+        cells = (
+            kind,
+            about["class"],
+            about["description"],
+            *map(", ".join, (about["capabilities"], about["agent_group"])),
+        )
+        table.add_row(*[Text(plain(cell)) for cell in cells])
+    return table

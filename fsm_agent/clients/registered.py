@@ -1,0 +1,72 @@
+"""Clients by name, such as one that is no HTTP wire: ``register_client("house", HouseModel)`` makes ``house:m`` one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.registry import Registry
+from fsm_agent.clients.client import Client, client_for
+from fsm_agent.errors import ConfigError
+from fsm_agent.mistakes import check
+
+MakeClient: TypeAlias = Callable[..., Client]
+
+CLIENTS: Registry[MakeClient] = Registry(
+    "client", ConfigError, replaces=lambda new, known: _place(new) == _place(known) is not None
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> None:
+    """Register a kind of client in this OS process: ``Agent("name:model")`` uses ``make("model")``.
+
+    Args:
+        name: The part of a model's name before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
+        make: A class or function that is called with what follows the colon; and with the options in the ``client``
+            table of a configuration, where there is one.
+        overwrite: Take the place of another with this name.
+
+    Raises:
+        ConfigError: The name is taken, by a client or a provider, or cannot precede a colon.
+    """
+    from fsm_agent.providers.catalog import PROVIDERS  # with all codecs
+
+    check("make of a client", make, callable(make), "a function of the model's name", ConfigError)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name for a client: lower-case letters, digits, '-', '_' and '.' are")
+    if name in PROVIDERS:
+        raise ConfigError(f"there is a provider {name!r} already: take another name for the client")
+    CLIENTS.register(name, make, overwrite=overwrite)
+
+
+def named_client(model: str, **options: Any) -> Client:
+    """Return the client of ``provider:model`` or ``client:model``.
+
+    Args:
+        model: The name.
+        options: Keyword arguments of `client_for`, or of the registered client.
+
+    Raises:
+        ConfigError: There is no such provider or client.
+    """
+    prefix, colon, rest = model.partition(":")
+    if colon and prefix in CLIENTS:
+        made = CLIENTS[prefix](rest, **options)
+        is_client = hasattr(made, "complete") and hasattr(made, "name")
+        check(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
+        return made
+    if colon and CLIENTS:
+        from fsm_agent.providers.catalog import PROVIDERS
+
+        if prefix not in PROVIDERS:
+            known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})
+            known.find(prefix)
+    return client_for(model, **options)
+
+
+def _place(make: MakeClient) -> tuple[str, str] | None:
+    """Return the place of a class or function: that of a module that is imported anew is the same."""
+    name = getattr(make, "__qualname__", "<")
+    return None if "<" in name else (make.__module__, name)

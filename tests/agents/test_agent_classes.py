@@ -1,0 +1,372 @@
+"""Is an agent what its class says of it, without a call of its own?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from fsm_agent import (
+    AgentBase,
+    AsyncAgentBase,
+    CallFailed,
+    ConfigError,
+    Context,
+    Limits,
+    Prompt,
+    ProviderError,
+    Settings,
+    UsageError,
+    build_agent,
+    function,
+)
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.testing import Script, call
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    with AGENTS.scoped():
+        yield
+
+
+class Report(BaseModel):
+    text: str
+    degrees: float = Field(ge=-90, le=60)
+
+
+@function
+def measure(context: Context[float], city: str) -> float:
+    """Measure the temperature of a city."""
+    return context.deps + len(city)
+
+
+class Teller(AgentBase[Report], register=False):
+    agent_type = "teller"
+    expertise = "You tell the weather of cities, as it is now and will be tomorrow, with what the function measures."
+    capabilities = ("weather", "forecasts")
+    prompt = Prompt("The weather in {{ task }}, in {{ unit }}?", path="teller/task")
+    functions = (measure,)
+    output = Report
+
+
+class AsyncTeller(AsyncAgentBase[Report], register=False):
+    agent_type = "teller"
+    expertise = Teller.expertise
+    prompt = Teller.prompt
+    functions = (measure,)
+    output = Report
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+
+    def on_stepped(self, event: Any) -> None:
+        self.seen.append((event.trigger, event.source, event.to))
+
+
+REPLIES = (call("measure", city="Berlin"), '{"text": "Hot.", "degrees": 99}', '{"text": "Mild.", "degrees": 11}')
+
+
+@pytest.mark.spec(
+    "0.6: its output type is asked for",
+    "2.27: an agent class names its expertise and its output",
+    "2.27: the task comes when it is run",
+    "3.26: the same script gives the same trace",
+)
+def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
+    scripts, traces, answers = [Script(*REPLIES), Script(*REPLIES)], [], []
+    for index, kind in enumerate((Teller, AsyncTeller)):
+        steps = Steps()
+        agent = kind(client=scripts[index], hooks=[steps])
+        answer: Any = agent("Berlin", unit="°C", deps=5.0)
+        answers.append(asyncio.run(answer) if agent.is_async else answer)
+        traces.append(steps.seen)
+    assert answers == [Report(text="Mild.", degrees=11)] * 2
+    assert traces[0] == traces[1]
+    assert [trigger for trigger, *_ in traces[0]] == [
+        "begun",
+        "functions_asked",
+        "returned",
+        "parse_failed",
+        "answered",
+    ]
+    assert [r.messages for r in scripts[0].requests] == [r.messages for r in scripts[1].requests]
+    first, second = scripts[0].requests[0], scripts[0].requests[1]
+    assert [message.text for message in first.messages] == [Teller.expertise, "The weather in Berlin, in °C?"]
+    assert second.messages[-1].parts[0].text == "11.0"
+
+
+def test_a_task_that_is_no_text_is_taken_as_it_is():
+    script = Script('{"text": "Mild.", "degrees": 11}')
+    assert Teller(client=script)(Prompt("Say {{ x }}"), x="hello", deps=5.0).text == "Mild."
+    assert script.requests[0].messages[-1].text == "Say hello"
+
+
+@pytest.mark.spec(
+    "2.37: an agent is named by its type",
+    "2.39: a description, by default the beginning of the expertise",
+    "2.39: a list of capabilities",
+)
+def test_it_says_what_it_is():
+    assert Teller.description == Teller.expertise[:100]
+    assert Teller.capabilities == ("weather", "forecasts")
+    assert Teller(client=Script()).name == "teller"
+
+    class Short(Teller, register=False):
+        description = "Weather."
+
+    class Shorter(Short, register=False):
+        expertise = "You tell it in a word."
+
+    assert (Short.description, Shorter.description) == ("Weather.", "You tell it in a word.")
+
+
+@pytest.mark.spec("2.29: a class with its default client", "2.29: the same class with a client that is given")
+def test_its_client_is_that_of_the_configuration_or_the_one_that_is_given():
+    assert Teller(model="openai:m").agents["teller"].client.name == "openai:m"
+    script = Script()
+    assert Teller(client=script, model="openai:m").agents["teller"].client is script
+
+
+@pytest.mark.spec("2.37: availability can be asked before use")
+def test_availability_is_a_matter_of_keys_and_addresses(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    teller = Teller(model="openai:m")
+    assert not teller.is_available
+    with pytest.raises(ConfigError, match="needs a key: set OPENAI_API_KEY"):
+        teller.check_available()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    assert teller.is_available
+    assert Teller(client=Script()).is_available
+    assert not Teller(model="nobody:m").is_available
+    assert not Teller(model="local:/no/such.gguf").is_available
+
+
+def test_sub_agents_take_in_code_everything_that_an_agent_takes():
+    asked: list[str] = []
+
+    class Paper(AgentBase, register=False):
+        agent_group = {  # noqa: RUF012
+            "author": {"functions": [measure], "approve": lambda call: asked.append(call.name) or True},
+            "editor": {"output": Report, "limits": Limits(rounds=1, recalls=0), "system": "You edit."},
+        }
+
+        def call(self, task: str, **kwargs: Any) -> Report:
+            draft = self.agents["author"].call(task, deps=1.0).output
+            return self.agents["editor"].call(draft).output
+
+    script = Script(call("measure", city="Rome"), "Warm.", '{"text": "Warm.", "degrees": 20}')
+    paper = Paper({"limits": {"recalls": 5}, "agent_configs": {"editor": {"system": "You shorten."}}}, client=script)
+    assert paper("Rome?").text == "Warm."
+    assert asked == ["measure"]
+    assert paper.agents["editor"].limits == Limits(rounds=1, recalls=5)
+    assert script.requests[-1].messages[0].text == "You shorten."
+
+
+def test_a_group_of_one_needs_no_call():
+    class Solo(AgentBase, register=False):
+        agent_group = {"voice": {"settings": Settings(temperature=0), "system": "You sing."}}  # noqa: RUF012
+
+    script = Script("La.")
+    assert Solo(client=script)("Sing.") == "La."
+    assert (script.requests[0].settings.temperature, script.requests[0].messages[0].text) == (0, "You sing.")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({}, "is abstract: it has no call, and none of agent_type, expertise"),
+        ({"agent_group": ("a", "b")}, "is abstract: an agent of 2 sub-agents needs a call of its own"),
+    ],
+)
+def test_what_could_do_nothing_is_abstract(attributes, says):
+    with pytest.raises(TypeError, match=says):
+        type("Empty", (AgentBase,), attributes)(client=Script())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        (Prompt("Hello {{ name }}", path="x/y"), r"prompt: the prompt 'x/y' must say \{\{ task \}\}"),
+        ("no/such", "prompt: no prompt 'no/such' is registered"),
+        ("nosuch", "prompt: 'nosuch' names no prompt: 'root/name' or a file that ends in '.jinja' would"),
+        (3, "prompt: 3 is no prompt: its path would be right"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_refused(prompt, says):
+    kind = type("Wrong", (AgentBase,), {"prompt": prompt})
+    with pytest.raises(ConfigError, match=says):
+        kind(client=Script())
+
+
+def echo(request: Any) -> str:
+    task: str = request.messages[-1].text
+    if task == "3":
+        raise ProviderError("no such model", status=404)
+    return task * 2
+
+
+class Echo(AgentBase[str], register=False):
+    expertise = "You repeat."
+
+
+class AsyncEcho(AsyncAgentBase[str], register=False):
+    expertise = "You repeat."
+
+
+TASKS = [str(index) for index in range(9)]
+
+
+def results_of(kind: Any, **options: Any) -> Any:
+    agent = kind(client=Script(*[echo] * len(TASKS)))
+    if kind is AsyncEcho or options.pop("under_asyncio", False):
+        return asyncio.run(agent.amap(TASKS, **options))
+    return agent.map(TASKS, **options)
+
+
+WAYS = [(Echo, {}), (Echo, {"under_asyncio": True}), (AsyncEcho, {})]
+
+
+class TestMany:
+    @pytest.mark.spec("3.32: many tasks, their results in order", "3.32: calls share nothing")
+    @pytest.mark.parametrize(("kind", "way"), WAYS)
+    @pytest.mark.parametrize("concurrency", [1, 3, 50])
+    def test_results_are_in_order_and_one_failure_loses_nothing(self, kind, way, concurrency):
+        told: list[Any] = []
+        results = results_of(kind, **way, concurrency=concurrency, progress=lambda *done: told.append(done))
+        assert [item.output for item in results] == ["00", "11", "22", None, "44", "55", "66", "77", "88"]
+        (failed,) = results.failed
+        assert (failed.index, failed.task, type(failed.error)) == (3, "3", CallFailed)
+        assert told == [(count, 9) for count in range(1, 10)]
+        with pytest.raises(ExceptionGroup, match="1 of 9 tasks failed") as caught:
+            _ = results.outputs
+        assert caught.value.exceptions == (failed.error,)
+        assert failed.error.__notes__ == ["task 3: '3'"]
+        assert results[4:].outputs == ["44", "55", "66", "77", "88"]
+
+    @pytest.mark.spec("3.32: the first failure ends them, when asked")
+    @pytest.mark.parametrize(("kind", "way"), WAYS)
+    def test_the_first_failure_ends_them_when_asked(self, kind, way):
+        script = Script(*[echo] * 4)
+        agent = kind(client=script)
+        options: Any = {"concurrency": 1, "fail_fast": True}
+
+        def do() -> Any:
+            is_async = kind is AsyncEcho or way
+            return asyncio.run(agent.amap(TASKS, **options)) if is_async else agent.map(TASKS, **options)
+
+        with pytest.raises(CallFailed):
+            do()
+        assert len(script.requests) == 4
+
+    def test_so_many_are_done_at_a_time_and_no_more(self):
+        running, most, meeting, lock = 0, 0, threading.Barrier(3, timeout=20), threading.Lock()
+
+        class Meeting(AgentBase[int], register=False):
+            agent_type = "meeting"
+
+            def call(self, task: int, **kwargs: Any) -> int:
+                nonlocal running, most
+                with lock:
+                    running += 1
+                    most = max(most, running)
+                meeting.wait()
+                with lock:
+                    running -= 1
+                return task
+
+        assert Meeting(client=Script()).map(range(9), concurrency=3).outputs == [*range(9)]
+        assert most == 3
+
+    def test_tasks_are_taken_as_there_is_room(self):
+        taken: list[int] = []
+
+        class Once(AsyncAgentBase[int], register=False):
+            agent_type = "once"
+
+            async def call(self, task: int, **kwargs: Any) -> int:
+                assert len(taken) <= task + 2
+                return task
+
+        def tasks():
+            for index in range(20):
+                taken.append(index)
+                yield index
+
+        told: list[Any] = []
+        results = asyncio.run(
+            Once(client=Script()).amap(tasks(), concurrency=2, progress=lambda *done: told.append(done))
+        )
+        assert results.outputs == [*range(20)]
+        assert told[-1] == (20, None)
+
+    def test_cancelling_it_cancels_the_tasks(self):
+        cancelled: list[int] = []
+
+        class Waiting(AsyncAgentBase[int], register=False):
+            agent_type = "waiting"
+
+            async def call(self, task: int, **kwargs: Any) -> int:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.append(task)
+                    raise
+                return task
+
+        async def main() -> None:
+            everything = asyncio.ensure_future(Waiting(client=Script()).amap(range(5), concurrency=2))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            everything.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await everything
+
+        asyncio.run(main())
+        assert cancelled == [0, 1]
+
+    def test_a_bar_is_shown_on_stderr(self, capsys):
+        assert len(results_of(Echo, progress=True)) == 9
+        shown = capsys.readouterr()
+        assert "9/9" in shown.err
+        assert not shown.out
+
+    @pytest.mark.parametrize(
+        ("tasks", "options", "says"),
+        [
+            ("a text", {}, "tasks is 'a text': a list of tasks would be right"),
+            (["x"], {"concurrency": 0}, "concurrency is 0: 1 or more would be right"),
+            (["x"], {"concurrency": True}, "concurrency is True: 1 or more would be right"),
+            (["x"], {"progress": 3}, r"progress is 3: True, False, or a function of \(done, total\)"),
+        ],
+    )
+    def test_wrong_arguments_are_named(self, tasks, options, says):
+        with pytest.raises(UsageError, match=says):
+            Echo(client=Script()).map(tasks, **options)
+
+    def test_an_asynchronous_agent_has_amap_alone(self):
+        with pytest.raises(UsageError, match=r"map of 'AsyncEcho'.*await amap\(…\) would be right"):
+            AsyncEcho(client=Script()).map(["x"])
+
+    def test_no_task_is_no_result(self):
+        assert Echo(client=Script()).map([]).outputs == []
+
+
+def test_a_class_in_a_configuration_with_its_own_options():
+    class Paper(AgentBase, register=False):
+        agent_type = "paper"
+
+        def __init__(self, config: Any, *, client: Any = None, model: str = "x:y") -> None:
+            super().__init__(config, client=client, model=model)
+            self.asked_for = model
+
+        def call(self, task: str, **kwargs: Any) -> str:
+            return self.asked_for
+
+    assert build_agent(Paper, {}, model="a:b")("x") == "a:b"
+    assert build_agent(Paper, {}, limits={"rounds": 1}).agents["paper"].limits.rounds == 1

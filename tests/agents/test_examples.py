@@ -1,0 +1,131 @@
+"""Do the examples of agents do what they show, sync and async, with equal traces?"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+
+from fsm_agent import CallFailed, FunctionResult, UsageError, build_agent
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.prompts.library import scoped_prompts
+from fsm_agent.testing import Script, call
+
+LIMIT_S = 50
+
+
+@pytest.fixture(autouse=True)
+def _scopes():
+    with AGENTS.scoped(), scoped_prompts():
+        yield
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Steps:
+    """A hook that notes every step."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str, str]] = []
+
+    def on_stepped(self, event: Any) -> None:
+        self.seen.append((event.trigger, event.source, event.to, event.detail))
+
+
+def result_in(script: Script) -> str:
+    """The result of a function in the second request."""
+    (result,) = [part.text for part in script.requests[1].messages[-1].parts if isinstance(part, FunctionResult)]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("bank_support", "block_card=False risk=1"), ("custom_agent", "Air scatters blue light most.")]
+)
+def test_it_runs_as_it_stands(name, says, tmp_path):
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(line.endswith(says) for line in lines)
+
+
+class TestBankSupport:
+    def test_the_traces_are_equal(self):
+        bank = example("bank_support")
+        deps = bank.SupportDeps(customer_id=123, bank=bank.Bank())
+        steps, scripts = (Steps(), Steps()), (bank.rehearsed(), bank.rehearsed())
+        answers = [
+            bank.ask(bank.support(scripts[0], [steps[0]]), "What is my balance?", deps),
+            asyncio.run(bank.ask_async(bank.support(scripts[1], [steps[1]]), "What is my balance?", deps)),
+        ]
+        assert answers[0] == answers[1]
+        assert answers[0].risk == 1
+        assert steps[0].seen == steps[1].seen
+        triggers = [trigger for trigger, *_ in steps[0].seen]
+        assert triggers == ["begun", "functions_asked", "returned", "parse_failed", "answered"]
+        asked = [[message.text for message in request.messages] for request in scripts[0].requests]
+        assert asked == [[message.text for message in request.messages] for request in scripts[1].requests]
+        assert "The customer's name is Maria" in asked[0][0]
+        (result,) = [
+            part.text for part in scripts[0].requests[1].messages[-1].parts if isinstance(part, FunctionResult)
+        ]
+        assert result == "123.45 EUR"
+        assert "risk: Input should be less than or equal to 10 (given: 11)" in asked[2][-1]
+
+    def test_an_answer_off_the_scale_is_never_given(self):
+        bank = example("bank_support")
+        deps = bank.SupportDeps(customer_id=123, bank=bank.Bank())
+        bad = '{"advice": "x", "block_card": false, "risk": 11}'
+        with pytest.raises(CallFailed):
+            bank.ask(bank.support(Script(*[bad] * 4)), "What is my balance?", deps)
+
+    def test_without_deps_the_caller_is_told(self):
+        bank = example("bank_support")
+        agent = bank.support(Script())
+        dialog = agent.init_dialog(name="Maria").put("What is my balance?")
+        with pytest.raises(UsageError, match="deps is None, and function 'customer_balance' takes Context"):
+            agent.call(dialog)
+
+
+class TestCustomAgent:
+    @pytest.mark.spec("3.24: a subclass registers itself", "3.24: sub-agents by name")
+    def test_the_traces_are_equal(self):
+        custom = example("custom_agent")
+        steps, scripts = (Steps(), Steps()), (custom.rehearsed(), custom.rehearsed())
+        built = [
+            build_agent(custom.CONFIG, kind, client=script, hooks=[hook])
+            for kind, script, hook in zip(("research", "async_research"), scripts, steps, strict=True)
+        ]
+        answers = [built[0]("Why is the sky blue?"), asyncio.run(built[1]("Why is the sky blue?"))]
+        assert answers == ["Air scatters blue light most."] * 2
+        assert steps[0].seen == steps[1].seen
+        triggers = [trigger for trigger, *_ in steps[0].seen]
+        assert triggers == ["begun", "functions_asked", "returned", "parse_failed", "answered", "begun", "answered"]
+        said = [[message.text for message in request.messages] for request in scripts[0].requests]
+        assert said == [[message.text for message in request.messages] for request in scripts[1].requests]
+        assert said[0][0] == "You find facts in notes."
+        assert said[3] == [
+            "You write plain English.",
+            "Answer Why is the sky blue? in one sentence, from these facts: ['Air scatters short waves more.']",
+        ]
+        assert scripts[0].requests[0].settings.temperature == 0
+
+    def test_a_function_that_finds_nothing_says_what_there_is(self):
+        custom = example("custom_agent")
+        script = Script(call("search_notes", topic="sea"), '{"facts": ["none"]}', "Nobody knows.")
+        assert build_agent(custom.CONFIG, client=script)("Why is the sea salty?") == "Nobody knows."
+        assert result_in(script) == "There are no notes on 'sea'; there are some on sky."

@@ -1,0 +1,178 @@
+"""Do the commands of agents list, check, run and begin what a person has?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stub_server import StubServer
+from typer.testing import CliRunner
+
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.cli.commands import app
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    with AGENTS.scoped():
+        yield
+    for name in {*sys.modules} - before:
+        if name.endswith("_agent"):
+            del sys.modules[name]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["agents", *arguments], prog_name="fsm-agent", catch_exceptions=False)
+
+
+@pytest.fixture
+def weather(tmp_path) -> Path:
+    done = run("new", "weather")
+    assert done.exit_code == 0, done.stderr
+    return tmp_path / "weather"
+
+
+@pytest.mark.spec("3.35: a command writes an agent's project")
+def test_new_writes_a_project(weather):
+    assert sorted(path.relative_to(weather).as_posix() for path in weather.rglob("*") if path.is_file()) == [
+        "agent.schema.json",
+        "prompts/weather/system.jinja",
+        "prompts/weather/task.jinja",
+        "test_weather.py",
+        "weather.toml",
+        "weather_agent.py",
+    ]
+    schema = json.loads((weather / "agent.schema.json").read_text())
+    assert schema["properties"]["agent_configs"]
+
+
+@pytest.mark.spec("3.35: its test passes")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["weather", "word_smith2"])
+def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name):
+    assert run("new", name, "--folder", "mine", "--model", "anthropic:claude-opus-5").exit_code == 0
+
+    def tested() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+        return subprocess.run(command, cwd=tmp_path / "mine", env=environment, capture_output=True, text=True)
+
+    done = tested()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    config = tmp_path / "mine" / f"{name}.toml"
+    config.write_text(config.read_text().replace("rounds = 3", "ronuds = 3"))
+    done = tested()
+    assert done.returncode == 1
+    assert "line 10, limits.ronuds is unknown: did you mean 'rounds'?" in done.stdout
+
+
+def test_new_overwrites_nothing(weather):
+    (weather / "weather_agent.py").write_text("mine")
+    again = run("new", "weather")
+    assert again.exit_code == 1
+    assert "is there already: another --folder would be right" in again.stderr.replace("\n", " ")
+    assert (weather / "weather_agent.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("Weather",), "'Weather' is no name for an agent"),
+        (("class",), "'class' is no name for an agent"),
+        (("../x",), "'../x' is no name for an agent"),
+        (("weather", "--model", "opnai:m"), "did you mean 'openai'?"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, arguments, says):
+    done = run("new", *arguments)
+    assert done.exit_code == 1
+    assert says in done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_check_says_what_is_right_and_what_is_missing(weather):
+    done = run("check", "weather/weather.toml")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "weather/weather.toml: weather is right, with weather (openai:gpt-5-mini)\n",
+    )
+    assert "needs a key: set OPENAI_API_KEY" in done.stderr
+    assert run("check", "weather/weather.toml", "--available").exit_code == 1
+
+
+def test_check_reports_each_file(weather):
+    good = (weather / "weather.toml").read_text()
+    (weather / "one.toml").write_text(good.replace("profile", "profil"))
+    (weather / "two.toml").write_text(good.replace("weather/task", "weather/tsak"))
+    done = run("check", *[f"weather/{name}.toml" for name in ("one", "weather", "two")])
+    assert done.exit_code == 1
+    assert "weather.toml: weather is right" in done.stdout
+    assert "line 6, profil: 'profil' is unknown: did you mean 'profile'?" not in done.stderr
+    assert "profil: 'profil' is unknown: did you mean 'profile'?" in done.stderr
+    assert "prompt: no prompt 'weather/tsak' is registered" in done.stderr
+    assert "did you mean 'task'?" in done.stderr
+
+
+def test_list_shows_the_classes_of_modules_and_configurations(weather):
+    assert "no agents are registered" in run("list").stderr
+    done = run("list", "weather/weather.toml")
+    assert done.exit_code == 0, done.stderr
+    for word in ("weather_agent:Weather", "Answer questions about texts.", "count words"):
+        assert word in done.stdout
+    (weather.parent / "more_agent.py").write_text("from weather_agent import Weather\n")
+    listed = json.loads(run("list", "more_agent", "--json").stdout)
+    assert listed["weather"] == {
+        "class": "weather_agent:Weather",
+        "description": "Answer questions about texts.",
+        "capabilities": ["count words"],
+        "agent_group": [],
+        "is_async": False,
+    }
+    assert "there is no module 'nowhere'" in run("list", "nowhere").stderr
+
+
+ANSWER = json.dumps({"text": "Two.", "confidence": 0.5})
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_run_does_a_task(weather, monkeypatch, is_async):
+    if is_async:
+        code = (weather / "weather_agent.py").read_text().replace("AgentBase", "AsyncAgentBase")
+        (weather / "weather_agent.py").write_text(code)
+    with StubServer([ANSWER]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+        done = run("run", "weather/weather.toml", "How many?", "--model", "openai-chat:m", "--profile", "deterministic")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout) == {"text": "Two.", "confidence": 0.5}
+    assert "Calling → Completed (answered)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--profile", "wild"), "profile: no preset is called 'wild'"),
+        (("--var", "x=1"), "'x'"),
+        (("--module", "nowhere"), "there is no module 'nowhere'"),
+        (("--model", "opnai:m"), "did you mean 'openai'?"),
+    ],
+)
+def test_run_names_what_is_wrong(weather, arguments, says):
+    done = run("run", "weather/weather.toml", "How many?", *arguments)
+    assert done.exit_code != 0
+    assert says in done.stderr.replace("\n", " ")
+
+
+def test_schema_is_printed():
+    assert json.loads(run("schema").stdout)["additionalProperties"] is False
