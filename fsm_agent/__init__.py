@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "agents.agent": ("Agent",),
+    "agents.conversation": ("Conversation",),
     "agents.worker": ("Worker",),
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
@@ -141,6 +142,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
     from fsm_agent.agents.config import AgentConfig as AgentConfig
+    from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.agents.worker import Worker as Worker

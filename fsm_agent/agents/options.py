@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.driving import After
 
 Deps = TypeVar("Deps")
 
@@ -21,6 +24,9 @@ class CallOptions(_Options[Deps], total=False):
 
     extra: Mapping[str, Any] | None
     run_id: str | None
+    after: After
+    system_args: Mapping[str, Any] | None
+    keep_system: bool
 
 
 class RestoreOptions(_Options[Deps], total=False):

@@ -108,6 +108,7 @@ class AgentCall(Driven, Generic[Out]):
         problem: The exception of the prompt's parser at the latest reply; None when the parser took the answer or was
             not called.  The record keeps its type and text alone.  A traceback holds the frames of the call, and
             through them the call itself, so a driver logs it and drops it.
+        system_args: See `Dialog`.
     """
 
     __slots__ = (
@@ -127,6 +128,7 @@ class AgentCall(Driven, Generic[Out]):
         "state",
         "step",
         "stop_when",
+        "system_args",
         "view",
     )
 
@@ -153,6 +155,7 @@ class AgentCall(Driven, Generic[Out]):
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
+        self.system_args: Mapping[str, Any] | None = None
         self.end_request = None
         self.driver = None
         self.journal = None
