@@ -79,7 +79,8 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = call_of(header, seed, document, governed, earlier, **parts)
-        call.system_args = None if seed.is_system_own else {}
+        if seed.is_system_own:
+            call.system_args = None
         return call
 
     return runs.Definition(agent.name, make, turn_snapshot, agent._world.new_id)

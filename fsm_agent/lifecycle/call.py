@@ -85,6 +85,7 @@ _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
+_NO_ARGS: Mapping[str, Any] = {}
 # Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
 UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
@@ -108,7 +109,8 @@ class AgentCall(Driven, Generic[Out]):
         problem: The exception of the prompt's parser at the latest reply; None when the parser took the answer or was
             not called.  The record keeps its type and text alone.  A traceback holds the frames of the call, and
             through them the call itself, so a driver logs it and drops it.
-        system_args: See `Dialog`.
+        system_args: See `Dialog`.  Of a call that was restored they are not known, and it is taken for granted that an
+            agent put the system message there.
     """
 
     __slots__ = (
@@ -155,7 +157,7 @@ class AgentCall(Driven, Generic[Out]):
         self.step: Stepped = NEVER  # the latest
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
-        self.system_args: Mapping[str, Any] | None = None
+        self.system_args: Mapping[str, Any] | None = _NO_ARGS
         self.end_request = None
         self.driver = None
         self.journal = None
@@ -188,7 +190,9 @@ class AgentCall(Driven, Generic[Out]):
             options: ``settings``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
         make: type[AgentCall[Any]] = cls
-        return make(CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra), prompt, **options)
+        call = make(CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra), prompt, **options)
+        call.system_args = dialog.system_args
+        return call
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -411,7 +415,7 @@ class AgentCall(Driven, Generic[Out]):
         return f"the agent call {self.record.id!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self.record, self._code())
+        return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a function and its arguments, all of which can be pickled, that make this call again.
@@ -589,8 +593,11 @@ def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) 
 _OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names
 
 
-def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:
-    return AgentCall(record, **code)
+def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
+    call: AgentCall = AgentCall(record, **code)
+    if is_system_own:
+        call.system_args = None
+    return call
 
 
 def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:

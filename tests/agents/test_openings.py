@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, CallFailed, Context, Dialog, Message, Overloaded, Prompt, UsageError, function
+from fsm_agent import (
+    Agent,
+    AgentCall,
+    CallFailed,
+    Context,
+    Dialog,
+    Message,
+    Overloaded,
+    Prompt,
+    UsageError,
+    function,
+    snapshot,
+)
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image
 from fsm_agent.testing import Script, call
@@ -73,6 +86,25 @@ class TestAlways:
         agent.call(second.dialog.put("again"))
         agent.call("again", after=Dialog.from_json(second.dialog.to_json()))
         assert systems(script) == [["Be kind."]] * 4
+
+    def test_so_it_is_after_a_call_was_pickled_resumed_or_restored(self, tmp_path):
+        """Whose system message it was is known in all of them but the last, where it counts as an agent's."""
+        for system, expected in (("Be terse.", []), ("", ["Be kind."])):
+            agent = Agent(Script("a"), system=system, store=tmp_path / f"{len(system)}.db")
+            task = "hi" if system else [KIND, HI]
+            result = agent.call(task, run_id="r")
+            copies = [
+                pickle.loads(pickle.dumps(result)),
+                agent.resume("r"),
+                AgentCall.seed(result.dialog, Prompt("x")).outcome,
+            ]
+            for copy in copies:
+                script = Script("b")
+                Agent(script).call("again", after=copy)
+                assert systems(script) == [expected]
+            script = Script("b")
+            Agent(script).call("again", after=agent.restore(snapshot(result.call)).outcome)
+            assert systems(script) == [[]]
 
     def test_only_the_first_message_is_the_system_prompt(self):
         script = Script("a")
