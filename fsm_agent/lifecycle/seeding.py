@@ -136,6 +136,18 @@ def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
     return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
+def is_same_request(one: Header, other: Header) -> bool:
+    """Return whether two headers differ at most in code: in the definition, and in the system prompt of the agent."""
+    return _requested(one) == _requested(other)
+
+
+def _requested(header: Header) -> tuple[Header, Seed]:
+    seed = seed_of(header)
+    if not seed.is_system_own:
+        seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
+    return header.changed(definition="", seed=msgspec.Raw()), seed
+
+
 def earlier_messages(header: Header, count: int) -> range:
     """Return which messages of a turn are those of earlier turns that it does not keep itself: ``count``."""
     start = _start(seed_of(header).dialog)

@@ -24,7 +24,7 @@ from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.seeding import earlier_messages, on_its_own
+from fsm_agent.lifecycle.seeding import earlier_messages, is_same_request, on_its_own
 from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
@@ -118,7 +118,7 @@ class Runs:
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
-            if there.changed(definition="") != ours.changed(definition=""):
+            if not is_same_request(there, ours):
                 raise
             return False  # only the code has changed since
 

@@ -23,6 +23,7 @@ from fsm_agent import (
 )
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image
+from fsm_agent.store.errors import RunExists
 from fsm_agent.testing import Script, call
 
 
@@ -207,6 +208,16 @@ class TestOfDeps:
         asyncio.run(agent.acall([KIND, HI], deps=Shop("Eve")))
         list(agent.stream("hi", deps=Shop("Zoe")))
         assert [texts[0][13:-1] for texts in systems(script)] == ["Ada", "Bob", "Eve", "Zoe"]
+
+    def test_a_request_that_comes_twice_is_the_same_under_another_system_prompt(self, tmp_path):
+        """It may tell the time, or come from a newer deployment."""
+        script, times = Script("a"), iter(["noon", "one o'clock"])
+        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", store=tmp_path / "runs.db")
+        assert [agent.call("hi", run_id="r").output for _ in range(2)] == ["a", "a"]
+        assert Agent(Script(), store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
+        with pytest.raises(RunExists):
+            agent.call([KIND, HI], run_id="r", keep_system=True)
+        assert systems(script) == [["It is noon."]]
 
     def test_functions_of_the_agent_see_the_same_deps(self):
         @function
