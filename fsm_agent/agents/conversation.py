@@ -57,6 +57,7 @@ class Conversation(Driving[Deps, Out]):
         self.hooks = agent.hooks
         self._keep = keep
         self._runs = agent.runs
+        self._waits_for_disk = not self._runs.store.is_volatile
         self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
 
     def read(self) -> Dialog:
@@ -100,11 +101,6 @@ class Conversation(Driving[Deps, Out]):
         dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
         self._known = {head.run: dialog}
         return dialog
-
-    async def _aseeded(self, task: Any, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
-        if self._runs.store.is_volatile:
-            return self._seeded(task, values, options)
-        return await asyncio.to_thread(self._seeded, task, values, options)
 
     def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         if isinstance(task, Dialog | list | tuple):

@@ -57,6 +57,7 @@ class Driving(ABC, Generic[Deps, Out]):
 
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
+    _waits_for_disk = False  # when it seeds a call
 
     @property
     @abstractmethod
@@ -68,8 +69,8 @@ class Driving(ABC, Generic[Deps, Out]):
         """Return a call that has not begun."""
 
     async def _aseeded(self, task: Any, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
-        """Do the same as `_seeded` under asyncio."""
-        return self._seeded(task, values, options)
+        """Do the same as `_seeded` in another thread."""
+        return await asyncio.to_thread(self._seeded, task, values, options)
 
     @property
     @abstractmethod
@@ -193,7 +194,9 @@ class Driving(ABC, Generic[Deps, Out]):
     ) -> CallResult[Any]:
         """`call` for asyncio."""
         options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
-        return await self.arun(await self._aseeded(task, values, options))
+        if self._waits_for_disk:
+            return await self.arun(await self._aseeded(task, values, options))
+        return await self.arun(self._seeded(task, values, options))
 
     def run(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """Drive a call from wherever it stands; with a sink, every event is given to it.
@@ -416,7 +419,9 @@ class Driving(ABC, Generic[Deps, Out]):
         """`stream` for asyncio."""
         options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
         given = self._given(task, values, options)
-        call, recorder = await self._aheld(given or await self._aseeded(task, values, options))
+        if given is None and self._waits_for_disk:
+            given = await self._aseeded(task, values, options)
+        call, recorder = await self._aheld(given or self._seeded(cast("Task", task), values, options))
         async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
             async for event in events:
                 if self.hooks:

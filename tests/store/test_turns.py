@@ -6,6 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import random
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,32 @@ class TestTurns:
             counts.append(len(loads))
         assert counts[2:] == counts[2:3] * 4
         assert len(conversation.read()) == 13
+
+    def test_the_event_loop_reads_no_disk(self, store, monkeypatch):
+        agent = agent_of(store, *"abc")
+        agent.conversation("c").call("1")
+        threads = set[bool]()
+
+        def noting(name: str) -> None:
+            real = getattr(store, name)
+
+            def noted(*args: Any, **options: Any) -> Any:
+                threads.add(threading.current_thread() is threading.main_thread())
+                return real(*args, **options)
+
+            monkeypatch.setattr(store, name, noted)
+
+        noting("load")
+        noting("head")
+
+        async def main() -> None:
+            await agent.conversation("c").acall("2")
+            async for _ in agent.conversation("c").astream("3"):
+                pass
+
+        asyncio.run(main())
+        assert threads == {store.is_volatile}
+        assert len(agent.conversation("c").read()) == 7
 
     def test_names_are_apart(self, store):
         agent = agent_of(store, *"abc")
