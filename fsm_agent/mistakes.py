@@ -21,7 +21,7 @@ Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fie
 MAX_SHOWN_CHARS = 80
 MAX_DEPTH = 50  # of JSON within JSON
 
-_DIALOG = "a Dialog as the task: call(result.dialog.put('…'))"
+_DIALOG = "after=…, as in call('…', after=result), or a Dialog as the task"
 _ROUNDS = "limits=Limits(rounds=…)"
 _PROMPT = "a Prompt as the task: call(Prompt('…', {}))"
 

@@ -178,7 +178,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "role usr": (lambda: Message.of("usr", "x"), UsageError, ("'usr'", "did you mean 'user'?")),
     "part 5": (lambda: Message.of("user", 5), UsageError, ("is 5", "a text, or a part")),
     "parts list": (lambda: Message.of("user", ["x"]), UsageError, ("is ['x']", "a text, or a part")),
-    "dialog of dicts": (lambda: Dialog([{"role": "user"}]), UsageError, ("{'role': …}", "Message.of")),
+    "dialog of dicts": (lambda: Dialog([{"role": "user"}]), UsageError, ("messages[0].content is None", "a text")),
     "dialog 5": (lambda: Dialog(5), UsageError, ("messages is 5", "a list of messages")),
     "append text": (lambda: Dialog().append("x"), UsageError, ("a message of a dialog is 'x'", "Message.of")),
     "top_prompt text": (lambda: Dialog(top_prompt="x"), UsageError, ("top_prompt is 'x'", "a Prompt")),
@@ -370,7 +370,7 @@ def test_a_dialog_without_a_system_prompt_is_given_the_agents() -> None:
     assert [m.text for m in result.new_messages] == ["one"]
     one.call(result.dialog.put("again"))
     assert [m.role for m in script.requests[1].messages] == ["system", "user", "assistant", "user"]
-    one.call(Dialog([Message.of("system", "Be kind.")]).put("hi"))
+    one.call(Dialog([Message.of("system", "Be kind.")]).put("hi"), keep_system=True)
     assert script.requests[2].messages[0].text == "Be kind."
 
 

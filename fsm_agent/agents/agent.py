@@ -5,22 +5,24 @@ More than 300 lines, because each argument of an agent and each way to call it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from fsm_agent._internal.generics import New
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
 from fsm_agent.agents.delegation import PYTHONS_OWN, AgentDelegate, check_policy_of_agent
-from fsm_agent.agents.driving import Deps, Driving, Given, Out, Task
+from fsm_agent.agents.driving import After, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_parser_args
+from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
@@ -48,12 +50,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm
 
+    from fsm_agent.agents import conversation as conversations
+    from fsm_agent.agents.conversation import Conversation
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import SharedPolicy
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.runs import Definition, Runs
     from fsm_agent.store.store import Store
+else:
+    conversations = deferred("fsm_agent.agents.conversation")
 
 
 @explains_mistakes(agent_words)
@@ -65,13 +71,15 @@ class Agent(Driving[Deps, Out]):
     ``Agent(…)`` needs no deps and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
     ``Agent[object, Person]``; ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps no
-    conversation: it may be used from many threads and tasks, and ``result.dialog`` goes into the next call.  It never
-    changes: ``dataclasses.replace(agent, model=Script(…))`` makes a variant of it, for a test, say.
+    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps nothing of
+    a call: it may be used from many threads and tasks.  ``call("…", after=result)`` goes on with what was said, and
+    `conversation` keeps it in the store.  An agent never changes: ``dataclasses.replace(agent, model=Script(…))`` makes
+    a variant of it, for a test, say.
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt; text, or a `Prompt` whose variables are given to `init_dialog`.
+        system: The system prompt of every call: text; a function of the call's ``deps`` that returns text; or a
+            `Prompt` whose variables are given with the call, as ``system_args``.
         functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
             servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.
@@ -94,7 +102,7 @@ class Agent(Driving[Deps, Out]):
 
     model: str | Client
     _: KW_ONLY
-    system: str | Prompt = ""
+    system: str | Prompt | Callable[[Deps], str] = ""
     functions: Functions[Deps] = NO_FUNCTIONS
     output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
     name: str = "agent"
@@ -127,6 +135,7 @@ class Agent(Driving[Deps, Out]):
         prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
         for name, value in {"functions": functions, "prompt": prompt}.items():
             object.__setattr__(self, name, value)
+        check_system(self.system)
         check_hooks(self.hooks)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
@@ -158,15 +167,23 @@ class Agent(Driving[Deps, Out]):
         return World.of(self.client, approve=self.approve, results=self.results, **self.world)
 
     def init_dialog(self, **values: Any) -> Dialog:
-        """A fresh dialog: the system prompt, if there is one, with its variables."""
-        if isinstance(self.system, Prompt):
-            text = self.system.render(**values).text
-            return Dialog(
-                [Message.of("system", text)], top_prompt=self._governance.governed(self.system, self.prompt.offers)
-            )
-        if values:
-            raise UsageError(f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for a text")
-        return Dialog(self._opening)
+        """Return a fresh dialog: the system prompt, if there is one, with its variables.
+
+        Raises:
+            PromptError: A variable is missing or not used.
+        """
+        if not isinstance(self.system, Prompt):
+            if values:
+                raise UsageError(
+                    f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for {self.system!r:.60}"
+                )
+            return Dialog(self._opening, system_args=NO_ARGS)
+        dialog = Opening(self.system, self.name, values).before(Dialog())
+        return Dialog(
+            dialog.messages,
+            top_prompt=self._governance.governed(self.system, self.prompt.offers),
+            system_args=values,
+        )
 
     # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
@@ -182,6 +199,9 @@ class Agent(Driving[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> AgentCall[Out]: ...
     @overload
@@ -195,10 +215,13 @@ class Agent(Driving[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> AgentCall[New]: ...
     @overload
-    def seed(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall: ...
+    def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall: ...
     def seed(
         self,
         task: Task,
@@ -209,12 +232,16 @@ class Agent(Driving[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        after: After = None,
+        system_args: Given = None,
+        keep_system: bool = False,
         **values: Any,
     ) -> AgentCall[Any]:
         """An agent call that has not begun.
 
         Args:
-            task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer.
+            task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer: a `Dialog`,
+                or a list of messages.
             args: Settings for this call, over the agent's.
             parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data
                 that JSON can hold, kept in the record.
@@ -223,17 +250,23 @@ class Agent(Driving[Deps, Out]):
             run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that
                 is there already, the call goes on with that, or returns its result.
             deps: What functions find in their `Context`.
+            after: What was said before, which the task follows: the result of a call, a dialog, or messages.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: A system message with which the dialog begins stays, and the agent's is left out.
             values: The prompt's variables.
 
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        return self._seeded(task, values, Options(args, parser_args, extra, run_id, deps))
+        return self._seeded(
+            task, values, Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        )
 
-    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+    def _made(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+        """Return a call that is in no store."""
         if values:
             check_values(task, values)
-        messages, prompt = self._asked(task, values)
+        messages, system_args, prompt = self._asked(task, values, options)
         governance = self._governance
         if not (governance.is_fixed and prompt is self.prompt):
             prompt = governance.governed(prompt, governance.offered(options.deps))
@@ -247,6 +280,11 @@ class Agent(Driving[Deps, Out]):
             parser_args=options.parser_args,
         )
         call = AgentCall(record, prompt, **self._kept(prompt, options.args, options.deps))
+        call.system_args = system_args
+        return call
+
+    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+        call = self._made(task, values, options)
         if self.store is not None:
             keep(self, call, options)
         elif options.run_id is not None:
@@ -255,27 +293,36 @@ class Agent(Driving[Deps, Out]):
             )
         return call
 
-    def _asked(self, task: Task, values: Mapping[str, Any]) -> tuple[Vector[Message], Prompt]:
-        """The messages that wait for an answer, and the prompt that governs it."""
-        if isinstance(task, str) and not isinstance(self.system, Prompt):
-            return Vector([*self._opening, task_message(task)]), self.prompt
+    def _asked(
+        self, task: Task, values: Mapping[str, Any], options: Options
+    ) -> tuple[Vector[Message], Mapping[str, Any] | None, Prompt]:
+        """The messages that wait for an answer, the variables of the system prompt, and the prompt that governs."""
+        if isinstance(task, str) and isinstance(self.system, str) and options.after is options.system_args is None:
+            return Vector([*self._opening, task_message(task)]), NO_ARGS, self.prompt
+        opening = Opening(self.system, self.name, options.system_args, options.keep_system, options.deps)
+        prompt, before = self.prompt, Dialog() if options.after is None else dialog_before(options.after)
         match task:
             case str():
-                return self.init_dialog().put(task).messages, self.prompt
+                dialog = before.append(task_message(task))
             case Prompt():
-                return self.init_dialog().put(task, **values).messages, task
+                dialog, prompt = before.put(task, **values), task
             case Message():
-                dialog, prompt = self.init_dialog().append(task), self.prompt
-            case Dialog():
-                dialog, prompt = task, task.top_prompt or self.prompt
-                if self.system and len(task) and task[0].role != "system":
-                    dialog = Dialog([*self.init_dialog(), *task])
+                dialog = before.append(task)
+            case Dialog() | list() | tuple():
+                if options.after is not None:
+                    raise UsageError(
+                        "a dialog as the task is the whole conversation, and after=… is given as well: one of them, or"
+                        " the newest message as the task, would be right"
+                    )
+                dialog = task if isinstance(task, Dialog) else Dialog(task)
+                prompt = dialog.top_prompt or prompt
             case _:
                 raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
-        return dialog.messages, prompt
+        dialog = opening.before(dialog)
+        return dialog.messages, dialog.system_args, prompt
 
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""
@@ -283,6 +330,21 @@ class Agent(Driving[Deps, Out]):
         governed = governance.governed(prompt or self.prompt, governance.offered(options.deps))
         check_parser_args(governed, options.parser_args)
         return governed
+
+    def conversation(self, name: str, *, keep: Processor | None = None) -> Conversation[Deps, Out]:
+        """Return a conversation that the agent's store keeps under a name; it begins with its first turn.
+
+        ``agent.conversation("customer-17").call("…")`` goes on with it, from any OS process.
+
+        Args:
+            name: Its name in the store.
+            keep: Which of the earlier messages it keeps at each turn: ``KeepLastN(40)``, ``TokenWindow(8_000)``, yours;
+                None: all.
+
+        Raises:
+            UsageError: The agent has no store, or the name is no text.
+        """
+        return conversations.Conversation(self, name, keep)
 
     @cached_property
     def runs(self) -> Runs:

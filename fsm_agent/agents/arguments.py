@@ -17,7 +17,9 @@ from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
-CALL_OPTIONS = ("args", "parser_args", "deps", "extra", "run_id")  # of a call, beside the variables of its prompt
+CALL_OPTIONS = (  # of a call, beside the variables of its prompt
+    *("args", "parser_args", "deps", "extra", "run_id", "after", "system_args", "keep_system"),
+)
 
 
 def check_agent(agent: Any) -> None:
@@ -106,7 +108,7 @@ _RIGHTS: Rights = (
         lambda v: isinstance(v, str) or _is_client(v),
         "'provider:model', as 'openai:gpt-5-mini' is, or a client",
     ),
-    ("system", lambda v: isinstance(v, str | Prompt), "a text or a Prompt"),
+    ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
     ("name", lambda v: isinstance(v, str), "a text"),
     ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
     ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),

@@ -59,8 +59,9 @@ class AgentDelegate:
     def fingerprint(self) -> str:
         return self._agent.prompt.fingerprint
 
-    def seeded(self, f: FunctionCall, depth: int) -> CallRecord:
-        messages, _ = self._agent._asked(pydantic_core.from_json(f.arguments_json)["task"], {})
+    def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
+        task = pydantic_core.from_json(f.arguments_json)["task"]
+        messages, _, _ = self._agent._asked(task, {}, Options(deps=deps))
         return CallRecord.of(messages, limits=self._limits, depth=depth)
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:

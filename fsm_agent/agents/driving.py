@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -22,9 +22,9 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.snapshot import check_on_change
+from fsm_agent.messages.chat_dicts import ChatDict
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import Message
-from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
@@ -43,7 +43,9 @@ else:
 Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Given: TypeAlias = Mapping[str, Any] | None
-Task: TypeAlias = str | Prompt | Message | Dialog
+Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
+Task: TypeAlias = str | Prompt | Message | Messages
+After: TypeAlias = CallResult[Any] | Messages | None
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
 
@@ -57,6 +59,7 @@ class Driving(ABC, Generic[Deps, Out]):
 
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
+    _waits_for_disk = False  # when it seeds a call
 
     @property
     @abstractmethod
@@ -66,6 +69,10 @@ class Driving(ABC, Generic[Deps, Out]):
     @abstractmethod
     def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         """Return a call that has not begun."""
+
+    async def _aseeded(self, task: Any, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+        """Do the same as `_seeded` in another thread."""
+        return await asyncio.to_thread(self._seeded, task, values, options)
 
     @property
     @abstractmethod
@@ -89,6 +96,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> CallResult[Out]: ...
     @overload
@@ -102,10 +112,13 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> CallResult[New]: ...
     @overload
-    def call(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
+    def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
     def call(
         self,
         task: Task,
@@ -116,6 +129,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        after: After = None,
+        system_args: Given = None,
+        keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
         """Have the task done; the same arguments as `seed`.  Works inside a running event loop, too.
@@ -124,7 +140,8 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
-        return self.run(self._seeded(task, values, Options(args, parser_args, extra, run_id, deps)))
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        return self.run(self._seeded(task, values, options))
 
     @overload
     async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -139,6 +156,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> CallResult[Out]: ...
     @overload
@@ -152,10 +172,13 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> CallResult[New]: ...
     @overload
-    async def acall(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
+    async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult: ...
     async def acall(
         self,
         task: Task,
@@ -166,10 +189,16 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        after: After = None,
+        system_args: Given = None,
+        keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
         """`call` for asyncio."""
-        return await self.arun(self._seeded(task, values, Options(args, parser_args, extra, run_id, deps)))
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        if self._waits_for_disk:
+            return await self.arun(await self._aseeded(task, values, options))
+        return await self.arun(self._seeded(task, values, options))
 
     def run(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """Drive a call from wherever it stands; with a sink, every event is given to it.
@@ -289,6 +318,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> Stream[Out]: ...
     @overload
@@ -302,10 +334,13 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> Stream[New]: ...
     @overload
-    def stream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
+    def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
     def stream(
@@ -318,6 +353,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        after: After = None,
+        system_args: Given = None,
+        keep_system: bool = False,
         **values: Any,
     ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
@@ -325,8 +363,9 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
-        call, recorder = self._held(call)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        given = self._given(task, values, options)
+        call, recorder = self._held(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
         with closing(drive(call, self._world, recorder=recorder)) as events:
             for event in events:
@@ -349,6 +388,9 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> AsyncStream[Out]: ...
     @overload
@@ -362,10 +404,13 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        after: After = ...,
+        system_args: Given = ...,
+        keep_system: bool = ...,
         **values: object,
     ) -> AsyncStream[New]: ...
     @overload
-    def astream(self, task: Dialog, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
+    def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
     @overload
     def astream(self, task: AgentCall[New], /) -> AsyncStream[New]: ...
     async def astream(
@@ -378,11 +423,17 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        after: After = None,
+        system_args: Given = None,
+        keep_system: bool = False,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        call = self._call_of(task, values, Options(args, parser_args, extra, run_id, deps))
-        call, recorder = await self._aheld(call)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        given = self._given(task, values, options)
+        if given is None and self._waits_for_disk:
+            given = await self._aseeded(task, values, options)
+        call, recorder = await self._aheld(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
         async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
             async for event in events:
@@ -392,10 +443,12 @@ class Driving(ABC, Generic[Deps, Out]):
         if not call.effects:
             call.result()
 
-    def _call_of(self, task: Task | AgentCall, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+    def _given(self, task: Task | AgentCall, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:
+        """Return the task if it is an agent call."""
         if not isinstance(task, AgentCall):
-            return self._seeded(task, values, options)
-        if given := [name for name, value in {**values, **options._asdict()}.items() if value is not None]:
+            return None
+        named = {**values, **options._asdict()}
+        if given := [name for name, value in named.items() if value is not None and value is not False]:
             name = given[0]
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
         return self._for_driving(task)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.seeding import call_of, header_of_call, seed_of
-from fsm_agent.lifecycle.snapshot import check_change, snapshot
+from fsm_agent.lifecycle.seeding import Place, call_of, header_of_call, seed_of, turn_snapshot
+from fsm_agent.lifecycle.snapshot import check_change
 from fsm_agent.machine.journal import Header, Journal, header_of
+from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import plain_json
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.logs.log import LOG
@@ -32,6 +33,9 @@ class Options(NamedTuple):
     extra: Mapping[str, Any] | None = None
     run_id: str | None = None
     deps: Any = None
+    after: Any = None
+    system_args: Mapping[str, Any] | None = None
+    keep_system: bool = False
 
 
 def runs_of(store: Any) -> Runs:
@@ -39,12 +43,21 @@ def runs_of(store: Any) -> Runs:
     return store if isinstance(store, runs.Runs) else runs.Runs(store)
 
 
-def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> None:
-    """Have a call that has not begun kept in the agent's store, once it is driven."""
+def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options, place: Place | None = None) -> None:
+    """Have a call that has not begun kept in the agent's store, once it is driven.
+
+    Args:
+        agent: The agent.
+        call: The call.
+        options: Its options.
+        place: Its place in a conversation.
+    """
     name = options.run_id
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
-    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args))
+    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args, place))
+    if place is not None:
+        call.journal.earlier = place.earlier(call.record.dialog) if place.is_continued else range(0)
 
 
 def told(call: AgentCall[Out]) -> AgentCall[Out]:
@@ -73,7 +86,7 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         options: Those of the call, over those in the header.
     """
 
-    def make(header: Header, document: str | None) -> AgentCall[Any]:
+    def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
         if header.agent != agent.name:
             raise UsageError(f"the run is one of the agent {header.agent!r}, and this is {agent.name!r}")
         seed = seed_of(header)
@@ -83,9 +96,12 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         governed = agent._governed_for(prompt, options)
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
-        return with_parser_args(told(call_of(header, seed, document, governed, **parts)), options.parser_args)
+        call = told(call_of(header, seed, document, governed, earlier, **parts))
+        if seed.is_system_own:
+            call.system_args = None
+        return with_parser_args(call, options.parser_args)
 
-    return runs.Definition(agent.name, make, snapshot, agent._world.new_id)
+    return runs.Definition(agent.name, make, turn_snapshot, agent._world.new_id)
 
 
 def with_parser_args(call: AgentCall[Any], parser_args: Mapping[str, Any] | None) -> AgentCall[Any]:

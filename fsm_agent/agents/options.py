@@ -17,6 +17,7 @@ from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
 
 if TYPE_CHECKING:
+    from fsm_agent.agents.driving import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.runs import Runs
@@ -38,6 +39,9 @@ class CallOptions(_Options[Deps], total=False):
 
     extra: Mapping[str, Any] | None
     run_id: str | None
+    after: After
+    system_args: Mapping[str, Any] | None
+    keep_system: bool
 
 
 class RestoreOptions(_Options[Deps], total=False):

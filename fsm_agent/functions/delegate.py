@@ -27,12 +27,13 @@ class Delegate(Protocol):
     def fingerprint(self) -> str:
         """A text that changes with what decides the steps of its calls."""
 
-    def seeded(self, f: FunctionCall, depth: int) -> Any:
-        """Return the record of a call that has not begun.
+    def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
+        """Return the record of a call that has not begun; pure, as it is part of a step.
 
         Args:
             f: The function call whose work it does.
             depth: How many agent calls it is inside of.
+            deps: Those of the call that asks.
         """
 
     def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:

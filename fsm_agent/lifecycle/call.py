@@ -119,6 +119,8 @@ class AgentCall(Driven, Generic[Out]):
             through them the call itself, so a driver logs it and drops it.
         prompt_change: The change of its prompt since a snapshot or a run was made, which this call goes on with; None:
             there is none.
+        system_args: See `Dialog`.  Of a call that was restored they are not known, and it is taken for granted that an
+            agent put the system message there.
     """
 
     __slots__ = (
@@ -140,6 +142,7 @@ class AgentCall(Driven, Generic[Out]):
         "state",
         "step",
         "stop_when",
+        "system_args",
         "view",
     )
 
@@ -174,6 +177,7 @@ class AgentCall(Driven, Generic[Out]):
         self.guard = ""  # the name of the guard that let the row be taken
         self.problem: Exception | None = None
         self.prompt_change: PromptChange | None = None
+        self.system_args: Mapping[str, Any] | None = _NO_ARGS
         self.end_request = None
         self.driver = None
         self.journal = None
@@ -209,7 +213,9 @@ class AgentCall(Driven, Generic[Out]):
         """
         make: type[AgentCall[Any]] = cls
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
-        return make(record, prompt.for_call(), **options)
+        call = make(record, prompt.for_call(), **options)
+        call.system_args = dialog.system_args
+        return call
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -431,7 +437,7 @@ class AgentCall(Driven, Generic[Out]):
         return f"the agent call {self.record.id!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self.record, self._code())
+        return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a function and its arguments, all of which can be pickled, that make this call again.
@@ -642,8 +648,11 @@ def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) 
 _OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names
 
 
-def _remade(record: CallRecord, code: dict[str, Any]) -> AgentCall:
-    return AgentCall(record, **code)
+def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
+    call: AgentCall = AgentCall(record, **code)
+    if is_system_own:
+        call.system_args = None
+    return call
 
 
 def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:

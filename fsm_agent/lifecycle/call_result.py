@@ -71,7 +71,11 @@ class CallResult(Generic[Out], Unpacked):
     def dialog(self) -> Dialog:
         """The conversation without the exception branches: it can be sent again, whatever the end."""
         prompt = self.call.prompt
-        return Dialog(self.record.dialog, top_prompt=prompt if isinstance(prompt, Prompt) else None)
+        return Dialog(
+            self.record.dialog,
+            top_prompt=prompt if isinstance(prompt, Prompt) else None,
+            system_args=self.call.system_args,
+        )
 
     @property
     def new_messages(self) -> tuple[Message, ...]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, from_json, quick_json
+from fsm_agent._internal.values import Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.snapshot import restored
+from fsm_agent.lifecycle.snapshot import restored, snapshot, snapshot_without
 from fsm_agent.machine.journal import VERSION, Header
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 
@@ -26,10 +28,17 @@ if TYPE_CHECKING:
 
 
 class Seed(Value, frozen=True, kw_only=True):
-    """All that a call began with, beside code."""
+    """All that a call began with, beside code.
+
+    The call of a turn of a conversation began with the messages of earlier turns as well: behind its system message.
+    """
 
     prompt: str  # its path
     dialog: Vector[Message]
+    is_continued: bool = False  # the messages of earlier turns are to be read from the run that it follows
+    earlier: int = 0  # how many messages of earlier turns are in ``dialog``, behind the system message
+    is_system_own: bool = False  # no agent put the system message there
+    usage: Usage = UNUSED  # of earlier turns
     limits: Limits = Limits()
     depth: int = 0
     is_attended: bool = False  # by an approver
@@ -37,10 +46,43 @@ class Seed(Value, frozen=True, kw_only=True):
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None) -> str:
+class Place(NamedTuple):
+    """The place of a call in a conversation."""
+
+    conversation: str
+    turn: int  # from 1
+    follows: str  # the run before it; empty before the first
+    new: int  # how many of the messages that the call begins with are new
+    is_continued: bool
+    usage: Usage
+
+    def earlier(self, dialog: Sequence[Message]) -> range:
+        """Return which messages of the call's are those of earlier turns."""
+        return range(_start(dialog), len(dialog) - self.new)
+
+
+def _start(dialog: Sequence[Message]) -> int:
+    return 1 if len(dialog) and dialog[0].role == "system" else 0
+
+
+def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
+    """Return the dialog of a turn with the messages of earlier turns, which are put behind the first ``start``."""
+    if not earlier:
+        return dialog
+    return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
+
+
+def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, place: Place | None = None) -> str:
     """Return the header of the journal of a call that has not begun.
 
     Messages hold what they declare, since they check it.
+
+    Args:
+        call: The call.
+        agent: The agent's name.
+        args: Settings of the call.
+        parser_args: Arguments of its parser.
+        place: Its place in a conversation.
 
     Raises:
         UsageError: An argument cannot be written as JSON.
@@ -54,10 +96,20 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None) 
         is_attended=call.has_approver,
         args=args or {},
         parser_args=r.parser_args,
+        is_system_own=call.system_args is None and _start(r.dialog) == 1,
     )
     version: Literal[1] = VERSION
+    header = Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra)
+    if place is not None:
+        seed = seed.changed(
+            dialog=_without(r.dialog, place.earlier(r.dialog)) if place.is_continued else r.dialog,
+            is_continued=place.is_continued,
+            earlier=0 if place.is_continued else len(place.earlier(r.dialog)),
+            usage=place.usage,
+        )
+        header = header.changed(seed=seed, conversation=place.conversation, turn=place.turn, follows=place.follows)
     try:
-        return quick_json(Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra))
+        return quick_json(header)
     except ValueError as error:
         raise UsageError(f"the call cannot be kept in a store: {str(error)[:500]}") from None
 
@@ -75,23 +127,74 @@ def seed_of(header: Header) -> Seed:
     return seed
 
 
-def call_of(header: Header, seed: Seed, document: str | None, prompt: Prompt, **parts: Unpack[CallParts]) -> AgentCall:
+def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
+    return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
+
+
+def is_same_request(one: Header, other: Header) -> bool:
+    """Return whether two headers differ at most in code: in the definition, and in the system prompt of the agent."""
+    return _requested(one) == _requested(other)
+
+
+def _requested(header: Header) -> tuple[Header, Seed]:
+    seed = seed_of(header)
+    if not seed.is_system_own:
+        seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
+    return header.changed(definition="", seed=msgspec.Raw()), seed
+
+
+def earlier_messages(header: Header, count: int) -> range:
+    """Return which messages of a turn are those of earlier turns that it does not keep itself: ``count``."""
+    start = _start(seed_of(header).dialog)
+    return range(start, start + count)
+
+
+def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
+    """Return the header of a turn as that of a run which is in no conversation, and keeps all messages itself."""
+    seed = seed_of(header)
+    whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
+    return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
+
+
+def turn_snapshot(call: AgentCall) -> str:
+    """Return a call as `snapshot` does, without the messages of earlier turns of its conversation."""
+    earlier = None if call.journal is None else call.journal.earlier
+    return snapshot(call) if not earlier else snapshot_without(call, earlier)
+
+
+def call_of(
+    header: Header,
+    seed: Seed,
+    document: str | None,
+    prompt: Prompt,
+    earlier: Sequence[Message] = (),
+    **parts: Unpack[CallParts],
+) -> AgentCall:
     """Return the call as it was at its last rest, or as it began.
 
     A function that it waits for may be gone by now: the model is told.  A change of the prompt since the run began is
     the call's ``prompt_change``.
 
+    Args:
+        header: The header of its journal.
+        seed: The seed in it.
+        document: The snapshot of the last rest; None: there is none.
+        prompt: The prompt that governs it.
+        earlier: The messages of earlier turns that it does not keep itself.
+        parts: See `AgentCall`.
+
     Raises:
         JournalError: The document is damaged.
     """
     if document is None:
+        dialog = with_earlier(seed.dialog, earlier, _start(seed.dialog))
         record = CallRecord.of(
-            seed.dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
+            dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
         )
         call = AgentCall(record, prompt, **parts)
     else:
         try:
-            call = restored(document, prompt, **parts)
+            call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run is damaged: {error}") from error
     call.prompt_change = change_of(prompt, header.definition)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptChanged, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.numbering import renumbered
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
@@ -47,15 +51,30 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
         UsageError: The key is too short.
     """
-    document = _Document(VERSION, call.prompt.path, call.record, call.prompt.fingerprint)
+    text = _written(call, call.record)
+    return text if signing_key is None else signed(text, signing_key)
+
+
+def snapshot_without(call: AgentCall, left_out: range) -> str:
+    """Return the call as `snapshot` does, without these messages with which it began.
+
+    Raises:
+        SnapshotError: As of `snapshot`.
+    """
+    r = call.record
+    kept = Vector([*r.dialog[: left_out.start], *r.dialog[left_out.stop :]])
+    return _written(call, r.changed(dialog=kept, seeded_with=r.seeded_with - len(left_out)))
+
+
+def _written(call: AgentCall, record: CallRecord) -> str:
     try:
-        text = to_json(document)  # fails now, and not days later; doubles the cost
+        text = to_json(_Document(VERSION, call.prompt.path, record, call.prompt.fingerprint))  # read again at once
         problem = inconsistency(call.record)
     except ValueError as error:
         problem = str(error)[:500]
     if problem:
         raise SnapshotError(f"nothing is written that could not be read again: {problem}")
-    return text if signing_key is None else signed(text, signing_key)
+    return text
 
 
 @spelled_out(AgentCall, without=("record", "prompt"))
@@ -96,16 +115,35 @@ def restore(
     return call
 
 
-def restored(document: str | bytes, prompt: Prompt[New], **options: Unpack[CallParts]) -> AgentCall[New]:
+def restored(
+    document: str | bytes,
+    prompt: Prompt[New],
+    left_out: Sequence[Message] = (),
+    start: int = 0,
+    **options: Unpack[CallParts],
+) -> AgentCall[New]:
     """Return the call of a document that is known to be genuine; it may wait for functions that the prompt has not.
+
+    Args:
+        document: The JSON.
+        prompt: The prompt that the call was made with.
+        left_out: The messages that `snapshot_without` left out.
+        start: Behind how many messages they were.
+        options: See `AgentCall`.
 
     Raises:
         SnapshotError: The document is damaged, inconsistent, of another version, or of another prompt.
     """
     data = _read(document)
+    record = data.record
+    if left_out:
+        dialog = Vector(renumbered([*record.dialog[:start], *left_out, *record.dialog[start:]]))
+        record = record.changed(dialog=dialog, seeded_with=record.seeded_with + len(left_out))
+    if problem := inconsistency(record):
+        raise SnapshotError(f"the snapshot contradicts itself: {problem}")
     if data.prompt != prompt.path:
         raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
-    call = AgentCall(data.record, prompt, **options)
+    call = AgentCall(record, prompt, **options)
     call.record = call.closed_again()
     call.prompt_change = change_of(prompt, data.definition)
     return call
@@ -130,16 +168,23 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
         raise PromptChanged(f"{call.prompt_change}; on_change='report' goes on with it as it is now")
 
 
+def record_of(document: str | bytes) -> CallRecord:
+    """Return the record in a document, which may be without the messages of earlier turns.
+
+    Raises:
+        SnapshotError: The document is damaged, or of another version.
+    """
+    return _read(document).record
+
+
 def _read(text: str | bytes) -> _Document:
     """Return the document that JSON holds.
 
     Raises:
-        SnapshotError: It is damaged, of another version, or inconsistent.
+        SnapshotError: It is damaged, or of another version.
     """
     try:
         document: _Document = from_json(text, _Document)
     except ValueError as error:
         raise SnapshotError(f"this is no snapshot of version {VERSION}: {error}") from error
-    if problem := inconsistency(document.record):
-        raise SnapshotError(f"the snapshot contradicts itself: {problem}")
     return document

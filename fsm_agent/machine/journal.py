@@ -44,6 +44,8 @@ class Header(Value, frozen=True, kw_only=True):
     agent: str  # the name of what can drive it
     definition: str  # a fingerprint of the code that decides
     seed: msgspec.Raw  # JSON: what the process began with, for the agent to read
+    conversation: str = ""  # of which it is a turn
+    turn: int = 0  # its number, from 1
     follows: str = ""  # the run before it in its conversation
     forked: tuple[str, int] | None = None  # the run that it is a copy of, and the number of the last common entry
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's
@@ -83,12 +85,14 @@ class Journal:
 
     Attributes:
         is_lasting: Its lines may be read by another OS process, so each outcome is read again before it is taken.
+        earlier: Which messages are those of earlier turns; None: it is no turn of a conversation.
     """
 
-    __slots__ = ("chain", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
+    __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
 
     def __init__(self, process: Process, run: str = "", header: str = "", chain: Chain | None = None) -> None:
         self.is_lasting = True
+        self.earlier: range | None = None
         self.run = run
         self.header = header
         self.chain = chain

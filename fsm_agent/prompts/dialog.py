@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, overload
 
 import msgspec
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptError, SnapshotError
+from fsm_agent.messages.chat_dicts import ChatDict, messages_of
 from fsm_agent.messages.message import Message, Part
+from fsm_agent.messages.transcript import overview
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 
+Messages: TypeAlias = Iterable[Message | ChatDict]
 
-class _Document(msgspec.Struct):
-    """A dialog in JSON."""
+
+class _Document(msgspec.Struct, omit_defaults=True):
+    """A dialog in JSON.  Older documents name a prompt, too, which is not read."""
 
     messages: Vector[Message]
-    top_prompt: str | None = None  # its path
-
-
-def _messages(items: Iterable[Message]) -> Iterator[Message]:
-    for item in items:
-        check("a message of a dialog", item, isinstance(item, Message), "Message.of('user', '…')")
-        yield item
+    is_system_own: bool = False  # the dialog has a system message that no agent put there
 
 
 def task_message(text: str, *parts: Part) -> Message:
@@ -45,27 +43,38 @@ class Dialog(Sequence[Message]):
     messages, so a fork costs the same whatever its length.
 
     Args:
-        messages: From the oldest to the newest.
+        messages: From the oldest to the newest: messages, or dictionaries in the form of OpenAI's chat completions.
         top_prompt: The prompt of the latest user's turn; its parser, functions and handlers govern the next
-            agent call.  None: the agent's own.
+            agent call.  None: the agent's own.  In memory only.
+        system_args: The values for the variables of the agent's system prompt, which is the first message; empty if it
+            has none.  None: no agent put the first message there.  In memory only.
     """
 
-    __slots__ = ("messages", "top_prompt")
+    __slots__ = ("messages", "system_args", "top_prompt")
 
     messages: Vector[Message]
     top_prompt: Prompt | None
+    system_args: Mapping[str, Any] | None
 
-    def __init__(self, messages: Iterable[Message] = (), *, top_prompt: Prompt | None = None) -> None:
-        if not isinstance(messages, Vector):
-            check("messages", messages, isinstance(messages, Iterable), "a list of messages")
-            messages = Vector(_messages(messages))
+    def __init__(
+        self,
+        messages: Messages = (),
+        *,
+        top_prompt: Prompt | None = None,
+        system_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(messages_of(messages))
         check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
-        self.messages = messages
+        self.messages = held
         self.top_prompt = top_prompt
+        self.system_args = system_args
 
-    def append(self, *messages: Message) -> Dialog:
+    def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
-        return Dialog(self.messages.append(*_messages(messages)), top_prompt=self.top_prompt)
+        return self._with(self.messages.append(*messages_of(messages, self.messages)), self.top_prompt)
+
+    def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
+        return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args)
 
     def put(self, turn: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
         """Return this dialog with a user's turn.
@@ -82,10 +91,10 @@ class Dialog(Sequence[Message]):
         if isinstance(turn, str):
             if values:
                 raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {turn[:60]!r}")
-            return Dialog(self.messages.append(task_message(turn, *parts)))
+            return self._with(self.messages.push(task_message(turn, *parts)), None)
         check("what is put into a dialog", turn, isinstance(turn, Prompt), "a text or a Prompt")
         message = task_message(turn.render(**values).text, *parts)
-        return Dialog(self.messages.append(message), top_prompt=turn)
+        return self._with(self.messages.push(message), turn)
 
     def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
         """Return a dialog that diverges from here.
@@ -96,15 +105,15 @@ class Dialog(Sequence[Message]):
             first_k: How many of the oldest it keeps besides, usually the system prompt.
         """
         if last_n is None:
-            return Dialog(self.messages, top_prompt=self.top_prompt)
+            return self._with(self.messages, self.top_prompt)
         first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
         while 0 < start < len(self) and self[start].role == "tool":
             start -= 1
         if start <= first:
-            return Dialog(self.messages, top_prompt=self.top_prompt)
+            return self._with(self.messages, self.top_prompt)
         while first and self[first].role == "tool":  # a round that is cut is left out
             first -= 1
-        return Dialog([*self.messages[:first], *self.messages[start:]], top_prompt=self.top_prompt)
+        return self._with([*self.messages[:first], *self.messages[start:]], self.top_prompt)
 
     @property
     def tail(self) -> Message | None:
@@ -116,26 +125,25 @@ class Dialog(Sequence[Message]):
         """The text of the system prompt; empty when there is none."""
         return self[0].text if len(self) and self[0].role == "system" else ""
 
+    def overview(self) -> str:
+        """Return a line for each message: its number, its role, and the beginning of what it holds."""
+        return overview(self.messages)
+
     def to_json(self) -> str:
-        """Return the dialog as JSON; of `top_prompt` its path.
+        """Return what was said as JSON; no prompt is named in it.
 
         Raises:
             SnapshotError: A message holds a value that could not be read again.
         """
-        path = self.top_prompt.path if self.top_prompt else None
+        is_own = bool(self.system) and self.system_args is None
         try:
-            return to_json(_Document(self.messages, path))
+            return to_json(_Document(self.messages, is_own))
         except ValueError as error:
             raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
 
     @classmethod
-    def from_json(cls, document: str | bytes, *, prompts: Iterable[Prompt] = ()) -> Dialog:
-        """Return the dialog that `to_json` wrote.
-
-        Args:
-            document: The JSON.
-            prompts: Where `top_prompt` is looked up by its path.  If it is missing, the dialog has none, and the prompt
-                of the agent that is called governs the next answer.
+    def from_json(cls, document: str | bytes) -> Dialog:
+        """Return the dialog that `to_json` wrote.  The agent that is called with it governs the next answer.
 
         Raises:
             SnapshotError: The document is damaged.
@@ -144,8 +152,7 @@ class Dialog(Sequence[Message]):
             read: _Document = from_json(document, _Document)
         except ValueError as error:
             raise SnapshotError(f"this is no dialog: {error}") from error
-        by_path = {prompt.path: prompt for prompt in prompts}
-        return cls(read.messages, top_prompt=by_path.get(read.top_prompt or ""))
+        return cls(read.messages, system_args=None if read.is_system_own else {})
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -5,7 +5,7 @@ StoreError                     nothing was changed
 ├── RunUnknown, RunExists      there is no such run; there is another one of this name
 ├── RunBusy, LeaseLost         another holder has the run; another one has claimed it since
 ├── NotAsked, AlreadyAnswered  no such question is open; somebody has answered it before
-└── Conflict                   the conversation has moved on
+└── Conflict                   the conversation has moved on, or its newest turn has not ended
 ```
 """
 
@@ -81,19 +81,25 @@ class AlreadyAnswered(StoreError):
 
 
 class Conflict(StoreError):
-    """The conversation has moved on.
+    """A turn of a conversation was not begun: the conversation has moved on, or its newest turn has not ended.
 
     Args:
         conversation: Its name.
         run: Its newest run.
+        what: Why it cannot go on yet, and how it can; empty: it has moved on.
     """
 
-    def __init__(self, conversation: str, run: str) -> None:
-        super().__init__(conversation, run)
-        self.conversation, self.run = conversation, run
+    def __init__(self, conversation: str, run: str, what: str = "") -> None:
+        super().__init__(conversation, run, what)
+        self.conversation, self.run, self.what = conversation, run, what
 
     def __str__(self) -> str:
-        return f"the conversation {self.conversation!r} has moved on: its newest run is {self.run!r}"
+        if self.what:
+            return f"the conversation {self.conversation!r} cannot go on yet: {self.what}"
+        return (
+            f"the conversation {self.conversation!r} has moved on: its newest run is {self.run!r};"
+            " call again, to go on from there: this turn was not begun"
+        )
 
 
 def _moment(at_s: float) -> str:

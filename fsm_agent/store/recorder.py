@@ -220,7 +220,8 @@ class StoreRecorder:
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
-            if self._chain.n and not (rest.is_ended and self.store.is_volatile):
+            is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
+            if self._chain.n and not is_over:  # the next turn of a conversation reads it, although it has ended
                 snapshot = self._snapshot()
         return _Batch(self._n, lines, chain.digest, rest, tuple(self._took), snapshot)
 

@@ -24,17 +24,18 @@ from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of
+from fsm_agent.lifecycle.seeding import earlier_messages, is_same_request, on_its_own
+from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
 from fsm_agent.mistakes import check
-from fsm_agent.store import upkeep
+from fsm_agent.store import turns, upkeep
 from fsm_agent.store.errors import RunBusy, RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Lease, Loaded, Post, Rest, Run, Store
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
 
 MAX_TRIES = 5  # claims in a row without an entry; then somebody is asked
 MAX_SNAPSHOT_BYTES = 1 << 28  # of a snapshot when it is unpacked
@@ -49,7 +50,7 @@ class Definition(NamedTuple):
     """The way in which an agent makes its processes and saves them."""
 
     agent: str  # its name
-    make: Callable[[Header, str | None], Any]  # of a header and, if there is one, of what `save` returned
+    make: Callable[..., Any]  # of a header, what `save` returned or None, and what earlier turns are to be added
     save: Callable[[Any], str]
     new_id: Callable[[], str]  # for runs without a name
 
@@ -113,20 +114,23 @@ class Runs:
     def _is_new(self, journal: Journal, definition: Definition) -> bool:
         """Create the run of a journal; return False if it is there already."""
         try:
-            return self.store.create(journal.run, journal.header, agent=definition.agent)
+            return self.store.create(journal.run, journal.header, agent=definition.agent, follows=_follows(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
-            if there.changed(definition="") != ours.changed(definition=""):
+            if not is_same_request(there, ours):
                 raise
             return False  # only the code has changed since
 
     def _named(self, journal: Journal, definition: Definition) -> None:
         """Create a run under a new name, or, where that is taken, under it with a number."""
-        name = journal.run = definition.new_id()
+        name, head = definition.new_id(), _follows(journal)
+        if head is not None:
+            name = f"{head.conversation}:{head.version + 1}-{name}"
+        journal.run = name
         for number in count(2):
             try:
-                if self.store.create(journal.run, journal.header, agent=definition.agent):
+                if self.store.create(journal.run, journal.header, agent=definition.agent, follows=head):
                     return
             except RunExists:
                 pass
@@ -238,13 +242,10 @@ class Runs:
     def _folded(self, loaded: Loaded, definition: Definition) -> Any:
         """Return the process of a run, with a journal that goes on where the run's ends."""
         header = header_of(loaded.header)
-        saved, n, start = None, 0, Chain(loaded.header, self._key).digest
-        if loaded.snapshot is not None:
-            n, packed = loaded.snapshot
-            saved = self._saved(packed)
-            if saved.start != start:
-                raise JournalError("the snapshot is of another run, or the header was changed")
-        process = definition.make(header, None if saved is None else saved.document)
+        saved, n = self.saved(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+        document = None if saved is None else saved.document
+        earlier = turns.earlier(self, header) if header.follows else ()
+        process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
         fold(process, loaded.lines, chain, header.definition)
         if chain.n != loaded.run.n:
@@ -252,9 +253,24 @@ class Runs:
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
             raise JournalError(f"the journal of the run {loaded.run.id!r} is that of {name!r}")
         process.journal = Journal(process, loaded.run.id, loaded.header, chain)
+        if header.conversation:
+            process.journal.earlier = earlier_messages(header, len(earlier))
         return process
 
-    def _saved(self, packed: bytes) -> Saved:
+    def saved(self, loaded: Loaded) -> Saved | None:
+        """Return the snapshot of a run; None: it has none.
+
+        Raises:
+            JournalError: It is damaged, foreign or forged.
+        """
+        if loaded.snapshot is None:
+            return None
+        saved = self._unpacked(loaded.snapshot[1])
+        if saved.start != Chain(loaded.header, self._key).digest:
+            raise JournalError("the snapshot is of another run, or the header was changed")
+        return saved
+
+    def _unpacked(self, packed: bytes) -> Saved:
         try:
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
@@ -293,7 +309,8 @@ class Runs:
         loaded = self.store.load(run, after=0)
         if not 0 <= at <= len(loaded.lines):
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
-        header = to_json(header_of(loaded.header).changed(forked=(run, at)))
+        forked = header_of(loaded.header).changed(forked=(run, at))
+        header = to_json(on_its_own(forked, turns.earlier(self, forked)) if forked.conversation else forked)
         if not self.store.create(name, header, agent=loaded.run.agent):
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
         with suppress(RunBusy):  # a worker was faster, and has copied it
@@ -354,6 +371,8 @@ class Runs:
     ) -> list[Run]:
         """Delete runs that have ended, the oldest first, and return them; those that wait or go on are left alone.
 
+        So are those from which a conversation is read.
+
         Args:
             max_age_s: Delete those that ended longer ago, in seconds.
             keep: Delete all but so many, the newest.
@@ -363,7 +382,7 @@ class Runs:
         Raises:
             UsageError: Neither an age nor a count is given, or one is negative.
         """
-        return upkeep.prune(self.store, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
+        return upkeep.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
@@ -395,6 +414,11 @@ def _cancellation(answer: Post) -> Post | None:
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
             return answer.changed(key="", body=to_json(posted.changed(key="")))
     return None
+
+
+def _follows(journal: Journal) -> Head | None:
+    """Return the head of its conversation that a run follows; None: it is no turn."""
+    return None if journal.earlier is None else turns.follows(header_of(journal.header))
 
 
 def _renamed(line: Line, name: str) -> Entry:

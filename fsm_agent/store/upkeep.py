@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,13 +15,17 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.outcomes import Injected, Outcome
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Header, Line, header_of, line_of
+from fsm_agent.store import turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Loaded, Run, Store
+
+if TYPE_CHECKING:
+    from fsm_agent.store.runs import Runs
 
 _ALL = 1 << 31  # more runs than a store has
 
 
-def prune(store: Store, *, max_age_s: float | None, keep: int | None, now_s: float | None, is_dry: bool) -> list[Run]:
+def prune(runs: Runs, *, max_age_s: float | None, keep: int | None, now_s: float | None, is_dry: bool) -> list[Run]:
     """Delete runs that have ended, the oldest first, and return them; see `Runs.prune`."""
     if max_age_s is None and keep is None:
         raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
@@ -28,9 +33,34 @@ def prune(store: Store, *, max_age_s: float | None, keep: int | None, now_s: flo
         if value is not None and not value >= 0:
             raise UsageError(f"{name} is {value!r}: 0 or more would be right")
     before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
-    ended = store.list(ended=True, limit=_ALL)  # the newest first
+    ended = runs.store.list(ended=True, limit=_ALL)  # the newest first
     old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
-    return [run for run in reversed(old) if is_dry or _is_deleted(store, run.id)]
+    is_needed = _Needed(runs)
+    return [run for run in reversed(old) if not is_needed(run) and (is_dry or _is_deleted(runs.store, run.id))]
+
+
+class _Needed:
+    """The runs from which conversations are read.
+
+    Args:
+        runs: Where they are.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._by_conversation: dict[str, set[str]] = {}
+
+    def __call__(self, run: Run) -> bool:
+        """Return whether a run is one of them."""
+        try:
+            name = header_of(self._runs.store.load(run.id, after=run.n).header).conversation
+        except (RunUnknown, JournalError):
+            return False
+        if not name:
+            return False
+        if name not in self._by_conversation:
+            self._by_conversation[name] = turns.needed(self._runs, name)
+        return run.id in self._by_conversation[name]
 
 
 def _is_deleted(store: Store, run: str) -> bool:

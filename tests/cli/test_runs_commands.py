@@ -100,6 +100,30 @@ class TestList:
         assert lines[1][:5] == ["two", "shop", "ask:3.0", "approval", "refund(order='A-17',"]
         assert len(lines) == 3
 
+    def test_the_turns_of_a_conversation(self, store):
+        begin(store, "alone")
+        agent = Agent(Script(*"123"), store=str(store))
+        for name in (EVIL, EVIL, "other"):
+            agent.conversation(name).call("hi")
+        agent.runs.close()
+
+        def names(*arguments: str) -> list[str]:
+            return [row["id"] for row in json.loads(runs("list", "--json", "--conversation", EVIL, *arguments))]
+
+        newest, first = names()
+        assert newest.startswith(f"{EVIL}:2-")
+        assert names("--ended") == [newest, first]
+        assert (names("--limit", "1"), names("--agent", "shop"), names("--open"), names("--asked")) == (
+            [newest],
+            [],
+            [],
+            [],
+        )
+        shown = runs("show", newest)
+        assert "turn 2 of the conversation 'a[31mred]0;titlebc', behind the run a[31mred]0;titlebc:1-" in shown
+        assert "\x1b" not in shown
+        assert "there is no conversation 'nobody' in this store" in refused("list", "--conversation", "nobody")
+
     def test_a_folder_is_a_store_as_well(self, tmp_path):
         (folder := tmp_path / "runs").mkdir()
         begin(folder, "one")

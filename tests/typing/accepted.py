@@ -21,12 +21,14 @@ from fsm_agent import (
     CallResult,
     CallSuspended,
     Context,
+    Conversation,
     Dialog,
     Function,
     FunctionCall,
     InnerText,
     IntentExtractor,
     IntentFrame,
+    KeepLastN,
     Limits,
     Message,
     Parsed,
@@ -230,6 +232,15 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(plain.call(Prompt("{{ x }}", parser=number), x=1).output, int)
     assert_type(plain.call(Dialog().put(Prompt("x", output=Person))).output, Any)
     assert_type(somebody.call("Who?").output, Any)
+    assert_type(typed.call("Who?", after=plain.call("I am Ada.")), CallResult[Person])
+    assert_type(typed.call([{"role": "user", "content": "Who?"}]).output, Any)
+    assert_type(typed.call("Who?", after=[{"role": "user", "content": "I am Ada."}], keep_system=True).output, Person)
+    assert_type(typed.conversation("c"), Conversation[object, Person])
+    assert_type(typed.conversation("c", keep=KeepLastN(40)).call("Who?").output, Person)
+    assert_type(typed.conversation("c").call(Prompt("{{ x }}", output=int), x=1).output, int)
+    assert_type(typed.conversation("c").read(), Dialog)
+    greeting = Agent[Person, str]("openai:gpt-5", system=lambda person: f"You talk to {person.name}.")
+    assert_type(greeting.call("Hi.", deps=Person(name="Ada")).output, str)
     models.append(typed)
     somebody.call(some_prompt)
     agents(typed, Prompt("x", output=Person), [typed])

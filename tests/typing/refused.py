@@ -65,10 +65,16 @@ def approve(call: FunctionCall, context: Context[int]) -> bool:
     return context.deps > 0
 
 
+def greet(count: int) -> str:
+    return "Hello. " * count
+
+
 plain = Agent("openai:gpt-5")
 typed = Agent("openai:gpt-5", output=Person)
 asked = Prompt("{{ x }}", output=Person)
 
+Agent[Person, str]("openai:gpt-5", system=greet)  # mypy: arg-type; pyright: reportArgumentType
+plain.call("x", after=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 add(1, 2)  # mypy: arg-type; pyright: reportArgumentType
 add("x", y="x")  # mypy: arg-type; pyright: reportArgumentType
 add(x=3)  # mypy: call-arg; pyright: reportCallIssue

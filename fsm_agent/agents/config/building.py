@@ -18,7 +18,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.prompts.library import SUFFIXES, Prompts, load_prompt
+from fsm_agent.prompts.files.reading import SUFFIXES
+from fsm_agent.prompts.library import Prompts, load_prompt
 from fsm_agent.prompts.prompt import Prompt
 
 V = TypeVar("V", bound=Value)

@@ -41,7 +41,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
 from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read
+from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_of
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
@@ -80,13 +80,17 @@ def list_runs(
     ended: Annotated[
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
+    conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the last changed first.")] = 100,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List runs, the last changed first; no journal is loaded."""
+    """List runs, the last changed first."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
-        found = runs.store.list(agent=agent, ended=ended, asked=asked, limit=limit)
+        if conversation is None:
+            found = runs.store.list(agent=agent, ended=ended, asked=asked, limit=limit)
+        else:
+            found = turns_of(runs, conversation, agent=agent, ended=ended, asked=asked, limit=limit)
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +22,7 @@ from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Stepped
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
+from fsm_agent.store.turns import turns_back
 
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
 _DIGEST_HEX = 32  # digits of a digest without a key
@@ -105,6 +107,27 @@ def read(runs: Runs, run: str) -> Reading:
     trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(came) for came in entries) else None
     seed = msgspec.json.decode(bytes(header.seed))
     return Reading(loaded.run, header, seed, entries, trace, verdict, is_sound)
+
+
+def turns_of(
+    runs: Runs, conversation: str, *, agent: str | None, ended: bool | None, asked: bool, limit: int
+) -> list[Run]:
+    """Return the turns of a conversation, the newest first: those that `Store.list` would return of them.
+
+    Raises:
+        UsageError: There is no such conversation.
+    """
+    head = runs.store.head(conversation)
+    if not head.version:
+        raise UsageError(f"there is no conversation {conversation!r} in this store")
+    found = (
+        run
+        for run in turns_back(runs, head)
+        if (agent is None or run.agent == agent)
+        and (ended is None or run.is_ended == ended)
+        and (run.waits or not asked)
+    )
+    return list(islice(found, limit))
 
 
 def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:

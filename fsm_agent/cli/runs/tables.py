@@ -97,8 +97,9 @@ def head_lines(reading: Reading) -> list[tuple[str, str]]:
     lines = [(f"run {one_line(run.id)} of agent {one_line(run.agent)!r}: {one_line(where)}", "bold")]
     lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
     lines.append((f"{moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"))
-    if header.follows:
-        lines.append((f"follows the run {one_line(header.follows)} in its conversation", "dim"))
+    if header.conversation:
+        behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
+        lines.append((f"turn {header.turn} of the conversation {one_line(header.conversation)!r}{behind}", "dim"))
     if header.forked is not None:
         lines.append((f"a fork of the run {one_line(header.forked[0])} behind its entry {header.forked[1]}", "dim"))
     if task := _task(reading.seed):

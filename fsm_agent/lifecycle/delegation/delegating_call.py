@@ -136,7 +136,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         while (wanted := self._unseeded(children)) is not None:
             function, f, key = wanted.function, wanted.call, wanted.key
             try:
-                children = {**children, key: function.delegate.seeded(f, record.depth + 1)}
+                children = {**children, key: function.delegate.seeded(f, record.depth + 1, self.deps)}
             except UsageError as error:  # of the model, such as an empty task
                 own.advance(key, Returned(text=str(error), is_error=True, at_s=own.step.at_s))
                 steps.append(own.step)

@@ -1,0 +1,175 @@
+"""Conversations in a store: each turn is a run that follows the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.agents.driving import Deps, Driving, Out, Task
+from fsm_agent.agents.keeping import Options, keep
+from fsm_agent.agents.opening import dialog_before
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.context.window import Processor, applied
+from fsm_agent.lifecycle.seeding import Place, seed_of
+from fsm_agent.machine.journal import Journal, header_of
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.world import World
+from fsm_agent.store import turns
+from fsm_agent.store.errors import RunUnknown
+from fsm_agent.store.store import Head, Run
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent
+    from fsm_agent.store.runs import Definition, Runs
+
+
+class Conversation(Driving[Deps, Out]):
+    """A conversation that the store of an agent keeps under a name.
+
+    ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each is the next turn: it follows what
+    was said before, and what comes of it is kept.  A turn is a run of the agent's: what interrupts it, ``resume`` goes
+    on with.  A turn is begun only if the conversation still stands where this one was read, and its newest turn has
+    ended: of two OS processes that answer at once, the later one gets a `Conflict` before its model is asked.
+
+    A turn that ends without an answer is left out of the dialog as a whole, unless functions were called in it; the run
+    is there all the same.  See `fsm_agent.store.turns`.
+
+    Args:
+        agent: The agent that answers; another one may go on with the conversation at any time.
+        name: The name in the store.
+        keep: Returns which of the earlier messages are kept, at each turn; None: all.
+    """
+
+    def __init__(self, agent: Agent[Deps, Out], name: str, keep: Processor | None = None) -> None:
+        check("the name of a conversation", name, isinstance(name, str) and bool(name), "a text such as 'customer-17'")
+        check("keep", keep, keep is None or callable(keep), "KeepLastN(40), say, or None,")
+        self.agent = agent
+        self.name = name
+        self.approve = agent.approve
+        self.hooks = agent.hooks
+        self._keep = keep
+        self._runs = agent.runs
+        self._waits_for_disk = not self._runs.store.is_volatile
+        self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
+
+    def read(self) -> Dialog:
+        """Return what was said, up to the newest turn that has ended.
+
+        Raises:
+            StoreError: The store failed, or a run that is needed was deleted.
+            JournalError: A run that is needed is damaged or forged.
+        """
+        return self._dialog(self._runs.store.head(self.name))
+
+    async def aread(self) -> Dialog:
+        """`read` for asyncio."""
+        return await asyncio.to_thread(self.read)
+
+    def usage(self) -> Usage:
+        """Return the tokens of all turns that have ended, those without an answer included.
+
+        `Price.cost_pico_usd` makes the cost of it.
+        """
+        head = self._runs.store.head(self.name)
+        return turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
+
+    def turns(self, limit: int | None = None) -> list[Run]:
+        """Return the runs, the newest first, up to the first that was deleted."""
+        return list(islice(turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
+
+    @property
+    def runs(self) -> Runs:
+        """The runs in the agent's store, those of other conversations included."""
+        return self._runs
+
+    @property
+    def _world(self) -> World:
+        return self.agent._world
+
+    def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
+        return self.agent._definition(prompt, options)
+
+    def _dialog(self, head: Head) -> Dialog:
+        dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
+        self._known = {head.run: dialog}
+        return dialog
+
+    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
+        if isinstance(task, Dialog | list | tuple):
+            raise UsageError(
+                f"the conversation {self.name!r} has its dialog: call('…') with what is new is right, and"
+                " call('…', after=…) goes on from another dialog instead"
+            )
+        head = self._runs.store.head(self.name)
+        again = self._again(task, values, options)
+        if again is not None:
+            return again
+        before, usage = self._before(head, options)
+        kept = before if self._keep is None else _kept(self._keep, before)
+        call = self.agent._made(task, values, options._replace(after=kept))
+        is_continued = options.after is None and bool(head.run) and kept is before and len(before) > 0
+        place = Place(self.name, head.version + 1, head.run, 1, is_continued, usage)
+        keep(self.agent, call, options, place)
+        return call
+
+    def _before(self, head: Head, options: Options) -> tuple[Dialog, Usage]:
+        """Return the dialog that the next turn follows, and the tokens so far.
+
+        Raises:
+            Conflict: The newest turn has not ended.
+        """
+        given = options.after
+        usage = UNUSED
+        if head.run:
+            try:
+                newest = turns.turn_of(self._runs, head.run, self.name)
+            except RunUnknown:
+                if given is None:
+                    raise
+            else:
+                turns.check_ended(newest.row, self.name)
+                usage = newest.usage
+        if given is not None:
+            return dialog_before(given), usage
+        return self._dialog(head), usage
+
+    def _again(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:
+        """Return the call of a turn that was begun under this name before, with the same task; None: there is none."""
+        run = options.run_id
+        if not run or not isinstance(run, str):
+            return None
+        try:
+            text = self._runs.store.load(run, after=None).header
+        except RunUnknown:
+            return None
+        header = header_of(text)
+        seed = seed_of(header)
+        call = self.agent._made(task, values, options._replace(after=None))
+        now = (call.record.dialog[-1], options.args or {}, options.parser_args or {}, call.record.extra)
+        if header.conversation != self.name or now != (seed.dialog[-1], seed.args, seed.parser_args, header.extra):
+            return None
+        call.journal = Journal(call, run, text)
+        call.journal.earlier = range(0)
+        return call
+
+
+def _kept(keep: Processor, before: Dialog) -> Dialog:
+    """Return what a policy keeps of a dialog; the dialog itself, if that is all.
+
+    Raises:
+        UsageError: It keeps no message, or tears a function call and its result apart.
+    """
+    if not len(before):
+        return before
+    messages: Sequence[Message] = applied((keep,), before.messages)
+    if messages is before.messages or tuple(messages) == tuple(before):
+        return before
+    return Dialog(renumbered(messages), system_args=before.system_args)

@@ -1,0 +1,160 @@
+"""The system prompt in front of the dialog of a call: always the agent's, unless the caller keeps the dialog's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.mistakes import check, shown, wrong
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import check_used
+
+if TYPE_CHECKING:
+    import inspect
+else:
+    inspect = deferred("inspect")
+
+NO_ARGS: Mapping[str, Any] = {}
+System: TypeAlias = str | Prompt | Callable[[Any], str]
+
+
+def check_system(system: object) -> None:
+    """Refuse a system prompt that is a function of something else than the deps of a call.
+
+    Raises:
+        UsageError: It names the function.
+    """
+    if isinstance(system, str | Prompt):
+        return
+    right = "a function of the deps of a call, such as def system(deps: Shop) -> str,"
+    if inspect.iscoroutinefunction(system) or isinstance(system, type):
+        raise wrong("system of an agent", system, right)
+    try:
+        inspect.signature(system).bind(None)  # type: ignore[arg-type]
+    except TypeError:
+        raise wrong("system of an agent", system, right) from None
+    except ValueError:  # written in C, without a signature
+        return
+
+
+class Opening:
+    """The part of a call's options that concerns its system prompt.
+
+    Args:
+        system: The agent's.
+        agent: The agent's name, for errors.
+        args: The values for its variables; None: those that the dialog has.
+        keep: A system message with which the dialog begins is left as it is.
+        deps: The deps of the call.
+    """
+
+    __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
+
+    def __init__(
+        self, system: System, agent: str, args: Mapping[str, Any] | None = None, keep: bool = False, deps: Any = None
+    ) -> None:
+        check("keep_system", keep, isinstance(keep, bool), "True or False")
+        if args is not None:
+            check("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'},")
+            if not isinstance(system, Prompt):
+                raise UsageError(
+                    f"system_args {shown(args)} are for variables, and system of the agent {agent!r} has none:"
+                    " a Prompt as system has"
+                )
+        self._system = system
+        self._agent = agent
+        self._args = args
+        self._keep = keep
+        self._deps = deps
+
+    def before(self, dialog: Dialog) -> Dialog:
+        """Return a dialog with the agent's system prompt as its first message, in the place of any other.
+
+        An agent without one leaves a system message that the caller wrote; one that an agent put there is left out.
+
+        Raises:
+            PromptError: A variable is missing or not used.
+            UsageError: The function of the deps does not return a text.
+        """
+        has_own = len(dialog) > 0 and dialog[0].role == "system"
+        if has_own and self._keep:
+            if self._args is not None:
+                raise UsageError("system_args and keep_system=True are given: one of them would be right")
+            return dialog
+        args = self._values(dialog)
+        text = self._text(args, has_own)
+        rest = dialog.messages
+        if not text:
+            if not has_own or dialog.system_args is None:
+                return dialog
+            return _like(dialog, renumbered(rest[1:]), NO_ARGS)
+        message = Message.of("system", text)
+        if has_own:
+            messages = rest if rest[0] == message else Vector([message, *rest[1:]])
+        else:
+            messages = Vector(renumbered([message, *rest]))
+        return _like(dialog, messages, args)
+
+    def _values(self, dialog: Dialog) -> Mapping[str, Any]:
+        """Return the values for the variables: those of the call, or those that the dialog has of them."""
+        if not isinstance(self._system, Prompt):
+            return NO_ARGS
+        if self._args is not None:
+            check_used(self._system.template, self._args)
+            return self._args
+        used = self._system.variables
+        return {name: value for name, value in (dialog.system_args or {}).items() if name in used}
+
+    def _text(self, args: Mapping[str, Any], may_keep: bool) -> str:
+        system = self._system
+        if isinstance(system, str):
+            return system
+        if isinstance(system, Prompt):
+            try:
+                return system.render(**args).text
+            except PromptError as error:
+                kept = ", keep_system=True keeps what the dialog begins with" if may_keep else ""
+                right = f"system_args={{…}} of call gives variables{kept}"
+                raise PromptError(f"system of the agent {self._agent!r}: {error}: {right}") from error
+        try:
+            text: object = system(self._deps)
+        except Exception as error:
+            if self._deps is not None:
+                raise
+            problem = f"{type(error).__name__}: {error}"
+            raise UsageError(
+                f"system of the agent {self._agent!r} is a function of deps, and deps is None ({problem:.200}):"
+                " deps=… of call gives it some"
+            ) from error
+        if not isinstance(text, str):
+            raise wrong(f"what system of the agent {self._agent!r} returned", text, "a text")
+        return text
+
+
+def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mapping[str, Any]) -> Dialog:
+    return Dialog(messages, top_prompt=dialog.top_prompt, system_args=args)
+
+
+def dialog_before(after: object) -> Dialog:
+    """Return the dialog that a task follows.
+
+    Raises:
+        UsageError: It is none, or asks for functions that have no results.
+    """
+    if isinstance(after, CallResult):
+        after = after.dialog
+    right = "the result of a call, a Dialog, or a list of messages"
+    check("after", after, isinstance(after, Dialog | list | tuple), right)
+    dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
+    if dialog.tail is not None and dialog.tail.function_calls:
+        raise UsageError(
+            "the dialog of after=… asks for functions that have no results: the call that it is of has to end first"
+        )
+    return dialog

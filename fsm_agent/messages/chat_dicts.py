@@ -1,0 +1,263 @@
+"""Messages from dictionaries in the form of OpenAI's chat completions.
+
+The form is that of https://platform.openai.com/docs/api-reference/chat/create (read 2026-11): ``role``, ``content`` as
+text or parts, ``tool_calls`` and ``tool_call_id``.  A mistake is named with its place: ``messages[2].tool_calls[0]``.
+Nothing is read from a disk: a picture is an http(s) URL or a base64 data URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.messages.message import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+)
+from fsm_agent.mistakes import check, shown, wrong
+
+ChatDict: TypeAlias = Mapping[str, Any]
+
+MAX_MESSAGES = 100_000
+_MAX_WORD = 40  # characters of a word for which a similar one is looked up
+_ROLES: Mapping[str, Role] = {
+    **{"system": "system", "developer": "system"},
+    **{"user": "user", "assistant": "assistant", "tool": "tool"},
+}
+_KEYS = {
+    "system": ("role", "content"),
+    "user": ("role", "content"),
+    "assistant": ("role", "content", "tool_calls", "refusal", "reasoning_content"),
+    "tool": ("role", "content", "tool_call_id", "name"),
+}
+_UNUSED = ("name", "annotations", "audio", "function_call", "tool_calls", "tool_call_id", "refusal")  # when empty
+_RIGHT = "Message.of('user', '…') or {'role': 'user', 'content': '…'}"
+
+
+def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] = ()) -> list[Message]:
+    """Return messages, those that are dictionaries converted.
+
+    Args:
+        items: The messages, from the oldest to the newest.
+        before: Those that they are appended to, which may hold the calls that the first of them answer.
+
+    Raises:
+        UsageError: One is no message; it names its index and its key.
+    """
+    check(
+        "messages",
+        items,
+        isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping),
+        "a list of messages",
+    )
+    given = list(items)
+    if all(isinstance(item, Message) for item in given):
+        return cast("list[Message]", given)
+    if len(given) > MAX_MESSAGES:
+        raise UsageError(f"{len(given):,} messages are given: {MAX_MESSAGES:,} at most would be right")
+    reader = _Reader(before)
+    made = [reader.read(index, item) for index, item in enumerate(given)]
+    reader.check_end()
+    return made
+
+
+class _Reader:
+    """A list of dictionaries that is being read.
+
+    Args:
+        before: The messages that it is appended to.
+    """
+
+    def __init__(self, before: Sequence[Message]) -> None:
+        self._start = len(before)
+        self._open: dict[str, FunctionCall] = {}  # calls without results, by the provider's id
+        self._has_results = False  # some of them have
+        for message in before[len(before) - _last_round(before) :]:
+            self._follow(message)
+
+    def read(self, index: int, item: Message | ChatDict) -> Message:
+        """Return the message of a dictionary, or the message that it is."""
+        if not isinstance(item, Message):
+            if not isinstance(item, Mapping):
+                raise wrong("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
+            item = self._made(f"messages[{index}]", item, self._start + index)
+        self._follow(item)
+        return item
+
+    def check_end(self) -> None:
+        """Refuse a list that ends between the results of a round; it may end with the calls."""
+        if self._open and self._has_results:
+            raise UsageError(f"the messages end before the call {next(iter(self._open))!r} has its result")
+
+    def _made(self, where: str, item: ChatDict, index: int) -> Message:
+        role = self._role(where, item)
+        if self._open and role != "tool":
+            id = next(iter(self._open))
+            raise UsageError(
+                f"{where} is a message of role {role!r}, and the call {id!r} before it has no result:"
+                f" a message with 'role': 'tool' and 'tool_call_id': {id!r} would be right"
+            )
+        _check_keys(where, item, role)
+        if role == "tool":
+            return Message(role=role, parts=(self._result(where, item),))
+        parts = list(_parts(f"{where}.content", item.get("content"), role))
+        if role == "assistant":
+            parts = [*_said(where, item), *parts, *_calls(where, item, index)]
+        if not parts:
+            raise wrong(f"{where}.content", item.get("content"), "a text or a list of parts")
+        return Message(role=role, parts=tuple(parts))
+
+    def _follow(self, message: Message) -> None:
+        """Take note of the calls of a message, or of the results that it holds."""
+        self._has_results = message.role == "tool"
+        if not self._has_results:
+            self._open = {call.provider_id or call.id: call for call in message.function_calls}
+        for part in message.parts if self._has_results else ():
+            if isinstance(part, FunctionResult):
+                self._open.pop(part.provider_id or part.id, None)
+
+    def _role(self, where: str, item: ChatDict) -> Role:
+        role = item.get("role")
+        if role == "function":
+            raise UsageError(f"{where}.role is 'function': 'tool' with a 'tool_call_id' would be right")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise UsageError(f"{where}.role is {shown(role)}{hint(str(role)[:_MAX_WORD], _ROLES)}")
+        return _ROLES[role]
+
+    def _result(self, where: str, item: ChatDict) -> FunctionResult:
+        id = item.get("tool_call_id")
+        if not isinstance(id, str) or id not in self._open:
+            right = " or ".join(map(repr, list(self._open)[:5])) or "one behind the message that asks for it"
+            raise wrong(f"{where}.tool_call_id", id, right)
+        call = self._open[id]
+        texts, attachments = list[str](), list[Image | Document]()
+        for part in _parts(f"{where}.content", item.get("content"), "tool"):
+            if isinstance(part, Text):
+                texts.append(part.text)
+            elif isinstance(part, Image | Document):
+                attachments.append(part)
+        return FunctionResult(
+            id=call.id, name=call.name, text="".join(texts), provider_id=id, attachments=tuple(attachments)
+        )
+
+
+def _last_round(messages: Sequence[Message]) -> int:
+    """Return how many messages the round has that ends a dialog: calls, and the results that there are."""
+    count = 0
+    while count < len(messages) and messages[-1 - count].role == "tool":
+        count += 1
+    return min(count + 1, len(messages))
+
+
+def _check_keys(where: str, item: ChatDict, role: Role) -> None:
+    for key, value in item.items():
+        if key in _KEYS[role] or (key in _UNUSED and (value is None or value == [])):
+            continue
+        if key == "name":
+            raise UsageError(f"{where}.name is {shown(value)}: no name, or the name within the content would be right")
+        meant = hint(str(key)[:_MAX_WORD], _KEYS[role])
+        raise UsageError(f"{where} has the key {shown(key)}, which a message of role {role!r} does not have{meant}")
+
+
+def _said(where: str, item: ChatDict) -> Iterator[Part]:
+    """Return what a model said beside its content."""
+    for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
+        if (value := item.get(key)) is not None:
+            check(f"{where}.{key}", value, isinstance(value, str), "a text")
+            yield make(value)
+
+
+def _reasoning(text: str) -> Reasoning:
+    return Reasoning(text=text)
+
+
+def _calls(where: str, item: ChatDict, index: int) -> Iterator[FunctionCall]:
+    calls = item.get("tool_calls")
+    if calls is None:
+        return
+    check(f"{where}.tool_calls", calls, isinstance(calls, list | tuple), "a list of calls")
+    seen = set[str]()
+    for number, call in enumerate(calls):
+        place = f"{where}.tool_calls[{number}]"
+        right = "{'id': 'call_1', 'type': 'function', 'function': {'name': …, 'arguments': '{…}'}}"
+        check(place, call, isinstance(call, Mapping), right)
+        kind, id, function = call.get("type", "function"), call.get("id"), call.get("function")
+        check(f"{place}.type", kind, kind == "function", "'function'")
+        check(f"{place}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a text of its own")
+        check(f"{place}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
+        name, arguments = function.get("name"), function.get("arguments", "{}")
+        check(f"{place}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
+        check(f"{place}.function.arguments", arguments, isinstance(arguments, str), "JSON as a text")
+        seen.add(id)
+        yield FunctionCall(name=name, arguments_json=arguments, id=f"{index}.{number}", provider_id=id)
+
+
+def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
+    if content is None and role == "assistant":
+        return
+    if isinstance(content, str):
+        if content or role != "assistant":
+            yield Text(content)
+        return
+    check(where, content, isinstance(content, list | tuple), "a text or a list of parts")
+    for number, part in enumerate(content):
+        place = f"{where}[{number}]"
+        check(place, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
+        kind = part.get("type")
+        if not isinstance(kind, str) or kind not in _PARTS:
+            right = ", ".join(map(repr, _PARTS))
+            raise UsageError(f"{place}.type is {shown(kind)}: one of {right} would be right")
+        yield _PARTS[kind](place, part)
+
+
+def _text(where: str, part: ChatDict) -> Part:
+    key = "refusal" if part["type"] == "refusal" else "text"
+    text = part.get(key)
+    check(f"{where}.{key}", text, isinstance(text, str), "a text")
+    return Text(str(text))
+
+
+def _image(where: str, part: ChatDict) -> Part:
+    image = part.get("image_url")
+    place, url = f"{where}.image_url", image
+    if isinstance(image, Mapping):
+        place, url = f"{where}.image_url.url", image.get("url")
+    check(place, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
+    return _made(place, lambda: Image.of(str(url)))
+
+
+def _file(where: str, part: ChatDict) -> Part:
+    file = part.get("file")
+    check(f"{where}.file", file, isinstance(file, Mapping), "{'file_data': 'data:application/pdf;base64,…'}")
+    data, name = (file or {}).get("file_data"), (file or {}).get("filename")
+    check(f"{where}.file.file_data", data, _is_address(data), "'data:application/pdf;base64,…'")
+    check(f"{where}.file.filename", name, name is None or isinstance(name, str), "a text")
+    return _made(f"{where}.file.file_data", lambda: Document.of(str(data), name=name))
+
+
+def _is_address(value: object) -> bool:
+    """Return whether a text is no path: nothing is read from a disk."""
+    return isinstance(value, str) and value[:8].lower().startswith(("http://", "https://", "data:"))
+
+
+def _made(where: str, make: Callable[[], Part]) -> Part:
+    try:
+        return make()
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+_PARTS: Mapping[str, Callable[[str, ChatDict], Part]] = {
+    "text": _text,
+    "image_url": _image,
+    "file": _file,
+    "refusal": _text,
+}

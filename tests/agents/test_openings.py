@@ -1,0 +1,351 @@
+"""Is the system prompt the agent's, on every call?"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import pytest
+
+from fsm_agent import (
+    Agent,
+    AgentCall,
+    CallFailed,
+    Context,
+    Dialog,
+    Message,
+    Overloaded,
+    Prompt,
+    UsageError,
+    function,
+    snapshot,
+)
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Image
+from fsm_agent.store.errors import RunExists
+from fsm_agent.testing import Script, call
+
+
+def sent(script: Script, number: int = -1) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in script.requests[number].messages]
+
+
+def systems(script: Script) -> list[list[str]]:
+    return [[m.text for m in request.messages if m.role == "system"] for request in script.requests]
+
+
+HI = Message.of("user", "hi")
+TERSE, KIND = Message.of("system", "Be terse."), Message.of("system", "Be kind.")
+
+
+class TestAlways:
+    @pytest.mark.parametrize(
+        "task",
+        ["hi", HI, Prompt("hi"), Dialog().put("hi"), Dialog([KIND, HI]), [HI], [{"role": "user", "content": "hi"}]],
+        ids=lambda task: type(task).__name__,
+    )
+    def test_every_task_is_answered_under_it(self, task):
+        script = Script(*"abcd")
+        agent = Agent(script, system="Be terse.")
+        agent.call(task)
+        asyncio.run(agent.acall(task))
+        list(agent.stream(task))
+        agent.run(agent.seed(task))
+        assert [sent(script, n) for n in range(4)] == [[("system", "Be terse."), ("user", "hi")]] * 4
+
+    def test_it_is_neither_an_older_deployments_nor_another_agents(self):
+        script = Script(*"abcdefg")
+        old = Agent(script, system="Be terse.").call("hi")
+        new = Agent(script, system="Be kind.")
+        new.call("again", after=old)
+        new.call(old.dialog.put("again"))
+        new.call(Dialog.from_json(old.dialog.to_json()).put("again"))
+        assert systems(script)[1:] == [["Be kind."]] * 3
+        without = Agent(script)
+        without.call("again", after=old)
+        without.call(Dialog.from_json(old.dialog.to_json()).put("again"))
+        assert systems(script)[4:] == [[], []]
+        assert [role for role, _ in sent(script)] == ["user", "assistant", "user"]
+
+    def test_it_is_kept_if_the_caller_says_so(self):
+        script = Script(*"abcde")
+        agent = Agent(script, system="Be terse.")
+        first = agent.call([KIND, HI], keep_system=True)
+        agent.call("again", after=first, keep_system=True)
+        agent.call("again", after=first)
+        agent.call("hi", keep_system=True)  # there is none to keep
+        Agent(script).call("again", after=agent.seed([KIND, HI]).outcome, keep_system=True)
+        assert systems(script) == [["Be kind."], ["Be kind."], ["Be terse."], ["Be terse."], ["Be terse."]]
+
+    def test_an_agent_without_one_leaves_what_the_caller_wrote(self):
+        """In all later turns, too, and in JSON."""
+        script = Script(*"abcd")
+        agent = Agent(script)
+        first = agent.call([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}])
+        second = agent.call("again", after=first)
+        agent.call(second.dialog.put("again"))
+        agent.call("again", after=Dialog.from_json(second.dialog.to_json()))
+        assert systems(script) == [["Be kind."]] * 4
+
+    def test_so_it_is_after_a_call_was_pickled_resumed_or_restored(self, tmp_path):
+        """Whose system message it was is known in all of them but the last, where it counts as an agent's."""
+        for system, expected in (("Be terse.", []), ("", ["Be kind."])):
+            agent = Agent(Script("a"), system=system, store=tmp_path / f"{len(system)}.db")
+            task = "hi" if system else [KIND, HI]
+            result = agent.call(task, run_id="r")
+            copies = [
+                pickle.loads(pickle.dumps(result)),
+                agent.resume("r"),
+                AgentCall.seed(result.dialog, Prompt("x")).outcome,
+            ]
+            for copy in copies:
+                script = Script("b")
+                Agent(script).call("again", after=copy)
+                assert systems(script) == [expected]
+            script = Script("b")
+            Agent(script).call("again", after=agent.restore(snapshot(result.call)).outcome)
+            assert systems(script) == [[]]
+
+    def test_only_the_first_message_is_the_system_prompt(self):
+        script = Script("a")
+        note = Message.of("system", "It is noon.")
+        Agent(script, system="Be terse.").call(Dialog([KIND, note, HI, note]).append(HI))
+        assert [text for _, text in sent(script)] == ["Be terse.", "It is noon.", "hi", "It is noon.", "hi"]
+
+    def test_a_dialog_whose_prompt_is_the_agents_shares_its_messages(self):
+        agent = Agent(Script("a"), system="Be terse.")
+        dialog = agent.call("hi").dialog.put("again")
+        assert agent.seed(dialog).record.dialog._items is dialog.messages._items
+
+    def test_new_function_calls_have_ids_of_their_own(self):
+        """Without the system message, the old ones are at other places."""
+
+        @function
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        old = Agent(Script(call("add", a=1, b=2), "3"), system="Be terse.", functions=[add]).call("1 + 2?")
+        agent = Agent(Script(call("add", a=3, b=4), "7"), functions=[add])
+        result = agent.call("3 + 4?", after=old)
+        ids = [part.id for m in result.dialog for part in m.parts if isinstance(part, FunctionCall)]
+        assert ids == ["1.0", "5.0"]
+        assert [c.id for c in result.function_calls] == ["5.0"]
+
+
+class TestVariables:
+    def test_they_are_given_with_the_call(self):
+        script = Script(*"abcde")
+        agent = Agent(script, system=Prompt("You talk to {{ name }}."))
+        first = agent.call("hi", system_args={"name": "Ada"})
+        agent.call(Prompt("About {{ name }}"), system_args={"name": "Ada"}, name="the sea")
+        agent.call("again", after=first)  # in memory, they are those of the turn before
+        agent.call("again", after=first, system_args={"name": "Bob"})
+        asyncio.run(agent.acall(agent.init_dialog(name="Eve").put("hi")))
+        assert [texts[0] for texts in systems(script)] == [
+            *["You talk to Ada."] * 3,
+            "You talk to Bob.",
+            "You talk to Eve.",
+        ]
+        assert sent(script, 1)[1] == ("user", "About the sea")
+
+    def test_another_agent_takes_those_that_it_knows(self):
+        script = Script("a", "b")
+        first = Agent(script, system=Prompt("{{ name }}, {{ city }}")).call(
+            "hi", system_args={"name": "A", "city": "R"}
+        )
+        Agent(script, system=Prompt("For {{ name }}")).call("again", after=first)
+        assert systems(script)[1] == ["For A"]
+
+    @pytest.mark.parametrize(
+        ("task", "options", "says"),
+        [
+            (
+                "hi",
+                {},
+                r"system of the agent 'guide': .* needs the variable\(s\) name; given: none: system_args=\{…\} of",
+            ),
+            (Dialog().put("hi"), {}, r"needs the variable\(s\) name"),
+            ([KIND, HI], {}, "keep_system=True keeps what the dialog begins with"),
+            ("hi", {"system_args": {"nme": 1}}, "uses no variable 'nme': did you mean 'name'?"),
+            ("hi", {"system_args": {"name": "A", "x": 1}}, "uses no variable 'x'"),
+            ("hi", {"system_args": "Ada"}, "system_args is 'Ada': values by name"),
+            ([KIND, HI], {"system_args": {"name": "A"}, "keep_system": True}, "one of them would be right"),
+            ([KIND, HI], {"keep_system": 1}, "keep_system is 1: True or False"),
+            ("hi", {"name": "Ada"}, "the variables name are for a Prompt, not for 'hi'"),
+        ],
+    )
+    def test_what_is_wrong_with_them_is_told_before_any_request(self, task, options, says):
+        script = Script()
+        with pytest.raises(UsageError, match=says):
+            Agent(script, system=Prompt("You talk to {{ name }}."), name="guide").call(task, **options)
+        assert script.requests == []
+
+    def test_a_text_has_none(self):
+        for system in ("Be terse.", lambda deps: "x", ""):
+            with pytest.raises(UsageError, match=r"system_args {'name': …} are for variables, and system of the agent"):
+                Agent(Script(), system=system).call("hi", system_args={"name": "Ada"})
+        with pytest.raises(UsageError, match=r"are for a Prompt as system, not for 'Be terse\.'"):
+            Agent(Script(), system="Be terse.").init_dialog(name="Ada")
+
+
+class Shop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class TestOfDeps:
+    def test_it_is_made_of_the_deps_of_each_call(self):
+        script = Script(*"abcd")
+
+        def system(shop: Shop) -> str:
+            return f"You work for {shop.name}."
+
+        agent = Agent[Shop, str](script, system=system)
+        first = agent.call("hi", deps=Shop("Ada"))
+        agent.call("again", after=first, deps=Shop("Bob"))
+        asyncio.run(agent.acall([KIND, HI], deps=Shop("Eve")))
+        list(agent.stream("hi", deps=Shop("Zoe")))
+        assert [texts[0][13:-1] for texts in systems(script)] == ["Ada", "Bob", "Eve", "Zoe"]
+
+    def test_a_request_that_comes_twice_is_the_same_under_another_system_prompt(self, tmp_path):
+        """It may tell the time, or come from a newer deployment."""
+        script, times = Script("a"), iter(["noon", "one o'clock"])
+        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", store=tmp_path / "runs.db")
+        assert [agent.call("hi", run_id="r").output for _ in range(2)] == ["a", "a"]
+        assert Agent(Script(), store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
+        with pytest.raises(RunExists):
+            agent.call([KIND, HI], run_id="r", keep_system=True)
+        assert systems(script) == [["It is noon."]]
+
+    def test_functions_of_the_agent_see_the_same_deps(self):
+        @function
+        def whose(context: Context[Shop]) -> str:
+            """Whose shop it is."""
+            return context.deps.name
+
+        script = Script(call("whose"), "ok")
+        agent = Agent[Shop, str](script, system=lambda shop: shop.name, functions=[whose])
+        assert agent.call("?", deps=Shop("Ada")).function_calls[0].result == "Ada"
+        assert systems(script) == [["Ada"], ["Ada"]]
+
+    def test_an_empty_text_is_no_system_prompt(self):
+        script = Script("a", "b")
+        agent = Agent(script, system=lambda deps: "")
+        agent.call("hi")
+        agent.call(Agent(Script("x"), system="old").call("hi").dialog.put("again"))
+        assert systems(script) == [[], []]
+
+    @pytest.mark.parametrize(
+        ("system", "deps", "says"),
+        [
+            (lambda shop: shop.name, None, "is a function of deps, and deps is None .*: deps=… of call gives it some"),
+            (lambda shop: 5, Shop("Ada"), "what system of the agent 'agent' returned is 5: a text would be right"),
+            (lambda shop: None, None, "returned is None: a text would be right"),
+        ],
+    )
+    def test_what_is_wrong_is_told_before_any_request(self, system, deps, says):
+        script = Script()
+        with pytest.raises(UsageError, match=says):
+            Agent(script, system=system).call("hi", deps=deps)
+        assert script.requests == []
+
+    def test_an_error_of_its_own_is_the_callers(self):
+        def system(shop: Shop) -> str:
+            raise KeyError(shop.name)
+
+        with pytest.raises(KeyError, match="Ada"):
+            Agent(Script(), system=system).call("hi", deps=Shop("Ada"))
+
+    def test_only_a_function_of_the_deps_is_taken(self):
+        async def later(deps: Any) -> str:
+            return ""
+
+        for wrong in (later, lambda: "x", lambda a, b: "x", Shop):
+            with pytest.raises(UsageError, match=r"system of an agent is .*: a function of the deps of a call"):
+                Agent(Script(), system=wrong)
+
+
+class TestAfter:
+    def test_a_second_turn_is_one_line(self):
+        script = Script("Hello, Ada.", "Ada.")
+        agent = Agent(script, system="Be terse.")
+        result = agent.call("I am Ada.")
+        assert agent.call("Who am I?", after=result).output == "Ada."
+        assert [text for _, text in sent(script)] == ["Be terse.", "I am Ada.", "Hello, Ada.", "Who am I?"]
+
+    def test_every_kind_of_task_may_follow(self):
+        script = Script(*"abcd")
+        agent = Agent(script)
+        first = agent.call("hi")
+        agent.call(Message.of("user", "again"), after=first)
+        agent.call(Prompt("{{ word }}"), after=first, word="again")
+        list(agent.stream("again", after=first))
+        assert [sent(script, n) for n in (1, 2, 3)] == [[("user", "hi"), ("assistant", "a"), ("user", "again")]] * 3
+
+    def test_the_prompt_of_the_turn_before_does_not_govern(self):
+        script = Script("4", "four")
+        agent = Agent(script)
+        first = agent.call(Prompt("2 + 2?", output=int))
+        assert (first.output, agent.call("In words?", after=first).output) == (4, "four")
+
+    def test_a_turn_that_failed_may_be_followed(self):
+        script = Script(Overloaded("busy", status=503), "ok")
+        agent = Agent(script, limits=Limits(recalls=0))
+        with pytest.raises(CallFailed) as caught:
+            agent.call("hi")
+        agent.call("again", after=caught.value.call.outcome)
+        assert sent(script) == [("user", "hi"), ("user", "again")]
+
+    @pytest.mark.parametrize(
+        ("after", "says"),
+        [
+            (5, "after is 5: the result of a call, a Dialog, or a list of messages would be right"),
+            ("hi", "after is 'hi'"),
+            ([5], "a message of a dialog is 5"),
+            (
+                Dialog([Message.of("assistant", call("add", a=1, b=2))]),
+                "asks for functions that have no results: the c",
+            ),
+        ],
+    )
+    def test_what_is_no_conversation_is_refused(self, after, says):
+        script = Script()
+        with pytest.raises(UsageError, match=says):
+            Agent(script).call("hi", after=after)
+        assert script.requests == []
+
+    @pytest.mark.parametrize("task", [Dialog().put("hi"), [HI], [{"role": "user", "content": "hi"}]])
+    def test_a_whole_dialog_follows_nothing(self, task):
+        with pytest.raises(UsageError, match="a dialog as the task is the whole conversation, and after=… is given"):
+            Agent(Script()).call(task, after=Dialog().put("x"))
+
+    def test_a_call_that_is_there_has_its_own(self):
+        agent = Agent(Script())
+        for options in ({"after": Dialog()}, {"keep_system": True}, {"system_args": {}}):
+            with pytest.raises(UsageError, match=f"{next(iter(options))} is given with an AgentCall"):
+                list(agent.stream(agent.seed("hi"), **options))
+
+
+@pytest.mark.spec("3.29: overview and cost")
+def test_an_overview_has_a_line_for_each_message(script):
+    dialog = Dialog(
+        [
+            TERSE,
+            Message.of("user", "Look\x1b[2J\nat\u202e this:", Image(url="https://example.com/a.png")),
+            Message.of("assistant", FunctionCall(name="f", arguments_json='{"a": 1}', id="2.0")),
+            Message.of("tool", FunctionResult(id="2.0", name="f", text="x" * 1000)),
+            Message.of("tool", FunctionResult(id="2.0", name="f", text="no", is_error=True)),
+            Message.of("assistant"),
+        ]
+    )
+    assert dialog.overview().splitlines() == [
+        "  0 system    Be terse.",
+        "  1 user      Look[2J at this: [image https://example.com/a.png]",
+        '  2 assistant calls f({"a": 1})',
+        "  3 tool      f returns: " + "x" * 49 + "…",
+        "  4 tool      f fails: no",
+        "  5 assistant",
+    ]
+    assert Dialog().overview() == ""

@@ -1,0 +1,602 @@
+"""Are conversations kept as they were, whoever answers at once, and whatever becomes of a turn?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import answerers
+from support.kept_runs import LastingStore
+
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    CallSuspended,
+    Dialog,
+    KeepLastN,
+    Message,
+    Overloaded,
+    Price,
+    Prompt,
+    Reply,
+    TokenWindow,
+    Usage,
+    UsageError,
+    Worker,
+    function,
+    stop_on,
+)
+from fsm_agent.agents.conversation import Conversation
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import JournalError
+from fsm_agent.lifecycle.context.window import broken_round
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.machine.journal import header_of
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.store.errors import Conflict, RunExists, RunUnknown, StoreError
+from fsm_agent.store.folder import FolderStore
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Rest
+from fsm_agent.testing import Script, call
+
+STORES: dict[str, Callable[[Path], Any]] = {
+    "memory": lambda path: MemoryStore(),
+    "lasting": lambda path: LastingStore(),
+    "sqlite": lambda path: SqliteStore(path / "runs.db"),
+    "folder": lambda path: FolderStore(path / "runs"),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    made = STORES[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@function(needs_approval=True)
+def wipe(path: str) -> str:
+    """Wipe."""
+    return f"wiped {path}"
+
+
+def agent_of(store: Any, *replies: Any, system: Any = "Be terse.", **options: Any) -> Agent[Any, Any]:
+    limits = Limits(recalls=0, parse_retries=0)
+    return Agent(Script(*replies), system=system, functions=[add, wipe], store=store, limits=limits, **options)
+
+
+def shown(dialog: Sequence[Message]) -> list[str]:
+    return [f"{message.role}: {message.text or message.function_calls[0].name}" for message in dialog]
+
+
+def talk(store: Any, *said: str, **options: Any) -> Agent[Any, Any]:
+    """An agent that has answered each of these with its number."""
+    agent = agent_of(store, *[f"re {text}" for text in said], **options)
+    for text in said:
+        agent.conversation("c").call(text)
+    return agent
+
+
+class TestTurns:
+    def test_another_os_process_goes_on_where_the_last_one_ended(self, store):
+        """As itself and as another agent, sync and under asyncio, with events or without."""
+        agent = agent_of(store, "Hello, Ada.", call("add", a=1, b=2), "3", "Ada.")
+        assert agent.conversation("c").call("I am Ada.").output == "Hello, Ada."
+        assert asyncio.run(agent.conversation("c").acall("1 + 2?")).output == "3"
+        *_, done = agent.conversation("c").stream("Who am I?")
+        assert done.result.output == "Ada."
+
+        async def streamed() -> Any:
+            return [event async for event in other.conversation("c").astream("Bye.")][-1]
+
+        other = agent_of(store, "Bye, Ada.", system="Be kind.", name="other")
+        assert asyncio.run(streamed()).result.output == "Bye, Ada."
+        assert shown(other.client.requests[0].messages) == [
+            "system: Be kind.",
+            "user: I am Ada.",
+            "assistant: Hello, Ada.",
+            "user: 1 + 2?",
+            "assistant: add",
+            "tool: 3",
+            "assistant: 3",
+            "user: Who am I?",
+            "assistant: Ada.",
+            "user: Bye.",
+        ]
+        read = agent.conversation("c").read()
+        assert (read, asyncio.run(agent.conversation("c").aread())) == (
+            done.result.dialog.__class__(read.messages),
+            read,
+        )
+        assert shown(read)[-1] == "assistant: Bye, Ada."
+        assert broken_round(read) == ""
+        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "agent", "agent", "agent"]
+        assert len(agent.conversation("c").turns(2)) == 2
+
+    def test_one_object_reads_what_is_new_alone(self, store, monkeypatch):
+        agent = agent_of(store, *"abcdef")
+        conversation = agent.conversation("c")
+        loads = list[str]()
+        load = store.load
+        monkeypatch.setattr(store, "load", lambda run, **options: loads.append(run) or load(run, **options))
+        counts = []
+        for text in "abcdef":
+            loads.clear()
+            conversation.call(text)
+            counts.append(len(loads))
+        assert counts[2:] == counts[2:3] * 4
+        assert len(conversation.read()) == 13
+
+    def test_the_event_loop_reads_no_disk(self, store, monkeypatch):
+        agent = agent_of(store, *"abc")
+        agent.conversation("c").call("1")
+        threads = set[bool]()
+
+        def noting(name: str) -> None:
+            real = getattr(store, name)
+
+            def noted(*args: Any, **options: Any) -> Any:
+                threads.add(threading.current_thread() is threading.main_thread())
+                return real(*args, **options)
+
+            monkeypatch.setattr(store, name, noted)
+
+        noting("load")
+        noting("head")
+
+        async def main() -> None:
+            await agent.conversation("c").acall("2")
+            async for _ in agent.conversation("c").astream("3"):
+                pass
+
+        asyncio.run(main())
+        assert threads == {store.is_volatile}
+        assert len(agent.conversation("c").read()) == 7
+
+    def test_names_are_apart(self, store):
+        agent = agent_of(store, *"abc")
+        for name in ("a", "b/../a", "\u2028é"):
+            agent.conversation(name).call(f"for {name}")
+        for name in ("a", "b/../a", "\u2028é"):
+            assert shown(agent.conversation(name).read())[1] == f"user: for {name}"
+        assert len(agent.conversation("new").read()) == 0
+        assert agent.conversation("new").turns() == []
+        assert agent.conversation("new").usage() == Usage()
+
+    def test_a_prompt_and_a_message_are_turns(self, store):
+        agent = agent_of(store, "4", "four", system=Prompt("For {{ name }}"))
+        conversation = agent.conversation("c")
+        assert conversation.call(Prompt("{{ n }}?", output=int), n="2 + 2", system_args={"name": "Ada"}).output == 4
+        with pytest.raises(UsageError, match=r"needs the variable\(s\) name"):
+            agent.conversation("c").call("hi")
+        conversation.call(Message.of("user", "In words?"), system_args={"name": "Bob"})
+        assert shown(conversation.read()) == [
+            "system: For Bob",
+            "user: 2 + 2?",
+            "assistant: 4",
+            "user: In words?",
+            "assistant: four",
+        ]
+
+    def test_every_turn_can_be_replayed_and_forked(self, store):
+        agent = agent_of(store, "one", call("add", a=1, b=2), "3", "again 3")
+        for text in ("1", "1 + 2?", "and?"):
+            result = agent.conversation("c").call(text)
+        for run in agent.conversation("c").turns():
+            replayed = agent.runs.replay(run.id, agent._definition(None, Options()))
+            assert replayed.record.state == "Completed"
+        assert agent.runs.replay(result.record.id, agent._definition(None, Options())).record == result.record
+        second = agent.conversation("c").turns()[1].id
+        agent.runs.fork(second, 3, "copy")
+        fork = agent_of(store, "4, say").resume("copy")
+        assert shown(fork.dialog)[1:] == [
+            *("user: 1", "assistant: one", "user: 1 + 2?", "assistant: add", "tool: 3"),
+            "assistant: 4, say",
+        ]
+        assert header_of(store.load("copy").header).follows == ""
+        assert len(agent.conversation("c").turns()) == 3
+
+    def test_a_request_that_comes_twice_is_done_once(self, store):
+        agent = agent_of(store, "one", "two")
+        conversation = agent.conversation("c")
+        assert conversation.call("1", run_id="r1", extra={"n": 1}).output == "one"
+        assert conversation.call("2", run_id="r2").output == "two"
+        for again in (conversation, agent.conversation("c")):
+            assert again.call("1", run_id="r1", extra={"n": 1}).output == "one"
+        with pytest.raises(RunExists):
+            conversation.call("another", run_id="r1")
+        with pytest.raises(RunExists):
+            agent.conversation("d").call("1", run_id="r1", extra={"n": 1})
+        assert len(conversation.turns()) == 2
+        assert len(agent.client.requests) == 2
+
+    def test_a_signed_conversation_is_read_with_its_key_alone(self, store):
+        talk(Runs(store, signing_key="k" * 32), "1", "2")
+        assert len(talk(Runs(store, signing_key="k" * 32)).conversation("c").read()) == 5
+        with pytest.raises(JournalError):
+            talk(Runs(store, signing_key="j" * 32)).conversation("c").read()
+
+    @pytest.mark.spec("3.29: overview and cost")
+    def test_the_tokens_of_all_turns_are_counted(self, store):
+        replies = [
+            Reply(message=Message.of("assistant", text), usage=Usage(input_tokens=10 * n, output_tokens=n))
+            for n, text in enumerate("abc", 1)
+        ]
+        agent = agent_of(store, replies[0], Overloaded("busy", status=503), *replies[1:])
+        conversation = agent.conversation("c", keep=KeepLastN(2))
+        for text in "1234":
+            try:
+                conversation.call(text)
+            except CallFailed:
+                assert text == "2"
+        assert agent.conversation("c").usage() == Usage(input_tokens=60, output_tokens=6)
+        price = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
+        assert price.cost_pico_usd(conversation.usage()) == 72_000_000
+        assert conversation.read().overview().splitlines()[-1] == "  5 assistant c"
+
+
+class TestEnds:
+    """What a conversation has come to with a turn that is not like others."""
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_a_turn_that_failed_is_left_out_as_a_whole(self, store, is_first):
+        agent = agent_of(store, *([] if is_first else ["one"]), Overloaded("busy", status=503), "three")
+        conversation = agent.conversation("c")
+        said = [] if is_first else ["user: 1", "assistant: one"]
+        if not is_first:
+            conversation.call("1")
+        with pytest.raises(CallFailed):
+            conversation.call("2")
+        assert shown(conversation.read())[1:] == said
+        conversation.call("3")
+        assert shown(agent.client.requests[-1].messages) == ["system: Be terse.", *said, "user: 3"]
+        failed = agent.conversation("c").turns()[1]
+        assert failed.state == "Failed"
+        assert json.loads(store.load(failed.id).header)["seed"]["dialog"][-1]["parts"][0]["text"] == "2"
+
+    def test_what_functions_did_in_it_is_not_forgotten(self, store):
+        agent = agent_of(store, "one", call("add", a=1, b=2), Overloaded("busy", status=503), "three")
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        with pytest.raises(CallFailed):
+            conversation.call("1 + 2?")
+        assert shown(agent.conversation("c").read())[3:] == [
+            "user: 1 + 2?",
+            "assistant: add",
+            "tool: 3",
+            "assistant: (This turn ended without an answer: model failed.)",
+        ]
+        agent.conversation("c").call("3")
+        assert broken_round(agent.client.requests[-1].messages) == ""
+        ids = [p.id for m in agent.conversation("c").read() for p in m.parts if isinstance(p, FunctionCall)]
+        assert ids == ["4.0"]
+
+    def test_a_turn_that_waits_is_not_there_yet_and_nobody_overtakes_it(self, store):
+        agent = agent_of(store, "one", call("wipe", path="x"), "done", "four")
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        with pytest.raises(CallSuspended):
+            conversation.call("Wipe x.")
+        (waiting, _) = conversation.turns()
+        assert shown(agent.conversation("c").read())[1:] == ["user: 1", "assistant: one"]
+        with pytest.raises(Conflict, match=r"waits for an answer to 'ask:4\.0' \(approval\): agent\.resume") as caught:
+            agent.conversation("c").call("3")
+        assert (caught.value.conversation, caught.value.run) == ("c", waiting.id)
+        agent.runs.answer(waiting.id, {"ask:4.0": Approved()})
+        assert agent_of(store, "done").resume(waiting.id).output == "done"
+        assert shown(conversation.read())[3:] == [
+            *("user: Wipe x.", "assistant: wipe"),
+            *("tool: wiped x", "assistant: done"),
+        ]
+
+    def test_a_worker_goes_on_with_a_turn(self, store):
+        agent = agent_of(store, "one", call("wipe", path="x"))
+        agent.conversation("c").call("1")
+        with pytest.raises(CallSuspended):
+            agent.conversation("c").call("Wipe x.")
+        agent.runs.answer(agent.conversation("c").turns()[0].id, {"ask:4.0": Approved()})
+        other = agent_of(store, "done", "three")
+        assert Worker([other], store).run(once=True) == 1
+        assert shown(other.client.requests[0].messages)[1:] == [
+            *("user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x"),
+        ]
+        other.conversation("c").call("3")
+        assert shown(other.conversation("c").read())[6:] == ["assistant: done", "user: 3", "assistant: three"]
+
+    def test_one_that_is_cancelled_while_it_waits_is_over(self, store):
+        agent = agent_of(store, call("wipe", path="x"), "two")
+        conversation = agent.conversation("c")
+        with pytest.raises(CallSuspended):
+            conversation.call("Wipe x.")
+        (waiting,) = conversation.turns()
+        agent.runs.cancel(waiting.id)
+        with pytest.raises(CallFailed):
+            agent.resume(waiting.id)
+        assert shown(conversation.read())[-1] == "assistant: (This turn ended without an answer: cancelled.)"
+        assert broken_round(conversation.read()) == ""
+        assert conversation.call("2").output == "two"
+
+    def test_one_that_was_stopped_is_whole(self, store):
+        agent = agent_of(store, call("add", a=1, b=2), "two", stop_when=stop_on("add"))
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        assert [line.partition(":")[0] for line in shown(conversation.read())] == [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+        ]
+        conversation.call("2")
+        assert broken_round(agent.client.requests[-1].messages) == ""
+
+    def test_the_os_process_that_died_in_it_is_named_and_the_turn_goes_on(self, store):
+        agent = agent_of(store, "one")
+        conversation = agent.conversation("c")
+        call_ = conversation._seeded("1", {}, Options())
+        _, recorder = agent.runs.begin(call_, agent._definition(None, Options()))
+        with pytest.raises(
+            Conflict, match=f"{recorder.lease.holder!r} is at its newest turn, the run 'c:1-.*call again w"
+        ):
+            agent.conversation("c").call("2")
+        store.append(recorder.lease, 0, (), Rest(state="", due_s=0.0))
+        with pytest.raises(Conflict, match=r"has not ended, and nobody is at it: agent\.resume\('c:1-"):
+            agent.conversation("c").call("2")
+        assert agent.resume(conversation.turns()[0].id).output == "one"
+        assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
+
+    def test_a_turn_that_was_deleted_is_missed_by_name(self, store):
+        agent = talk(store, "1", "2", "3")
+        second = agent.conversation("c").turns()[1].id
+        store.delete(second)
+        with pytest.raises(RunUnknown, match=f"the run {second!r} of the conversation 'c' was deleted") as caught:
+            agent.conversation("c").call("4")
+        assert "call('…', after=…) goes on from another dialog" in str(caught.value)
+        fresh = agent_of(store, "4", "5")
+        assert fresh.conversation("c").call("4", after=Dialog().put("0")).output == "4"
+        fresh.conversation("c").call("5")
+        assert shown(fresh.conversation("c").read())[1:] == [
+            *("user: 0", "user: 4", "assistant: 4", "user: 5", "assistant: 5"),
+        ]
+
+
+class TestSystem:
+    def test_every_turn_is_answered_under_the_agents(self, store):
+        agent_of(store, "1", system="old").conversation("c").call("1")
+        new = agent_of(store, "2", "3", system="new")
+        new.conversation("c").call("2")
+        new.conversation("c").call("3", keep_system=True)
+        none = agent_of(store, "4", system="")
+        none.conversation("c").call("4")
+        firsts = [request.messages[0].text for request in (*new.client.requests, *none.client.requests)]
+        assert firsts == ["new", "new", "1"]
+        calls = [p for m in none.client.requests[0].messages for p in m.parts if isinstance(p, FunctionCall)]
+        assert calls == []
+
+    def test_what_the_caller_wrote_stays_with_an_agent_that_has_none(self, store):
+        agent = agent_of(store, *"123", system="")
+        history = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "0"}]
+        agent.conversation("c").call("1", after=history)
+        agent.conversation("c").call("2")
+        agent.conversation("c").call("3")
+        assert [request.messages[0].text for request in agent.client.requests] == ["Be kind."] * 3
+
+    def test_ids_are_right_when_the_system_prompt_comes_and_goes(self, store):
+        for n, system in enumerate(["a", "", "b", "", "c"]):
+            agent = agent_of(store, call("add", a=n, b=n), str(n), system=system)
+            result = agent.conversation("c").call(f"{n}?")
+            ids = [p.id for m in result.dialog for p in m.parts if isinstance(p, FunctionCall)]
+            assert ids == [f"{i}.0" for i, m in enumerate(result.dialog) if m.function_calls]
+            assert agent.conversation("c").read() == result.dialog
+            assert agent.runs.replay(result.record.id, agent._definition(None, Options())).record == result.record
+
+
+class TestWindow:
+    @pytest.mark.spec("4.39: what a conversation keeps is bounded", "4.39: nothing is torn")
+    @pytest.mark.parametrize("keep", [KeepLastN(7), TokenWindow(60), lambda messages: messages[-5:]])
+    def test_1000_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, keep):
+        """Whatever is read, sent or written is bounded, and each function result has its request."""
+        store, rng = MemoryStore(), random.Random(1)
+        if not isinstance(keep, KeepLastN | TokenWindow):
+            keep = whole_rounds(keep)
+        replies: list[Any] = []
+        for n in range(1000):
+            replies += [call("add", a=n, b=i) for i in range(rng.randrange(3))]
+            replies.append(f"answer {n}")
+        agent = agent_of(store, *replies)
+        written = list[int]()
+        for n in range(1000):
+            conversation = agent.conversation("c", keep=keep)
+            result = conversation.call(f"question {n}")
+            assert result.output == f"answer {n}"
+            if n % 50 == 0 or n > 990:
+                assert conversation.read() == result.dialog
+            header, snapshot = (loaded := store.load(result.record.id)).header, loaded.snapshot
+            assert snapshot is not None
+            written.append(len(header) + sum(map(len, loaded.lines)) + len(snapshot[1]))
+        sent = [request.messages for request in agent.client.requests]
+        assert all(broken_round(messages) == "" for messages in sent)
+        assert max(map(len, sent)) <= 30
+        assert sum(written[900:]) <= 1.3 * sum(written[100:200])
+
+    def test_a_policy_that_tears_is_refused_before_anything_is_sent(self, store):
+        agent = agent_of(store, call("add", a=1, b=2), "3")
+        agent.conversation("c").call("1 + 2?")
+        for torn in (lambda messages: messages[-2:], lambda messages: [], lambda messages: messages[:3]):
+            with pytest.raises(UsageError, match=r"left (no message|the (result|call) '2\.0')"):
+                agent.conversation("c", keep=torn).call("and?")
+        assert len(agent.conversation("c").turns()) == 1
+        with pytest.raises(UsageError, match="keep is 5: KeepLastN"):
+            agent.conversation("c", keep=5)
+
+    def test_what_it_left_out_is_decided_and_in_the_journal(self, store):
+        """Another policy, or none, keeps of what was kept; nothing comes back, and no code is asked again."""
+        agent = agent_of(store, *"12345")
+        for n in range(4):
+            agent.conversation("c", keep=KeepLastN(2) if n == 3 else None).call(f"{n}")
+        (newest, *_) = agent.conversation("c").turns()
+        seed = json.loads(store.load(newest.id).header)["seed"]
+        assert (seed.get("is_continued"), seed["earlier"], len(seed["dialog"])) == (None, 3, 5)
+        assert shown(agent.conversation("c").read())[1:] == [
+            "user: 0",
+            "user: 2",
+            "assistant: 3",
+            "user: 3",
+            "assistant: 4",
+        ]
+        agent.conversation("c").call("4")
+        assert len(agent.client.requests[-1].messages) == 7
+
+    def test_a_summary_takes_the_place_of_what_it_sums_up(self, store):
+        def summed(messages: Sequence[Message]) -> Sequence[Message]:
+            return [messages[0], Message.of("user", f"So far {len(messages) - 1} messages."), messages[-1]]
+
+        agent = agent_of(store, *"123")
+        for n in range(3):
+            agent.conversation("c", keep=summed).call(f"{n}")
+        assert shown(agent.client.requests[-1].messages)[1:] == ["user: So far 4 messages.", "assistant: 2", "user: 2"]
+
+    @pytest.mark.parametrize("name", ["sqlite", "folder"])
+    def test_a_turn_writes_as_much_late_as_early(self, name, tmp_path):
+        store = STORES[name](tmp_path)
+        agent = agent_of(store, *[f"answer {n:03}" for n in range(120)])
+        conversation = agent.conversation("c")
+        sizes = []
+        for n in range(120):
+            run = conversation.call(f"question {n:03}").record.id
+            loaded = store.load(run)
+            assert loaded.snapshot is not None
+            sizes.append(len(loaded.header) + sum(map(len, loaded.lines)) + len(loaded.snapshot[1]))
+        assert len(agent.conversation("c").read()) == 241
+        assert max(sizes[10:]) <= 1.05 * min(sizes[10:])
+        store.close()
+
+
+def whole_rounds(keep: Any) -> Any:
+    """A policy of a user's, which begins at a user's message."""
+
+    def kept(messages: Sequence[Message]) -> Sequence[Message]:
+        newest = list(keep(messages))
+        while newest and newest[0].role != "user":
+            newest.pop(0)
+        return newest or messages[:2]
+
+    return kept
+
+
+class TestUpkeep:
+    def test_what_a_conversation_is_read_from_is_not_pruned(self, store):
+        agent = talk(store, "1", "2", "3")
+        agent_of(store, "x").call("alone", run_id="alone")
+        assert [run.id for run in agent.runs.prune(keep=0)] == ["alone"]
+        assert len(agent.conversation("c").read()) == 7
+
+    def test_what_a_window_left_behind_is(self, store):
+        agent = talk(store, "1", "2", "3")
+        windowed = agent_of(store, "4", "5")
+        for text in ("4", "5"):
+            windowed.conversation("c", keep=KeepLastN(2)).call(text)
+        before = agent.conversation("c").read()
+        assert len(agent.runs.prune(keep=0)) == 4
+        assert agent.conversation("c").read() == before
+        assert len(agent.conversation("c").turns()) == 1
+
+
+class TestMistakes:
+    def test_an_agent_without_a_store_keeps_none(self):
+        with pytest.raises(UsageError, match=r"the agent 'agent' has no store: store='runs\.db' gives it one"):
+            Agent(Script()).conversation("c")
+
+    @pytest.mark.parametrize("name", ["", 5, None])
+    def test_a_name_is_a_text(self, store, name):
+        with pytest.raises(UsageError, match=r"the name of a conversation is .*: a text such as 'customer-17' would"):
+            agent_of(store).conversation(name)
+
+    @pytest.mark.parametrize(
+        "task", [Dialog().put("hi"), [Message.of("user", "hi")], [{"role": "user", "content": "hi"}]]
+    )
+    def test_its_dialog_is_not_given_again(self, store, task):
+        with pytest.raises(UsageError, match="the conversation 'c' has its dialog: call"):
+            agent_of(store).conversation("c").call(task)
+
+    def test_a_conversation_is_one_of_its_agents_type(self, store):
+        conversation: Conversation[Any, Any] = agent_of(store).conversation("c")
+        assert conversation.runs.store is store
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "folder"])
+class TestTwoProcesses:
+    """Each child waits for the other at a barrier: the race is the same in every run."""
+
+    def test_two_that_read_the_same_head_become_one_turn_and_a_conflict(self, kind, tmp_path):
+        path = str(tmp_path / ("runs.db" if kind == "sqlite" else "runs"))
+        answerers.opened(kind, path).close()  # who makes the file is no part of this race
+        came = both(answerers.at_once, answerers.at_once, [(kind, path, "one"), (kind, path, "two")], 1)
+        rounds = [[item for item in came if item[1] == number] for number in range(3)]
+        assert len(came) == 6
+        for number, items in enumerate(rounds):
+            (won,) = [item for item in items if not item[2].startswith("Conflict")]
+            (lost,) = [item for item in items if item[2].startswith("Conflict")]
+            assert won[2:] == (f"Re: {won[0]} {number}", "", number + 1)
+            assert lost[2].startswith(f"Conflict: the conversation '{answerers.NAME}' ")
+            assert "call again" in lost[2]
+            assert lost[3] == f"Re: {lost[0]} {number}"
+            assert lost[4] == number  # its model was not asked for the turn that was not begun
+        agent = Agent(Script(), store=answerers.opened(kind, path))
+        said = [message.text for message in agent.conversation(answerers.NAME).read() if message.role == "user"]
+        assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
+        assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
+
+    def test_one_that_comes_while_the_other_is_at_it_learns_who_that_is(self, kind, tmp_path):
+        path = str(tmp_path / ("runs.db" if kind == "sqlite" else "runs"))
+        answerers.opened(kind, path).close()  # who makes the file is no part of this race
+        came = {name: rest for name, *rest in both(answerers.first, answerers.second, [(kind, path)] * 2, 2)}
+        assert came["first"] == ["Re: one"]
+        conflict, asked = came["second"]
+        assert "is at its newest turn, the run 'customer-17:1-" in conflict
+        assert "call again when that has ended" in conflict
+        assert asked == 0
+        agent = Agent(Script(), store=answerers.opened(kind, path))
+        assert shown(agent.conversation(answerers.NAME).read()) == ["user: one", "assistant: Re: one"]
+
+
+def both(one: Any, two: Any, arguments: list[tuple[Any, ...]], barriers: int) -> list[Any]:
+    """What two OS processes report, each of which shares as many barriers with the other."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    shared = [context.Barrier(2) for _ in range(barriers)]
+    children = [
+        context.Process(target=target, args=(*given, *shared, queue))
+        for target, given in zip((one, two), arguments, strict=True)
+    ]
+    for child in children:
+        child.start()
+    count = 6 if one is two else 2
+    came = [queue.get(timeout=answerers.PATIENCE_S) for _ in range(count)]
+    for child in children:
+        child.join(answerers.PATIENCE_S)
+    assert [child.exitcode for child in children] == [0, 0]
+    return came
+
+
+def test_errors_of_stores_are_conflicts_too():
+    assert issubclass(Conflict, StoreError)
+    assert str(Conflict("c", "r")) == (
+        "the conversation 'c' has moved on: its newest run is 'r';"
+        " call again, to go on from there: this turn was not begun"
+    )
