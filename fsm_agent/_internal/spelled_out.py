@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import cache, cached_property
 from inspect import Parameter, Signature, signature
+from keyword import iskeyword
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +50,8 @@ class _Shown:
 @cache
 def _parameters(options: Any) -> tuple[Parameter, ...]:
     if hasattr(options, "__total__"):  # a TypedDict
-        items = options.__annotations__.items()
-        return tuple([Parameter(name, _BY_NAME, default=..., annotation=item.__forward_arg__) for name, item in items])
+        items = [item for item in options.__annotations__.items() if not iskeyword(item[0])]  # these no argument is
+        written = {name: getattr(item, "__forward_arg__", item) for name, item in items}
+        return tuple([Parameter(name, _BY_NAME, default=..., annotation=item) for name, item in written.items()])
     named = [p for p in signature(options).parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, _BY_NAME)]
     return tuple([p.replace(kind=_BY_NAME) for p in named])

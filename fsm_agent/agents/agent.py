@@ -28,7 +28,7 @@ from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.context.window import Processor
@@ -279,7 +279,7 @@ class Agent(Driving[Deps, Out]):
             extra=options.extra,
             parser_args=options.parser_args,
         )
-        call = AgentCall(record, prompt, **self._kept(prompt, options.args, options.deps))
+        call = call_class(prompt)(record, prompt, **self._kept(prompt, options.args, options.deps))
         call.system_args = system_args
         return call
 

@@ -12,10 +12,12 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.prompts.prompt import Prompt
@@ -23,7 +25,7 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from fsm_agent.agents.options import AgentOptions, ConfigOverrides
+    from fsm_agent.agents.options import AgentOptions
     from fsm_agent.clients.client import Client
 
 Out = TypeVar("Out", default=Any)
@@ -98,6 +100,7 @@ class AgentBase(Generic[Out]):
         cls.agent_type = kind_of(cls)
         AGENTS.register(kind_of(cls), cls)
 
+    @spelled_out(ConfigOverrides)
     def __init__(
         self,
         config: Config = _NOTHING,

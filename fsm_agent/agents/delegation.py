@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import World
@@ -68,7 +68,7 @@ class AgentDelegate:
         prompt = self._agent._governed_for(None, Options(deps=deps))
         parts = self._agent._kept(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
-        return AgentCall(record, prompt, **parts)
+        return call_class(prompt)(record, prompt, **parts)
 
 
 def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:

@@ -461,6 +461,8 @@ class Driving(ABC, Generic[Deps, Out]):
         return call
 
     def _with_hooks(self, call: AgentCall[Any], sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+        if not self.hooks and not call.prompt.delegates:
+            return sink
         tell = listener(self.hooks, call)
         if tell is None or sink is None:
             return tell or sink

@@ -33,7 +33,7 @@ from fsm_agent.lifecycle.effects import (
     explained,
 )
 from fsm_agent.lifecycle.function_budgets import drafts, gone, is_final, offered, ready
-from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, parse_answer, read, read_reply
+from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Cancelled,
@@ -146,11 +146,6 @@ class AgentCall(Driven, Generic[Out]):
         "view",
     )
 
-    def __new__(cls, record: CallRecord, prompt: Prompt[Out], **parts: Any) -> Self:
-        """Return a `DelegatingCall` if some of the functions are agents."""
-        kind: Any = delegating_call.DelegatingCall if prompt.delegates and cls is AgentCall else cls
-        return object.__new__(kind)  # type: ignore[no-any-return]
-
     def __init__(
         self,
         record: CallRecord,
@@ -211,7 +206,7 @@ class AgentCall(Driven, Generic[Out]):
             parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
             options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
-        make: type[AgentCall[Any]] = cls
+        make: type[AgentCall[Any]] = call_class(prompt) if cls is AgentCall else cls
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
         call = make(record, prompt.for_call(), **options)
         call.system_args = dialog.system_args
@@ -378,7 +373,7 @@ class AgentCall(Driven, Generic[Out]):
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
             raise UsageError(f"there is no state {at!r} to fork at: there are {len(states)}, from 0")
-        return AgentCall(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
+        return type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
 
     def _kept(self, use: str) -> Journal:
         if self.journal is None:
@@ -509,7 +504,7 @@ class AgentCall(Driven, Generic[Out]):
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
             in_branch = r.trace[-1].source == State.PARSE_EXCEPTION
-            self._output = parse_answer(r, r.reply, self.prompt, in_branch=in_branch).value
+            self._output = parse_answer(r, r.reply, self.prompt, first_call(r.reply.message), in_branch=in_branch).value
         return self._output
 
     def own_effects(self) -> tuple[Effect, ...]:
@@ -561,7 +556,9 @@ class AgentCall(Driven, Generic[Out]):
         is_last = is_final(r, prompt)
         if is_last or r.branch:
             prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
-        settings = self._settings(prompt, is_last)
+        settings = self.settings
+        if is_last or prompt.settings or prompt.hosted_tools or self.args:
+            settings = self._settings(prompt, is_last)
         if not is_last and settings.tool_choice != "none":
             functions = offered(r, prompt)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
@@ -648,8 +645,13 @@ def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) 
 _OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names
 
 
+def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:
+    """Return the class of the calls of a prompt, which delegates if some of its functions are agents."""
+    return delegating_call.DelegatingCall if prompt.delegates else AgentCall
+
+
 def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
-    call: AgentCall = AgentCall(record, **code)
+    call: AgentCall = call_class(code["prompt"])(record, **code)
     if is_system_own:
         call.system_args = None
     return call
@@ -660,7 +662,7 @@ def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
     problem = code
     if isinstance(code, bytes):
         try:
-            return AgentCall(record, **pickle.loads(code))
+            return _remade(record, pickle.loads(code))
         except (pickle.PickleError, *UNPICKLABLE) as error:
             problem = f"{type(error).__name__}: {error}"
     return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))

@@ -54,6 +54,7 @@ class FinalReply(Value, frozen=True):
     repairs: tuple[str, ...] = ()  # without which there would be no output
     problem: str = ""
     error: Exception | None = None  # raised by the parser
+    call: FunctionCall | None = None  # of the function that takes the answer, if it came so
 
 
 class StoppedReply(Value, frozen=True):
@@ -153,7 +154,8 @@ def read_reply(
         runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
             return "stopped", StoppedReply(requested, *stop)
-    if _requests_functions(r, reply, prompt):
+    call = first_call(reply.message)
+    if call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt)):
         return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
@@ -166,42 +168,39 @@ def read_reply(
     if prompt.mode == "two_stage" and drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
-        parsed = parse_answer(r, reply, prompt, in_branch=bool(r.branch))
-        return "answered", FinalReply(reply, parsed.value, parsed.repairs)
+        parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
+        return "answered", FinalReply(reply, parsed.value, parsed.repairs, call=call)
     except Exception as error:  # a parser is the user's code, and the reply is paid for
-        return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error)
+        return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
 
 
-def parse_answer(r: CallRecord, reply: Reply, prompt: Prompt, *, in_branch: bool) -> Parsed[Any]:
+def parse_answer(
+    r: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
+) -> Parsed[Any]:
     """Return the output in a reply, and the repairs that it took, by the parser of the prompt that it answers.
 
     Args:
         r: The record of the call.
         reply: The reply.
         prompt: The task's.
+        call: The call of the function that takes the answer, whose arguments are its text; None: the text is.
         in_branch: The reply belongs to the exception branch.
 
     Raises:
         Exception: What the parser raises.
     """
-    governing, parser_args = _governing(r, prompt, in_branch)
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
-            text=answer_text(reply.message),
+            text=reply.message.text if call is None else call.arguments_json or "{}",
             finish=reply.finish,
             is_cut=is_cut,
             logprobs=reply.logprobs,
             problems=r.problems if in_branch else (),
-            parser_args=parser_args,
+            parser_args=_args_of(governing, r, prompt) if r.parser_args else _NO_ARGS,
         )
     )
-
-
-def _requests_functions(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a reply calls functions, unless that is only the one that takes its answer."""
-    call = first_call(reply.message)
-    return call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt))
 
 
 def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
@@ -210,12 +209,6 @@ def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
     is_draft = prompt.mode == "two_stage" and drafts(r, prompt)
     return is_alone and not is_draft and not governing.expected.is_text
-
-
-def answer_text(message: Message) -> str:
-    """Return the text of a final reply for its parser: the arguments of the function that takes it, if it is called."""
-    call = first_call(message)
-    return message.text if call is None else call.arguments_json or "{}"
 
 
 def first_call(message: Message) -> FunctionCall | None:
@@ -230,20 +223,17 @@ def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
     """Return what reads the output of the next reply while it is arriving; None: there is none, or only at its end."""
     if prompt.mode == "two_stage" and drafts(r, prompt):
         return None
-    governing, parser_args = _governing(r, prompt, bool(r.branch))
-    return governing.arriving(parser_args)
+    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
+    return governing.arriving(_args_of(governing, r, prompt))
 
 
-def _governing(r: CallRecord, prompt: Prompt, in_branch: bool) -> tuple[Prompt, Mapping[str, Any]]:
-    """Return the prompt that an answer is parsed by, and the arguments of its parser.
+def _args_of(governing: Prompt, r: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
+    """Return the arguments of the parser of the prompt that an answer is parsed by.
 
     A plain function that is a handler's own parser does not know the task's arguments.
     """
-    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
     parser = governing.parser
-    if r.parser_args and (parser is None or parser is prompt.parser or isinstance(parser, Parser)):
-        return governing, r.parser_args
-    return governing, _NO_ARGS
+    return r.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
 
 
 def is_cut_off(reply: Reply) -> bool:

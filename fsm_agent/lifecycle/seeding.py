@@ -10,7 +10,7 @@ import msgspec
 from fsm_agent._internal.values import Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restored, snapshot, snapshot_without
@@ -191,7 +191,7 @@ def call_of(
         record = CallRecord.of(
             dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
         )
-        call = AgentCall(record, prompt, **parts)
+        call = call_class(prompt)(record, prompt, **parts)
     else:
         try:
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)

@@ -10,7 +10,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptChanged, SnapshotError
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
@@ -143,7 +143,7 @@ def restored(
         raise SnapshotError(f"the snapshot contradicts itself: {problem}")
     if data.prompt != prompt.path:
         raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
-    call = AgentCall(record, prompt, **options)
+    call = call_class(prompt)(record, prompt, **options)
     call.record = call.closed_again()
     call.prompt_change = change_of(prompt, data.definition)
     return call

@@ -44,7 +44,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
-from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -54,7 +53,6 @@ from fsm_agent.lifecycle.interpret import (
     StoppedReply,
     error_text,
     fingerprint,
-    first_call,
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
@@ -142,7 +140,8 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    dialog = _with_answer(r.dialog, answer.reply.message)
+    message = answer.reply.message
+    dialog = r.dialog.push(message) if answer.call is None else r.dialog.append(*_taken(message, len(r.dialog), TAKEN))
     return _pruned(r, dialog=dialog, ending=_ANSWERED, repairs=answer.repairs, problems=r.problems)  # as parsed
 
 
@@ -224,7 +223,7 @@ def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     attempt = r.parse_errors + 1
     text = prompt.handler_text("exception", error_message=answer.problem, attempt=attempt)
     message = answer.reply.message
-    if first_call(message) is None:
+    if answer.call is None:
         refused = [message, Message.of("user", text)]
     else:
         refused = _taken(message, len(r.dialog) + len(r.branch), text, is_error=True)
@@ -338,13 +337,6 @@ def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
     return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
-
-
-def _with_answer(dialog: Vector[Message], message: Message) -> Vector[Message]:
-    """Return the dialog with the message of a final reply."""
-    if first_call(message) is None:
-        return dialog.push(message)
-    return dialog.append(*_taken(message, len(dialog), TAKEN))
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:

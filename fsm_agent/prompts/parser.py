@@ -117,7 +117,8 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return Parsed(text)
-        check_length(text, self.max_length)
+        if len(text) > self.max_length:
+            raise too_long(text, self.max_length)
         try:
             return Parsed(self.validated(text, given.parser_args))
         except pydantic.ValidationError as error:
@@ -170,14 +171,9 @@ class Output:
         return tuple(self.bare_schema.get("enum", ()))
 
 
-def check_length(text: str, max_length: int) -> None:
-    """Refuse an answer that is too long to be read.
-
-    Raises:
-        ParseError: It states the limit.
-    """
-    if len(text) > max_length:
-        raise ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
+def too_long(text: str, max_length: int) -> ParseError:
+    """Return the error for an answer that is not read, as it is too long."""
+    return ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
 class _Search:

@@ -51,11 +51,13 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
     assert str(inspect.signature(function)) == f"{shown} -> 'None'"
 
 
-# Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class or function, and
-# what is internal.
+# Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class, function or
+# parser, and what is internal.
 PASSED_ON = {
     *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
+    *("AgentBase.map", "AgentBase.amap", "AsyncAgentBase.map", "AsyncAgentBase.amap"),
     *("Function.__call__", "Prompt.lent", "Settings.__call__", "World.of"),
+    *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }
 
 

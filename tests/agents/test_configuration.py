@@ -427,29 +427,33 @@ class TestClients:
     @pytest.mark.spec("2.35: a backend that is no HTTP wire has a name")
     def test_one_that_is_no_http_wire_has_a_name(self):
         asked = []
-        register_client("house", lambda model: asked.append(model) or Script("Done."))
-        agent = build_agent({"agent_type": "paper", "model": "house:big"})
+        register_client("cabin", lambda model: asked.append(model) or Script("Done."))
+        agent = build_agent({"agent_type": "paper", "model": "cabin:big"})
         assert agent("Write.") == "Done."
         assert asked == ["big"]
 
     def test_an_unknown_one_is_named_with_those_there_are(self):
-        register_client("house", lambda model: Script())
-        agent = build_agent({"agent_type": "paper", "model": "hause:big"})
-        with pytest.raises(ConfigError, match=r"no provider or client 'hause' is registered: did you mean 'house'\?"):
+        register_client("cabin", lambda model: Script())
+        agent = build_agent({"agent_type": "paper", "model": "cabn:big"})
+        with pytest.raises(ConfigError, match=r"no provider or client 'cabn' is registered: did you mean 'cabin'\?"):
             agent("Write.")
 
     @pytest.mark.parametrize(
         ("name", "says"),
-        [("openai", "a provider 'openai' already"), ("House", "no name for a client"), ("a:b", "no name for a client")],
+        [
+            ("openai", "a provider 'openai' already"),
+            ("Cabin", "no name for a client"),
+            ("a:b", "no name for a client"),
+        ],
     )
     def test_a_name_that_cannot_be_used_is_refused(self, name, says):
         with pytest.raises(ConfigError, match=says):
             register_client(name, lambda model: Script())
 
     def test_what_is_no_client_is_refused(self):
-        register_client("house", lambda model: "x")
-        with pytest.raises(ConfigError, match="what the client 'house' was made as is 'x': a Client would be right"):
-            build_agent({"agent_type": "paper", "model": "house:big"})("Write.")
+        register_client("cabin", lambda model: "x")
+        with pytest.raises(ConfigError, match="what the client 'cabin' was made as is 'x': a Client would be right"):
+            build_agent({"agent_type": "paper", "model": "cabin:big"})("Write.")
 
 
 class TestReferences:

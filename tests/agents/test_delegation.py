@@ -428,7 +428,7 @@ def test_a_call_with_agents_inside_is_undone_redone_and_forked_step_by_step():
 
 
 def agent_call(one: AgentCall[Any], record: Any) -> AgentCall[Any]:
-    return AgentCall(record, one.prompt, has_approver=one.has_approver)
+    return type(one)(record, one.prompt, has_approver=one.has_approver)
 
 
 def test_the_fingerprint_of_a_prompt_changes_with_the_agents_inside():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, Unpack
 
 from pydantic import (
     AfterValidator,
@@ -22,10 +22,12 @@ from pydantic_core import PydanticCustomError
 
 from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
 from fsm_agent._internal.references import has_reference, referenced
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
+from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.errors import ConfigError
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
@@ -178,7 +180,8 @@ class AgentConfig(SubAgentConfig):
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Config, **overrides: Any) -> AgentConfig:
+    @spelled_out(ConfigOverrides)
+    def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
         """Return the configuration, checked.
 
         Args:

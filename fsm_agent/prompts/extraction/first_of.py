@@ -16,7 +16,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, check_length, kinds_of, member, nearly
+from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
 from fsm_agent.prompts.parser import MAX_LENGTH as MAX_LENGTH
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class _FirstOf(Parser[T_co]):
 
     def read(self, given: ParserInput) -> Parsed[Any]:
         text = given.text
-        check_length(text, self.max_length)
+        if len(text) > self.max_length:
+            raise too_long(text, self.max_length)
         attempt = _Attempt(self, given)
         for strategy in self.strategies:
             for candidate in islice(strategy.candidates(text), _MAX_CANDIDATES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsm_agent._internal.lazy_import import deferred, pattern, pydantic_core
@@ -145,25 +146,23 @@ def blocks(text: str) -> Iterator[Block]:
 
     Blocks may be nested; one that is never closed ends with the text.
     """
-    found: list[tuple[int, _Fence, int]] = []
+    found: list[tuple[int, int, _Fence]] = []
     opened: list[_Fence] = []
     for match in _FENCE.finditer(text):
-        indent, marks, rest = match[1], match[2], match[3].strip()
-        closes = not rest and opened and marks[0] == opened[-1].marks[0] and len(marks) >= len(opened[-1].marks)
-        if closes:
+        indent, marks, rest = match.groups()
+        words = rest.split(maxsplit=1)
+        if not words and opened and marks.startswith(opened[-1].marks):
             fence = opened.pop()
-            found.append((fence.start, fence, match.start()))
-        elif (rest or not opened) and len(opened) < _MAX_NESTED:
-            info = rest.split(maxsplit=1)[0] if rest else ""
-            opened.append(_Fence(indent, marks, info, min(match.end() + 1, len(text))))
-    found += [(fence.start, fence, len(text)) for fence in opened]
-    for start, fence, end in sorted(found):
-        yield Block(fence.info, _unindented(text[start:end], len(fence.indent)).rstrip())
+            found.append((fence.start, match.start(), fence))
+        elif (words or not opened) and len(opened) < _MAX_NESTED:
+            opened.append(_Fence(indent, marks, words[0] if words else "", match.end() + 1))
+    found += [(fence.start, len(text), fence) for fence in opened]
+    for start, end, fence in sorted(found):
+        content = text[start:end]
+        yield Block(fence.info, (_unindented(content, len(fence.indent)) if fence.indent else content).rstrip())
 
 
 def _unindented(content: str, by: int) -> str:
-    if not by:
-        return content
     return "".join([line[min(by, len(line) - len(line.lstrip(" \t"))) :] for line in content.splitlines(keepends=True)])
 
 
@@ -197,31 +196,26 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 def elements(text: str, names: Collection[str]) -> list[Element]:
     """Return the outermost elements of these names, in order; start tags that are never closed are no elements."""
-    opened: dict[str, list[re.Match[str]]] = {name: [] for name in names}
-    found: dict[str, list[tuple[re.Match[str], re.Match[str]]]] = {name: [] for name in names}
+    opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}  # start, end and attributes
+    found: dict[str, list[tuple[int, int, int, int, str, str]]] = {name: [] for name in names}
     for tag in _tags(tuple(names)).finditer(text):
         is_end, name, attributes, is_empty = tag.groups()
+        start, end = tag.span()
         if is_end:
             if opened[name]:
-                begin = opened[name].pop()
+                begin, content_start, attributes = opened[name].pop()
                 outermost = found[name]
-                while outermost and outermost[-1][0].start() > begin.start():
+                while outermost and outermost[-1][0] > begin:
                     outermost.pop()
-                outermost.append((begin, tag))
+                outermost.append((begin, end, content_start, start, name, attributes))
         elif is_empty or attributes.endswith("/"):
-            found[name].append((tag, tag))
+            found[name].append((start, end, end, end, name, attributes.removesuffix("/")))
         else:
-            opened[name].append(tag)
-    return sorted([_element(*tags) for outermost in found.values() for tags in outermost], key=lambda e: e.start)
-
-
-def _element(begin: re.Match[str], end: re.Match[str]) -> Element:
-    """Return the element between two tags, which are one if it is empty."""
-    _, name, attributes, _ = begin.groups()
-    if begin is end:
-        return Element(name, attributes.removesuffix("/").strip(), "", begin.start(), begin.end(), False)
-    content = begin.string[begin.end() : end.start()].strip()
-    return Element(name, attributes.strip(), content, begin.start(), end.end(), True)
+            opened[name].append((start, end, attributes))
+    return [
+        Element(name, attributes.strip(), text[content_start:content_end].strip(), start, end, content_end < end)
+        for start, end, content_start, content_end, name, attributes in sorted(chain(*found.values()))
+    ]
 
 
 def mentioned(text: str, names: Collection[str]) -> set[str]:

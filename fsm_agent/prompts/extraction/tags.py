@@ -88,16 +88,19 @@ class TagParser(Parser[dict[str, Any]]):
             raise ParseError(f"the answer has {len(text)} characters, and at most {self.max_length} are read")
         found: dict[str, Any] = {RAW: text, **{name: [] for name in (*self.xml, *self.md)}}
         for element in elements(text, self.xml):
-            attributes = {name: value or "" for name, value in attributes_of(element.attributes).items()}
+            written = attributes_of(element.attributes) if element.attributes else {}
+            attributes = {name: value or "" for name, value in written.items()}
             found[element.name].append(TagContent(element.content, attributes))
         if self.md:
             for block in blocks(text):
                 if block.info in self.md:
                     found[block.info].append(block.content)
-        named = mentioned(text, (*self.xml, *self.signals))
-        found |= {name: name in named for name in self.signals}
-        if problems := [self._problem(name, named) for name in self.required if not found[name]]:
-            raise ParseError("\n".join(problems))
+        if self.signals:
+            signalled = mentioned(text, self.signals)
+            found |= {name: name in signalled for name in self.signals}
+        if missing := [name for name in self.required if not found[name]]:
+            named = mentioned(text, self.xml) if self.xml else set[str]()
+            raise ParseError("\n".join([self._problem(name, named) for name in missing]))
         return found
 
     def _problem(self, name: str, named: Iterable[str]) -> str:

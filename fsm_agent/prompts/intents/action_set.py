@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
 
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.function import described_errors
@@ -19,13 +20,13 @@ from fsm_agent.prompts.extraction.tags import attributes_of
 from fsm_agent.prompts.intents.action import Action, doc_of, inner_text_of
 from fsm_agent.prompts.intents.framed_prompt import framed_prompt
 from fsm_agent.prompts.parser import CUT_OFF, Output, nearly
+from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
     from fsm_agent.prompts.options import PromptOptions
-    from fsm_agent.prompts.prompt import Prompt
 
 A = TypeVar("A", bound=Action)
 
@@ -64,6 +65,7 @@ class ActionSet(Parser[list[A]]):
         PromptError: The template is wrong.
     """
 
+    @spelled_out(Prompt, without=("template", "parser", "output"))
     def __init__(
         self, *actions: type[A], prompt: str | None = None, strict: bool = True, **options: Unpack[PromptOptions]
     ) -> None:

@@ -96,10 +96,15 @@ def guard_of(names: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
-    """Return the text cut behind the first character, or its escape, of each tag."""
-    reading, end_of = _reading(text)
-    cuts = [end_of(tag.start()) for tag in _tags(names).finditer(reading)]
-    return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+    """Return the text cut behind the first character, or its escape, of each tag.
+
+    A mark that cannot be seen may be nothing, or stand between words.
+    """
+    cuts = set[int]()
+    for unseen in ("", " ") if any(not _plain(char) for char in set(text)) else ("",):
+        reading, end_of = _reading(text, unseen)
+        cuts.update([end_of(tag.start()) for tag in _tags(names).finditer(reading)])
+    return [text[start:end] for start, end in pairwise([0, *sorted(cuts), len(text)])]
 
 
 @lru_cache(maxsize=256)
@@ -113,14 +118,19 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"{end}|{start}")
 
 
-def _reading(text: str) -> tuple[str, EndOf]:
-    """Return what can be read in a text, and where that ends of which a character of it is a part."""
-    reading, end_of = _in_plain_characters(text)
+def _reading(text: str, unseen: str) -> tuple[str, EndOf]:
+    """Return what can be read in a text, and where that ends of which a character of it is a part.
+
+    Args:
+        text: The text.
+        unseen: How a mark is read that cannot be seen.
+    """
+    reading, end_of = _in_plain_characters(text, unseen)
     for _ in range(_LEVELS):
         decoded, end_of_escape = _replaced(_ESCAPE, reading, lambda escape, _: _decoded(escape))
         if decoded == reading:
             break
-        reading, end_of_character = _in_plain_characters(decoded)
+        reading, end_of_character = _in_plain_characters(decoded, unseen)
         end_of = _composed(end_of, _composed(end_of_escape, end_of_character))
     return reading, end_of
 
@@ -129,8 +139,8 @@ def _composed(outer: EndOf, inner: EndOf) -> EndOf:
     return lambda index: outer(inner(index) - 1)
 
 
-def _in_plain_characters(text: str) -> tuple[str, EndOf]:
-    plain = {ord(char): _plain(char) for char in set(text)}
+def _in_plain_characters(text: str, unseen: str) -> tuple[str, EndOf]:
+    plain = {ord(char): _plain(char) or unseen for char in set(text)}
     marks = {code: form if len(form) == 1 else _SEVERAL if form else _NONE for code, form in plain.items()}
     return _replaced(_ODD, text.translate(marks), lambda unit, start: plain[ord(text[start])])
 
