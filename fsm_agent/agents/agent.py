@@ -17,7 +17,6 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
-from fsm_agent.agents.delegation import PYTHONS_OWN, AgentDelegate, check_policy_of_agent
 from fsm_agent.agents.driving import After, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
@@ -26,7 +25,7 @@ from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_befo
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import Policy
+from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.context.masking import Masking
@@ -51,15 +50,17 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from fsm_agent.agents import conversation as conversations
+    from fsm_agent.agents import delegation
     from fsm_agent.agents.conversation import Conversation
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
-    from fsm_agent.functions.options import SharedPolicy
+    from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.runs import Definition, Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")
+    delegation = deferred("fsm_agent.agents.delegation")
 
 
 @explains_mistakes(agent_words)
@@ -406,7 +407,7 @@ class Agent(Driving[Deps, Out]):
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(
-        self, name: str | None = None, description: str | None = None, **policy: Unpack[SharedPolicy]
+        self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
         """This agent as a function of another: it is given a task, and its output is the result.
 
@@ -423,10 +424,10 @@ class Agent(Driving[Deps, Out]):
             UsageError: The policy makes no sense for an agent.
         """
         name = name or self.name
-        check_policy_of_agent(name, policy)
+        delegation.check_policy_of_agent(name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
         needy = self.prompt.needs_deps
-        delegate = AgentDelegate(self, policy.get("timeout_s"))
+        delegate = delegation.AgentDelegate(self, policy.get("timeout_s"))
         return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
 
     def _ask(self, context: Context[Any], task: str) -> Out:

@@ -25,7 +25,6 @@ _ELSEWHERE = {
     "reconcile": "what must not run twice is one of the agent's own functions",
     "middleware": "an agent has hooks=[…], and its functions may have middleware",
 }
-PYTHONS_OWN = tuple(_ELSEWHERE)
 
 
 class AgentDelegate:
@@ -78,5 +77,5 @@ def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:
         UsageError: It says what to do instead.
     """
     for policy_name, instead in _ELSEWHERE.items():
-        if policy.get(policy_name):
+        if policy.get(policy_name) not in (None, (), []):
             raise UsageError(f"the agent {name!r} as a function takes no {policy_name}: {instead}")

@@ -22,9 +22,8 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.snapshot import check_on_change
-from fsm_agent.messages.chat_dicts import ChatDict
 from fsm_agent.messages.event import Done, Event, InterimEvent
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World

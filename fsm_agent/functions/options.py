@@ -9,10 +9,9 @@ from fsm_agent.functions.policy import Default, Middleware, OnError, Retries
 from fsm_agent.messages.message import FunctionCall
 
 
-class SharedPolicy(TypedDict, total=False):
+class AgentPolicy(TypedDict, total=False):
     """The fields of a `Policy` that an agent as a function takes."""
 
-    blocking: bool
     needs_approval: bool | Callable[..., bool] | None
     repeatable: bool
     version: str
@@ -21,15 +20,16 @@ class SharedPolicy(TypedDict, total=False):
     max_failures: int | None
     depends_on: tuple[str, ...] | list[str]
     timeout_s: float | None
-    retries: Retries | None
     on_error: OnError | Default
-    once: bool
-    reconcile: Callable[..., Any] | None
-    middleware: tuple[Middleware, ...] | list[Middleware]
     format: Callable[[Any, FunctionCall], str] | None
 
 
-class PolicyOptions(SharedPolicy, total=False):
+class PolicyOptions(AgentPolicy, total=False):
     """All fields of a `Policy`."""
 
     acall: Callable[..., Any] | None
+    blocking: bool
+    retries: Retries | None
+    once: bool
+    reconcile: Callable[..., Any] | None
+    middleware: tuple[Middleware, ...] | list[Middleware]

@@ -22,13 +22,14 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Model
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.parser import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
     import hashlib
+
+    from fsm_agent.prompts.extraction.arriving import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
 

@@ -8,10 +8,11 @@ Nothing is read from a disk: a picture is an http(s) URL or a base64 data URL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import (
+    ChatDict,
     Document,
     FunctionCall,
     FunctionResult,
@@ -23,8 +24,6 @@ from fsm_agent.messages.message import (
     Text,
 )
 from fsm_agent.mistakes import check, shown, wrong
-
-ChatDict: TypeAlias = Mapping[str, Any]
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters of a word for which a similar one is looked up

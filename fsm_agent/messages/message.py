@@ -5,6 +5,7 @@ More than 300 lines, because the parts of a message refer to each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
@@ -295,6 +296,7 @@ class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
     attachments: tuple[Attachment, ...] = ()
 
 
+ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completions have it; see `chat_dicts`
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptError, SnapshotError
-from fsm_agent.messages.chat_dicts import ChatDict, messages_of
-from fsm_agent.messages.message import Message, Part
+from fsm_agent.messages.message import ChatDict, Message, Part
 from fsm_agent.messages.transcript import overview
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.messages import chat_dicts
+else:
+    chat_dicts = deferred("fsm_agent.messages.chat_dicts")
 
 Messages: TypeAlias = Iterable[Message | ChatDict]
 
@@ -63,7 +68,7 @@ class Dialog(Sequence[Message]):
         top_prompt: Prompt | None = None,
         system_args: Mapping[str, Any] | None = None,
     ) -> None:
-        held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(messages_of(messages))
+        held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(chat_dicts.messages_of(messages))
         check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
         self.messages = held
         self.top_prompt = top_prompt
@@ -71,7 +76,7 @@ class Dialog(Sequence[Message]):
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
-        return self._with(self.messages.append(*messages_of(messages, self.messages)), self.top_prompt)
+        return self._with(self.messages.append(*chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
         return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args)

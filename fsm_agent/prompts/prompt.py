@@ -23,7 +23,6 @@ from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
-from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.parser import ANSWER, MAX_LENGTH, Output
@@ -35,9 +34,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm
 
+    from fsm_agent.prompts.extraction import arriving as arrivals
+    from fsm_agent.prompts.extraction.arriving import Arriving
     from fsm_agent.prompts.files import reading
     from fsm_agent.prompts.options import PromptOptions
 else:
+    arrivals = deferred("fsm_agent.prompts.extraction.arriving")
     reading = deferred("fsm_agent.prompts.files.reading")  # with pathlib, and only for handlers in files
 
 Out = TypeVar("Out", default=Any)
@@ -314,7 +316,7 @@ class Prompt(Generic[Out]):
         """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
-        return None if self.output is str else Arriving(self.expected, "", parser_args)
+        return None if self.output is str else arrivals.Arriving(self.expected, "", parser_args)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Out:
         """Return the output that ``text`` means; see `read`."""

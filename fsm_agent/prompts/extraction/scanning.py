@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -154,9 +154,16 @@ def blocks(text: str) -> Iterator[Block]:
         if not words and opened and marks.startswith(opened[-1].marks):
             fence = opened.pop()
             found.append((fence.start, match.start(), fence))
+            if not opened:  # nothing that opens before is left
+                yield from _in_order(found, text)
+                found.clear()
         elif (words or not opened) and len(opened) < _MAX_NESTED:
             opened.append(_Fence(indent, marks, words[0] if words else "", match.end() + 1))
     found += [(fence.start, len(text), fence) for fence in opened]
+    yield from _in_order(found, text)
+
+
+def _in_order(found: Iterable[tuple[int, int, _Fence]], text: str) -> Iterator[Block]:
     for start, end, fence in sorted(found):
         content = text[start:end]
         yield Block(fence.info, (_unindented(content, len(fence.indent)) if fence.indent else content).rstrip())
