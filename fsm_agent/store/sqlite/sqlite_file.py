@@ -11,10 +11,17 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.store.errors import StoreError
 
 APPLICATION_ID = 0x66736D61  # "fsma": so that no other program's database is taken for a store
+if TYPE_CHECKING:
+    import tenacity
+else:
+    tenacity = deferred("tenacity")
+
 BUSY_S = 30.0  # how long a transaction waits for that of another OS process
 _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
@@ -146,9 +153,12 @@ def _make_private(path: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:
     newest = len(migrations)
-    if _version(connection, path, newest) == newest:
+    connection.execute("BEGIN")  # what it reads is of one moment
+    version = _version(connection, path, newest)
+    connection.execute("COMMIT")
+    if version == newest:
         return
-    connection.execute("PRAGMA journal_mode = WAL")
+    _keep_a_log(connection)
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection, path, newest)  # another OS process may have been faster
     for statements in migrations[version:]:
@@ -157,6 +167,24 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Se
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {newest}")
     connection.execute("COMMIT")
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Have the file written ahead in a log.
+
+    Where another OS process reads the file or does the same, SQLite says at once that it is locked, and does not wait.
+    """
+    is_locked = tenacity.retry_if_exception(
+        lambda error: getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    )
+    patience = tenacity.stop_after_delay(BUSY_S)
+    for attempt in tenacity.Retrying(retry=is_locked, stop=patience, wait=tenacity.wait_fixed(0.01), reraise=True):
+        with attempt:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:

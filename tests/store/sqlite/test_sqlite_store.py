@@ -540,3 +540,29 @@ def timed(action: Callable[[], None]) -> float:
     started_s = time.perf_counter()
     action()
     return time.perf_counter() - started_s
+
+
+MAKING = """
+import sys
+from fsm_agent.store.sqlite import SqliteStore
+for path in sys.argv[1:]:
+    print(end=".", flush=True)
+    sys.stdin.read(1)
+    SqliteStore(path).close()
+print(end="!", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_several_os_processes_may_make_one_file_at_once(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{number}.db") for number in range(200)]
+    command = [sys.executable, "-c", MAKING, *paths]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with ExitStack() as stack:
+        makers = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]  # type: ignore[call-overload]
+        for _ in paths:
+            assert [maker.stdout.read(1) for maker in makers] == [b".", b".", b"."]
+            for maker in makers:
+                maker.stdin.write(b"\n")
+        assert [maker.stdout.read(1) for maker in makers] == [b"!", b"!", b"!"]
+    print(f"\n{len(paths)} files were made by 3 OS processes at once")
