@@ -562,13 +562,16 @@ class AgentCall(Driven, Generic[Out]):
         if not is_last and settings.tool_choice != "none":
             functions = offered(r, prompt)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        is_draft = self.prompt.mode == "two_stage" and drafts(r, self.prompt)
+        output, mode = prompt.expected, prompt.mode
+        if mode is not None:
+            output = TEXT if self.prompt.mode == "two_stage" and drafts(r, self.prompt) else output
+            mode = None if mode == "two_stage" else mode
         return Request(
             messages=(*messages, *r.branch) if r.branch else messages,
             functions=functions,
             tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
-            output=TEXT if is_draft else prompt.expected,
-            mode=None if prompt.mode == "two_stage" else prompt.mode,
+            output=output,
+            mode=mode,
             settings=settings,
         )
 

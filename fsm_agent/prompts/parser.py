@@ -41,6 +41,9 @@ class Output:
         type: ``str``, a pydantic model, a dataclass, an `Enum`, a union: any type that pydantic can validate.
         max_length: Longer answers are refused, unless any text is one.
 
+    Attributes:
+        is_wrapped: The schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``.
+
     Raises:
         PromptError: JSON cannot be of that type.
     """
@@ -55,6 +58,7 @@ class Output:
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
                 raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
+        self.is_wrapped = self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @property
     def is_text(self) -> bool:
@@ -67,11 +71,6 @@ class Output:
         is_union = get_origin(self.type) in (Union, UnionType)
         name = "answer" if is_union else getattr(self.type, "__name__", "answer")
         return re.sub(r"\W+", "_", name, flags=re.ASCII)[:64]
-
-    @property
-    def is_wrapped(self) -> bool:
-        """True if the schema is not that of an object, which wires demand: the value then goes as ``{"value": …}``."""
-        return self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @property
     def bare_schema(self) -> dict[str, Any]:
