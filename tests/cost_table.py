@@ -41,7 +41,7 @@ ROWS = (
         source=("W1", "CPU us/call"),
         peers=(1872, 842, 867, 2279, 215, 83.2),
         by_hand=2.76,
-        ours=(45.1, 3.9),
+        ours=(35.5, 2.3),
         aim=10,
     ),
     Row(
@@ -49,7 +49,7 @@ ROWS = (
         source=("W2", "CPU us/call"),
         peers=(6722, 4866, 4837, 2869, 862, 1057),
         by_hand=16.9,
-        ours=(215, 22.3),
+        ours=(175.3, 14.7),
         aim=6,
     ),
     Row(
@@ -57,7 +57,7 @@ ROWS = (
         source=("W3", "CPU us/call"),
         peers=(5500, 10480, 10033, 7247, 744, 3275),
         by_hand=112,
-        ours=(308, 92.4),
+        ours=(414.9, 118.3),
         aim=3,
     ),
     Row(
@@ -89,7 +89,7 @@ ROWS = (
         source=("W9 clean", "CPU us/call"),
         peers=(2469, 1072, 2429, 2335, 240, 369),
         by_hand=22.5,
-        ours=(69.3, 27.5),
+        ours=(52.8, 16.8),
         aim=3,
     ),
     Row(
@@ -97,7 +97,7 @@ ROWS = (
         source=("W9 retry", "CPU us/call"),
         peers=(4122, 1778, 4842, 2684, 356, 542),
         by_hand=44.4,
-        ours=(148, 54.7),
+        ours=(111.6, 33.9),
         aim=3,
     ),
     # Over HTTP, to a server on this machine; by hand: httpx, of 500 at once a transport of asyncio's under it.
