@@ -183,6 +183,15 @@ def test_calls_of_other_functions_win(answer, is_first):
     assert (call.record.parse_errors, say(call, final(**ADA)).output) == (0, Person(**ADA))
 
 
+@pytest.mark.spec("0.14: beside calls the content is not checked", "3.9: only answers without calls are parsed")
+@pytest.mark.parametrize("text", ["I look first.", json.dumps(ADA), '{"name": 1}'])
+def test_text_beside_calls_is_no_answer(text):
+    call = say(begun(prompt=TYPED), text, function_call("tick"))
+    assert (call.state, call.step.trigger) == (State.TOOL_INTERRUPT, "functions_asked")
+    returned(call, "now")
+    assert (call.record.parse_errors, call.output) == (0, None)
+
+
 def test_where_the_output_is_text_there_is_no_such_function():
     call = say(begun(prompt=TYPED.extend(output=str)), final(**ADA))
     assert call.state is State.CALLING

@@ -70,6 +70,17 @@ def test_a_parser_sees_the_reply_and_the_problems_before_it():
     assert Agent(Script("ONE")).call(Prompt("?", parser=picky), parser_args={"patience": 0}).output == "one"
 
 
+@pytest.mark.spec(
+    "3.9: a ParseError opens the branch, and what data of another shape raises",
+    "3.9: the text of the error reaches the model",
+)
+def test_what_pydantic_raises_in_a_parser_opens_the_branch():
+    model = Script('{"name": "a"}', '{"title": "a"}')
+    result = Agent(model).call(Prompt("?", parser=Review.model_validate_json))
+    assert result.output == Review(title="a")
+    assert "title\n  Field required" in model.requests[1].messages[-1].text
+
+
 def test_a_restored_call_parses_the_same_again():
     prompt = Prompt("?", path="p", parser=picky)
     call = Agent(Script("one", "two", "THREE")).call(prompt).call

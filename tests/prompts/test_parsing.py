@@ -15,7 +15,7 @@ from typing import Any, Literal, Optional, Union
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from support.growth import growth
 from support.paths import SHARED
 from typing_extensions import TypedDict
@@ -459,6 +459,13 @@ class TestErrors:
             "stars: … (given: 9)",
             "tags.1: … (given: 5)",
         ]
+
+    @pytest.mark.spec("3.9: the original exception is kept as the cause")
+    def test_the_cause_is_what_pydantic_said(self):
+        with pytest.raises(ParseError) as caught:
+            REVIEW.parse('So {"title": "t", "stars": 9}')
+        assert isinstance(caught.value.__cause__, ValidationError)
+        assert [error["loc"] for error in caught.value.__cause__.errors()] == [("stars",)]
 
     @pytest.mark.parametrize(
         ("text", "problem"),

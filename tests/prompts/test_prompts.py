@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from pydantic import BaseModel
 
+from fsm_agent import WebSearch
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Message
@@ -45,6 +46,21 @@ class TestTask:
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r"needs the variable\(s\) a, b; given: none"):
             Prompt("{{ a }} {{ b }}").render()
+        with pytest.raises(PromptError, match=r"needs the variable\(s\) a, c; given: b, d$"):
+            Prompt("{% if d %}{{ c }}{% endif %}{{ a }} {{ b }}").render(b=1, d=2)
+
+    @pytest.mark.spec("3.33: its variables are listed")
+    @pytest.mark.parametrize(
+        ("template", "names"),
+        [
+            ("", set()),
+            ("{{ a }} {{ b }} {{ a }}", {"a", "b"}),
+            ("{% for x in items %}{{ x }}{{ loop.index }}{% endfor %}{{ a | upper }}", {"items", "a"}),
+            ("{% set x = 1 %}{% if x %}{{ b.c }}{% endif %}", {"b"}),
+        ],
+    )
+    def test_variables(self, template, names):
+        assert Prompt(template).variables == names
 
     @pytest.mark.parametrize("template", ["{{ a", "{% if %}"])
     def test_wrong_syntax_is_told_at_once(self, template):
@@ -101,6 +117,25 @@ class TestTask:
         assert (prompt.path, prompt.output) == ("p", Answer)
         with pytest.raises(TypeError, match="Prompt has no argument 'outptu': did you mean 'output'"):
             prompt.extend(outptu=str)
+
+    @pytest.mark.spec("3.33: a prompt extends another, under a new path")
+    def test_extend_keeps_the_rest(self):
+        options = {
+            **{"parser": ascii, "output": Answer, "mode": "function", "max_length": 9, "settings": {"temperature": 0}},
+            **{
+                f"on_{kind}": Prompt("{{ error_message }}" if kind == "exception" else "x")
+                for kind in ("exception", "final")
+            },
+            **{
+                "on_loop": "Stop.",
+                "on_form": "Now.",
+                "hosted_tools": (WebSearch(),),
+                "functions": (Function(name="f"),),
+            },
+        }
+        longer = Prompt("x", path="p", **options).extend(path="q")
+        assert {name: getattr(longer, name) for name in options} == options
+        assert (longer.path, longer.template) == ("q", "x")
 
 
 class TestHandlers:

@@ -68,6 +68,7 @@ class TestEach:
             ('In <answer> tags: <answer id="a > b">5</answer>', "5"),
             ("<Answer>1</Answer><answers>2</answers><answer>3</answer>", "3"),
             ("<answer><answer>5</answer></answer>", "<answer>5</answer>"),
+            ("<answer>\n\t5 \n\n 6\t\n</answer>", "5 \n\n 6"),
         ],
     )
     def test_tagged(self, text, value):
@@ -91,6 +92,7 @@ class TestEach:
     def test_keyword(self):
         assert keyword("No", "Yes")("oh YES, or no") == "No"
         assert keyword("Yes")("oh YES") == "Yes"
+        assert keyword("No", "know")("I KNOW it") == "No", "also inside of another word"
         with pytest.raises(ParseError, match="one of 'No', 'Yes': not found"):
             keyword("No", "Yes")("maybe")
 
@@ -98,6 +100,9 @@ class TestEach:
     def test_regex(self):
         assert regex(r"n=(\d+)")("n=5, n=6") == "5"
         assert regex(r"\d+")("n=5") == "5"
+        assert regex(r"(\d)-(\d)")("5-6") == "5", "the first group"
+        assert regex(r"n(=\d)?")("n and n=5") == "n", "all, where the group has no part in it"
+        assert regex(r"n=(\d*)")("n=") == "", "an empty group is one"
         assert first_of(regex(r"n=(\S+)"), expect=int)("n=x n=6") == 6
         with pytest.raises(ParseError, match=r"11 characters, and regex\(…, max_length=10\) looks at no more"):
             regex(r"(a+)+$", max_length=10)("a" * 11)
@@ -122,6 +127,31 @@ class TestEach:
         assert code("sql")(text) == "f"
         with pytest.raises(ParseError, match="a rust block: not found"):
             code("rust")(text)
+
+    @pytest.mark.spec("2.3: the first block of any language", "2.3: indented, nested and unclosed fences")
+    @pytest.mark.parametrize(
+        ("text", "content"),
+        [
+            ("```\na\n```\n```py\nb\n```", "a"),
+            ("```py\n\n  a\n\n \n```", "\n  a"),
+            ("\t```py\n\ta\n\t\tb\n\t```", "a\n\tb"),
+            ("      ```py\n   a\n        b\n      ```", "a\n  b"),
+            ("~~~py\na\n```\n~~~", "a\n```"),
+            ("```py\na\n`````\nb", "a"),
+            ("````py\na\n```\nb\n````", "a\n```\nb"),
+            ("````md\n```js\na\n```\n````", "```js\na\n```"),
+            ("```py\n```", ""),
+        ],
+    )
+    def test_the_content_of_any_block(self, text, content):
+        assert code()(text) == content
+
+    @pytest.mark.spec("2.3: a missing block is an error that names the language")
+    def test_no_block_at_all(self):
+        with pytest.raises(ParseError, match="a block of code: not found"):
+            code()("a ``` b")
+        with pytest.raises(ParseError, match="a py block: not found"):
+            code("py")("```\nprint()\n```")
 
     @pytest.mark.parametrize(
         ("make", "problem"),
@@ -152,6 +182,9 @@ class TestFirstOf:
         assert parser(text % '{"titre": "x"}').title == "b", "it parses, and is not valid"
         assert read(parser, text % '{"title": "a"}').repairs == ()
         assert first_of(json_anywhere, tagged("answer"))(text % "a") == {"title": "c"}
+        assert first_of(keyword("answer"), json_anywhere)(text % "a") == "answer"
+        assert first_of(json_anywhere, keyword("answer"))("[answer]") == "answer", "no JSON, and mended last of all"
+        assert parser("{'title': 'b'} <answer>{'title': 'a'}</answer>").title == "a", "mended in this order as well"
 
     def test_an_error_lists_what_each_found(self):
         with pytest.raises(ParseError) as caught:
@@ -170,6 +203,17 @@ class TestFirstOf:
             first_of(verbatim, max_length=5)("123456")
         with pytest.raises(ParseError, match="at most 1 are read"):
             extract_json("{}", max_length=1)
+        assert TagParser(signals=["a"], max_length=3)("<a>")["a"]
+        with pytest.raises(ParseError, match="the answer has 4 characters, and at most 3 are read"):
+            TagParser(signals=["a"], max_length=3)("<a/>")
+
+    @pytest.mark.spec("2.4: a text above the given length is refused")
+    def test_there_is_a_limit_by_default(self):
+        for parser in (first_of(verbatim), verbatim, extract_json, TagParser(signals=["a"])):
+            with pytest.raises(ParseError, match="the answer has 1000001 characters, and at most 1000000 are read"):
+                parser(" " * 1_000_001)
+        with pytest.raises(ParseError, match=r"10001 characters, and regex\(…, max_length=10000\) looks at no more"):
+            regex("a")("a" * 10_001)
 
     @pytest.mark.spec("2.5: every repair is recorded", "2.5: JSON that is nearly right is mended")
     def test_repairs_are_strict_first_recorded_and_can_be_switched_off(self):
@@ -178,6 +222,8 @@ class TestFirstOf:
         assert read(parser, "So {'title': 'a',}") == Parsed(Review(title="a"), (MENDED,))
         nearly = "So {'tittle': 'a',}"
         assert read(parser, nearly) == Parsed(Review(title="a"), (MENDED, "the name 'tittle' was taken for 'title'"))
+        two = """{"tittle": "a"} {'title': 'b'}"""
+        assert read(parser, two) == Parsed(Review(title="b"), (MENDED,)), "names come last"
         for repairs in (("json",), ("names",), ()):
             with pytest.raises(ParseError):
                 first_of(json_anywhere, expect=Review, repairs=repairs)(nearly)
@@ -211,6 +257,15 @@ class TestNearlyRight:
                 ["the name 'nmae' was taken for 'name'"],
             ),
             ('{"title": "a", "tags": []}', Review(title="a"), ["the name 'tags' was taken for 'taggs'"]),
+            (
+                '{"tittle": "a", "stesp": [{"nmae": "x"}]}',
+                Review(title="a", steps=[Step(name="x")]),
+                [
+                    "the name 'tittle' was taken for 'title'",
+                    "the name 'stesp' was taken for 'steps'",
+                    "the name 'nmae' was taken for 'name'",
+                ],
+            ),
             ('So {"title": "a"}.', Review(title="a"), [IN_PROSE]),
             ("{'title': 'a',}", Review(title="a"), [MENDED]),
             ('{"title": "a"}', Review(title="a"), []),
@@ -233,6 +288,11 @@ class TestNearlyRight:
     def test_what_is_close_to_nothing_or_to_two_is_refused(self, text):
         with pytest.raises(ParseError):
             Output(Review).parse(text)
+
+    @pytest.mark.spec("2.5: every repair is recorded", "2.5: JSON that is nearly right is mended")
+    def test_objects_in_a_row_are_a_list(self):
+        found = Output(list[Step]).read(ParserInput(text='{"name": "a"}, {"name": "b"}'))
+        assert found == Parsed([Step(name="a"), Step(name="b")], (MENDED,))
 
     def test_values_at_the_top_and_in_wrappers(self):
         for kind in (Verdict, Literal["Approved", "Rejected"]):
@@ -303,6 +363,32 @@ class TestTags:
         }
         assert found["a"][0].attributes == {"id": "1", "class": "x > y", "on": ""}
         assert pickle.loads(pickle.dumps(found))["a"][0].attributes["id"] == "1"
+
+    @pytest.mark.spec("3.21: listed tags are extracted as lists")
+    def test_contents_and_attributes(self):
+        parser = TagParser(xml=["a", "ab"])
+        text = "\n<ab>1</ab><A>2</A><a>\n3 </a> <a x='4' y=5 x=6>7</a>\n"
+        found = parser(text)
+        assert found == {"raw": text, "a": ["3", "7"], "ab": ["1"]}
+        assert [content.attributes for content in found["a"]] == [{}, {"x": "4", "y": "5"}]
+        assert parser("no tags") == {"raw": "no tags", "a": [], "ab": []}
+
+    @pytest.mark.spec("3.21: blocks of code, by language")
+    def test_blocks(self):
+        parser = TagParser(md=["py", "python"])
+        text = "```py\n1\n```\n```python\n2\n```\n```\n3\n```\n```py\n4\n```"
+        assert parser(text) == {"raw": text, "py": ["1", "4"], "python": ["2"]}
+
+    @pytest.mark.spec("3.21: signals are true or false")
+    @pytest.mark.parametrize(
+        ("text", "is_there"),
+        [
+            *(("<done/>", True), ("<done>", True), ('<done n="1" />', True), ("so <done>1</done>", True)),
+            *(("</done>", False), ("done", False), ("<DONE/>", False), ("<done_not/>", False), ("", False)),
+        ],
+    )
+    def test_a_signal(self, text, is_there):
+        assert TagParser(signals=["done"])(text) == {"raw": text, "done": is_there}
 
     @pytest.mark.spec("3.21: required tags must be there", "3.21: all errors in one")
     def test_all_that_is_missing_is_in_one_error(self):
