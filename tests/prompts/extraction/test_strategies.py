@@ -293,6 +293,8 @@ class TestNearlyRight:
     def test_objects_in_a_row_are_a_list(self):
         found = Output(list[Step]).read(ParserInput(text='{"name": "a"}, {"name": "b"}'))
         assert found == Parsed([Step(name="a"), Step(name="b")], (MENDED,))
+        found = Output(list).read(ParserInput(text="[1], [2]"))
+        assert found == Parsed([[1], [2]], (MENDED,)), "the first alone is a list as well"
 
     def test_values_at_the_top_and_in_wrappers(self):
         for kind in (Verdict, Literal["Approved", "Rejected"]):
