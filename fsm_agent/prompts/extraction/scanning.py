@@ -201,28 +201,40 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"<(/?)({alternatives})(?=[\s/>]){attributes}(/?)>")
 
 
-def elements(text: str, names: Collection[str]) -> list[Element]:
-    """Return the outermost elements of these names, in order; start tags that are never closed are no elements."""
+def elements(text: str, names: Collection[str]) -> Iterator[Element]:
+    """Yield the outermost elements of these names, in order; start tags that are never closed are no elements."""
     opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}  # start, end and attributes
     found: dict[str, list[tuple[int, int, int, int, str, str]]] = {name: [] for name in names}
+    depth = 0  # of all that is opened; at 0 nothing is found that was not yielded
     for tag in _tags(tuple(names)).finditer(text):
         is_end, name, attributes, is_empty = tag.groups()
         start, end = tag.span()
         if is_end:
             if opened[name]:
+                depth -= 1
                 begin, content_start, attributes = opened[name].pop()
                 outermost = found[name]
                 while outermost and outermost[-1][0] > begin:
                     outermost.pop()
                 outermost.append((begin, end, content_start, start, name, attributes))
-        elif is_empty or attributes.endswith("/"):
+                if not depth:
+                    yield from _in_order_of_start(found, text)
+        elif not (is_empty or attributes.endswith("/")):
+            depth += 1
+            opened[name].append((start, end, attributes))
+        elif depth:
             found[name].append((start, end, end, end, name, attributes.removesuffix("/")))
         else:
-            opened[name].append((start, end, attributes))
-    return [
-        Element(name, attributes.strip(), text[content_start:content_end].strip(), start, end, content_end < end)
-        for start, end, content_start, content_end, name, attributes in sorted(chain(*found.values()))
-    ]
+            yield Element(name, attributes.removesuffix("/").strip(), "", start, end, False)
+    yield from _in_order_of_start(found, text)
+
+
+def _in_order_of_start(found: dict[str, list[tuple[int, int, int, int, str, str]]], text: str) -> Iterator[Element]:
+    for start, end, content_start, content_end, name, attributes in sorted(chain(*found.values())):
+        content = text[content_start:content_end].strip()
+        yield Element(name, attributes.strip(), content, start, end, content_end < end)
+    for outermost in found.values():
+        outermost.clear()
 
 
 def mentioned(text: str, names: Collection[str]) -> set[str]:

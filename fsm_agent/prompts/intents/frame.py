@@ -68,10 +68,10 @@ class IntentExtractor(Parser[T]):
         text = given.text
         if len(text) > MAX_LENGTH:
             raise ParseError(f"the answer has {len(text)} characters, and at most {MAX_LENGTH} are read")
-        found = elements(text, (self.tag,))
-        if not found:
+        found = next(elements(text, (self.tag,)), None)
+        if found is None:
             raise ParseError(CUT_OFF) if given.is_cut else TagNotFound(self.tag, self._missing(text))
-        content = found[0].content
+        content = found.content
         said: Any = unescaped(content)
         parsed: Parsed[T] | None = Parsed(said) if self.intent is str else member(self.output, said)
         if parsed is None or not content:
