@@ -134,7 +134,7 @@ class Output:
         Raises:
             ValidationError: pydantic's: it is none.
         """
-        adapter = cast("pydantic.TypeAdapter[Any]", self._adapter)
+        adapter: Any = self._adapter
         if not self.is_wrapped:
             return adapter.validate_json(document, context=context)
         try:
