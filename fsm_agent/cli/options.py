@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.config.named import imported, within
+from fsm_agent.agents.config.named import imported, loaded, within
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
@@ -56,10 +56,8 @@ def load_object(named: str, kind: str = "object") -> Any:
         UsageError: The name has another form.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
-    module_name, colon, path = named.partition(":")
-    if not (colon and module_name and path):
-        raise UsageError(f"{named!r} names no {kind}: 'module:name' would")
-    return within(_imported(module_name, named), path, named)
+    with modules_here():
+        return loaded(named, kind)
 
 
 def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:

@@ -11,8 +11,12 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.registered import FUNCTIONS
 
 
-def loaded(named: str) -> Any:
+def loaded(named: str, kind: str = "object") -> Any:
     """Return the object that ``module:name`` names; its module is imported.
+
+    Args:
+        named: The name.
+        kind: The word for what it names, in messages.
 
     Raises:
         UsageError: The name has another form.
@@ -20,7 +24,7 @@ def loaded(named: str) -> Any:
     """
     module, colon, path = named.partition(":")
     if not (colon and module and path):
-        raise UsageError(f"{named!r} names no object: 'module:name' would")
+        raise UsageError(f"{named!r} names no {kind}: 'module:name' would")
     return within(imported(module, named), path, named)
 
 
