@@ -79,3 +79,5 @@ def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
             raise UsageError(f"the agent {name!r} as a function takes no {policy_name}: {instead}")
+    if policy.get("on_error") == "retry":
+        raise UsageError(f"the agent {name!r} as a function is not retried: {_ELSEWHERE['retries']}")

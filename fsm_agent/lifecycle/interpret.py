@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.functions.function import Function
+from fsm_agent.functions.function import Function, result_text
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
@@ -256,6 +256,14 @@ def error_text(error: Exception) -> str:
         return str(error)
     except Exception:  # its class is user code, too
         return ""
+
+
+def output_text(function: Function, f: FunctionCall, output: Any) -> str:
+    """Return the output of an agent that is a function, as text for the model."""
+    try:
+        return function.format_result(output, f)
+    except Exception:  # `format` is user code, too, and the agent has done its work
+        return result_text(output)
 
 
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:

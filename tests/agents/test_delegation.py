@@ -348,6 +348,7 @@ def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
     [
         ({"retries": Retries()}, r"takes no retries: limits=Limits\(recalls=…"),
         ({"blocking": False}, "takes no blocking: an agent holds up nobody"),
+        ({"on_error": "retry"}, r"is not retried: limits=Limits\(recalls=…"),
         ({"once": True}, "takes no once: what must not run twice is one of the agent's own functions"),
         ({"middleware": [lambda f, following: following(f)]}, "takes no middleware"),
     ],
@@ -369,6 +370,13 @@ def test_what_it_returns_is_formatted():
     made = inner.as_function(format=lambda value, f: f"{len(value)} of them")
     result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
     assert result.function_calls[0].result == "2 of them"
+
+
+def test_a_format_that_fails_does_not_end_the_call_that_asked():
+    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
+    made = inner.as_function(format=lambda value, f: str(1 / 0))
+    result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
+    assert (result.output, result.function_calls[0].result) == ("ok", "[1,2]")
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream, by_run_unheard], ids=lambda way: way.__name__)

@@ -16,6 +16,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import NEVER, AgentCall
 from fsm_agent.lifecycle.effects import Effect, RunFunction
+from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.machine.nesting import Parent
@@ -190,4 +191,4 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
 
 def _returned(function: Function, f: FunctionCall, value: Any, r: CallRecord, at_s: float) -> Returned:
-    return Returned(text=function.format_result(value, f), usage=r.total_usage, at_s=at_s)
+    return Returned(text=output_text(function, f, value), usage=r.total_usage, at_s=at_s)
