@@ -32,8 +32,9 @@ _TEXTS = st.lists(_LETTERS, min_size=1, max_size=8).map("".join)
 _SIZES = st.lists(st.integers(1, 3), max_size=8)
 _HALVES = st.sampled_from([*"a ", "\ud83d", "\ude00", "😀"])
 
-# Pieces of a text that may be cut between the halves of a surrogate pair, or contain a half alone.
-CUT_PIECES = st.lists(st.lists(_HALVES, min_size=1, max_size=3).map("".join), min_size=1, max_size=6)
+# Pieces of a text that may contain a half of a surrogate pair alone; in every second draw, one pair is cut in two.
+_PIECES = st.lists(st.lists(_HALVES, min_size=1, max_size=3).map("".join), min_size=1, max_size=6)
+CUT_PIECES = _PIECES | st.tuples(_PIECES, _PIECES).map(lambda beside: [*beside[0], "\ud83d", "\ude00", *beside[1]])
 
 
 @st.composite

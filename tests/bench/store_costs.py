@@ -34,6 +34,7 @@ from fsm_agent.cli.bench.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.sqlite.sqlite_file import PAGE_BYTES
 from fsm_agent.store.store import Lease, Store
 
 SCRIPTS = {"one": turns(0), "three": turns(3), "sixteen": turns(1, AT_ONCE)}
@@ -175,6 +176,7 @@ def appended_bytes(folder: Path) -> int:
 
 def appends(folder: Path) -> None:
     connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("CREATE TABLE entry (n INTEGER PRIMARY KEY, line TEXT NOT NULL)")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 else:
     tenacity = deferred("tenacity")
 
+PAGE_BYTES = 2048  # a commit writes whole pages: an entry has some 300 bytes; with 4096, two thirds more are written
 BUSY_S = 30.0  # how long a transaction waits for that of another OS process
 _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
@@ -158,6 +159,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Se
     connection.execute("COMMIT")
     if version == newest:
         return
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; it changes no other
     _keep_a_log(connection)
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection, path, newest)  # another OS process may have been faster
