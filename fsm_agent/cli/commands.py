@@ -22,6 +22,7 @@ from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
 from fsm_agent.cli.demo.items import Finding
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
 from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.local_models import app as local_models
 from fsm_agent.cli.models import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
@@ -55,6 +56,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(runs.app, name="runs")
 app.add_typer(prompts, name="prompts")
 app.add_typer(agents.app, name="agents")
+app.add_typer(local_models, name="models")
 app.command()(worker)
 
 
