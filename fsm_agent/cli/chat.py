@@ -78,7 +78,7 @@ class Chat:
 
     @property
     def _dialog(self) -> Dialog:
-        """What was said so far."""
+        """The dialog so far."""
         return self._conversation.read() if self._after is None else self._after
 
     def _turn(self, task: str) -> None:
