@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent.agents.driving import Deps, Driving, Out, Task
+from fsm_agent.agents.driving import After, Deps, Driving, Out, Task
 from fsm_agent.agents.keeping import Options, keep
 from fsm_agent.agents.opening import dialog_before
 from fsm_agent.errors import UsageError
@@ -84,6 +84,19 @@ class Conversation(Driving[Deps, Out]):
     def turns(self, limit: int | None = None) -> list[Run]:
         """Return the runs, the newest first, up to the first that was deleted."""
         return list(islice(turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
+
+    def seed(self, task: str | Message, /, *, run_id: str | None = None, after: After = None) -> AgentCall[Out]:
+        """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
+
+        Args:
+            task: What is said next.
+            run_id: The name of its run; None: a new one.
+            after: What the turn follows instead of what was said before: a result, a dialog, messages.
+
+        Raises:
+            Conflict: The newest turn has not ended.
+        """
+        return self._seeded(task, {}, Options(run_id=run_id, after=after))
 
     @property
     def runs(self) -> Runs:

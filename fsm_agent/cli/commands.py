@@ -6,6 +6,7 @@ More than 300 lines, because the options of a command are the parameters of its 
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from contextlib import AbstractContextManager, closing, nullcontext, redirect_stdout
 from pathlib import Path
@@ -17,11 +18,13 @@ from fsm_agent import __version__
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.agents import commands as agents
+from fsm_agent.cli.chat import Chat, chat_lines, converse
 from fsm_agent.cli.demo.approval import Reach
 from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
 from fsm_agent.cli.demo.items import Finding
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
 from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.local_models import app as local_models
 from fsm_agent.cli.models import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
@@ -49,12 +52,16 @@ from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.providers.catalog import split_model
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
+
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # else a small model rambles
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(runs.app, name="runs")
 app.add_typer(prompts, name="prompts")
 app.add_typer(agents.app, name="agents")
+app.add_typer(local_models, name="models")
 app.command()(worker)
 
 
@@ -148,6 +155,45 @@ def ask(
             if run is not None and run_id is None:
                 screen.tell(f"run {run} in {store}")
             answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+
+
+@app.command()
+def chat(
+    name: Annotated[str, typer.Argument(help="The conversation, which --store keeps under this name.")] = "chat",
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    function: Functions = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    setting: Annotated[
+        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Talk with a model: a line is a turn. /help shows the commands."""
+    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+        functions, _ = code_of(function, None)
+        settings, limits = settings_of(model, base_url, setting, on_cut="accept")
+        with connected(model, base_url, screen) as (client, _), _kept(store) as kept:
+            agent = Agent(
+                client,
+                functions=functions,
+                name="chat",
+                system=_EMBEDDED_SYSTEM if system is None and is_embedded(model, base_url) else system or "",
+                limits=limits,
+                settings=settings,
+                approve=Approver(screen),
+                store=Runs(MemoryStore()) if kept is None else kept,
+            )
+            talk = Chat(agent, name, screen, "" if store is None else str(store))
+            try:
+                converse(talk, chat_lines(screen))
+            finally:
+                if store is not None:
+                    screen.tell(f"to go on: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+        if talk.has_failed and not sys.stdin.isatty():
+            raise typer.Exit(FAILED)
 
 
 @app.command()

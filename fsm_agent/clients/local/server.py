@@ -30,13 +30,13 @@ from typing import IO, TYPE_CHECKING
 
 from fsm_agent.clients.local.model import (
     ERROR_TAIL_CHARS,
-    MODEL_VARIABLE,
     SMOLLM2,
     Progress,
     Say,
     cache_directory,
-    fetch_model,
+    fetch_named,
     find_model,
+    named_model,
 )
 from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, TimedOut
 
@@ -235,15 +235,17 @@ def local_server(
         ProviderError: The server could not be started.
     """
     with _locks.starting:
-        path = find_model(model_path)
+        name, path = named_model(model_path), find_model(model_path)
+        if path is None and name is not None:
+            check_engine()  # before gigabytes are fetched in vain
+            path = fetch_named(name, client=client, say=say, progress=progress)
         key = os.path.realpath(path or cache_directory() / SMOLLM2.file_name)
         server = _shared.get(key)
         if server is None or not server.alive:
-            is_named = model_path is not None or os.environ.get(MODEL_VARIABLE)
             if path is None:
-                check_engine()  # before 93 MB are fetched in vain
-            if path is None or not (is_named or SMOLLM2.is_intact_at(path)):
-                path = fetch_model(client=client, say=say, progress=progress)
+                check_engine()
+            if path is None or not (name is not None or SMOLLM2.is_intact_at(path)):
+                path = fetch_named(None, client=client, say=say, progress=progress)
             if server is not None:
                 server.close()
             server = _shared[key] = LocalServer(path)

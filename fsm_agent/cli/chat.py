@@ -1,0 +1,155 @@
+"""The command ``fsm-agent chat``: a conversation at the terminal, a turn a line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import secrets
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.render import answer
+from fsm_agent.cli.reporting import explained
+from fsm_agent.cli.runs.picture import picture
+from fsm_agent.cli.runs.reading import read
+from fsm_agent.cli.terminal import Screen, error_line, one_line
+from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
+from fsm_agent.prompts.dialog import Dialog
+
+COMMANDS = {
+    "/undo": "take back the last turn",
+    "/fork NAME": "go on in another conversation, and leave this one as it is",
+    "/draw": "draw the states of the last turn",
+    "/help": "show these commands",
+    "/quit": "end, as Ctrl-D does",
+}
+
+
+class Chat:
+    """A conversation with a person.
+
+    Args:
+        agent: Answers; it has a store.
+        name: The conversation in its store.
+        screen: The output.
+        store: The store's path, for the commands that answer a question; empty: it is in memory.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "") -> None:
+        self._agent = agent
+        self._conversation = agent.conversation(name)
+        self._screen = screen
+        self._store = store
+        self._after: Dialog | None = None  # what the next turn follows, if not the newest one
+        self._run = ""  # that of the last turn
+        self.has_failed = False
+
+    def take(self, line: str) -> bool:
+        """Answer a line, or do as the command in it says; return False if it ends the chat.
+
+        Raises:
+            CallSuspended: The turn waits for somebody who is not here.
+            FsmAgentError: The store failed, or another OS process answers in the same conversation.
+        """
+        word, _, rest = line.strip().partition(" ")
+        match word, rest.strip():
+            case "", _:
+                pass
+            case "/quit", "":
+                return False
+            case "/undo", "":
+                self._undo()
+            case "/draw", "":
+                self._draw()
+            case "/fork", name if name:
+                self._fork(name)
+            case "/help", "":
+                for command, what in COMMANDS.items():
+                    self._screen.tell(f"{command:<12} {what}", "")
+            case _ if word.startswith("/"):
+                self._screen.tell(f"{one_line(line)!r} is no command: {', '.join(COMMANDS)} are", "red")
+            case _:
+                self._turn(line)
+        return True
+
+    @property
+    def _dialog(self) -> Dialog:
+        """The dialog so far."""
+        return self._conversation.read() if self._after is None else self._after
+
+    def _turn(self, task: str) -> None:
+        run = f"{self._conversation.name}-{secrets.token_hex(4)}"
+        call = self._conversation.seed(task, run_id=run, after=self._after)
+        self._run = run
+        command = f"fsm-agent runs answer {run} --store {self._store}" if self._store else ""
+        try:
+            answer(lambda sink: self._conversation.run(call, sink), self._screen, command=command)
+        except CallFailed as error:
+            self.has_failed = True
+            error_line(explained(error))
+        except KeyboardInterrupt:
+            call.cancel("interrupted at the terminal")
+            with contextlib.suppress(CallFailed):
+                self._conversation.run(call)
+            self._screen.tell("interrupted: this turn is left out")
+        self._after = None
+
+    def _undo(self) -> None:
+        messages = tuple(self._dialog)
+        places = [place for place, message in enumerate(messages) if message.role == "user"]
+        if not places:
+            self._screen.tell("there is nothing to undo")
+            return
+        self._after = Dialog(messages[: places[-1]], system_args=self._dialog.system_args)
+        self._screen.tell(f"taken back: {one_line(messages[places[-1]].text)}")
+
+    def _fork(self, name: str) -> None:
+        other = self._agent.conversation(name)
+        if len(other.turns(1)):
+            self._screen.tell(f"there is a conversation {name!r} already: another name would be right", "red")
+            return
+        self._after, self._conversation = self._dialog, other
+        self._screen.tell(f"from here on this is the conversation {name!r}")
+
+    def _draw(self) -> None:
+        if not self._run:
+            self._screen.tell("there is nothing to draw: no turn was taken here")
+            return
+        self._screen.show(picture(read(self._agent.runs, self._run)))
+
+
+def chat_lines(screen: Screen) -> Iterator[str]:
+    """Yield the lines of the person at the terminal, or those of standard input."""
+    if not sys.stdin.isatty():
+        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        return
+    with contextlib.suppress(ImportError):
+        importlib.import_module("readline")  # its import gives input() a history and the usual keys
+    while True:
+        screen.pause()
+        try:
+            yield input("> ")
+        except EOFError:
+            typer.echo(err=True)
+            return
+
+
+def converse(chat: Chat, lines: Iterator[str]) -> None:
+    """Take line after line.
+
+    Raises:
+        CallSuspended: A turn waits for somebody who is not here.
+    """
+    for line in lines:
+        try:
+            if not chat.take(line):
+                return
+        except CallSuspended:
+            raise
+        except FsmAgentError as error:
+            chat.has_failed = True
+            error_line(explained(error))

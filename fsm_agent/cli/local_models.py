@@ -1,0 +1,83 @@
+"""The commands ``fsm-agent models …``: larger models for this machine, fetched from the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fsm_agent.cli.models import Debug, Json
+from fsm_agent.cli.render import json_text
+from fsm_agent.cli.reporting import option, reporting
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.clients.local import hub
+from fsm_agent.clients.local.model import SMOLLM2, find_model
+from fsm_agent.errors import ConfigError
+from fsm_agent.providers.catalog import split_model
+
+app = typer.Typer(no_args_is_help=True, help="Models that run on this machine: list, fetch, remove them.")
+
+Name = Annotated[str, typer.Argument(help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.")]
+
+
+@app.command("list")
+def list_models(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models that are here, and those recommended."""
+    with reporting(debug), Screen() as screen:
+        here = _here()
+        if as_json:
+            screen.line(json_text({"here": here, "recommended": [one._asdict() for one in hub.RECOMMENDED]}))
+            return
+        for row in here:
+            screen.line(f"{row['name']}  {int(str(row['size_bytes'])) / 1e6:.0f} MB")
+        if not here:
+            screen.tell("no model is here; the embedded one is fetched when it is used first")
+        screen.line("recommended:", "bold")
+        for one in hub.RECOMMENDED:
+            screen.line(f"local:{one.name}")
+            screen.line(f"  {one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}")
+
+
+@app.command()
+def fetch(name: Name, as_json: Json = False, debug: Debug = False) -> None:
+    """Fetch a model, or what is missing of it, into the Hub's cache."""
+    with reporting(debug), Screen() as screen:
+        model = option("name", _model, name)
+        path = hub.fetch(model, say=screen.tell, progress=screen.fetching)
+        screen.line(json_text({"name": f"local:{model}", "path": str(path)}) if as_json else str(path))
+        if not as_json:
+            screen.tell(f"to use it: fsm-agent ask --model local:{model} …")
+
+
+@app.command()
+def path(name: Name, debug: Debug = False) -> None:
+    """Print where a model's file is."""
+    with reporting(debug), Screen() as screen:
+        model = option("name", _model, name)
+        found = hub.find_cached(model)
+        if found is None:
+            raise ConfigError(f"{str(model)!r} is not here; to fetch it: fsm-agent models fetch {model}")
+        screen.line(str(found))
+
+
+@app.command()
+def remove(name: Name, debug: Debug = False) -> None:
+    """Remove a model from the Hub's cache, which other programs share."""
+    with reporting(debug), Screen() as screen:
+        for gone in hub.remove(option("name", _model, name)):
+            screen.line(f"removed {gone.model} ({gone.size_bytes / 1e6:.0f} MB)")
+
+
+def _model(name: str) -> hub.HubModel:
+    return hub.hub_model(split_model(name)[1] if name.startswith("local:") else name)
+
+
+def _here() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    cached = [*hub.cached_models()] if hub.is_installed() else []
+    usual = find_model()
+    if usual is not None and usual not in [one.path for one in cached]:
+        name = f"local: ({SMOLLM2.name})" if SMOLLM2.is_at(usual) else "local:"
+        rows.append({"name": name, "path": str(usual), "size_bytes": usual.stat().st_size})
+    rows += [{"name": f"local:{one.model}", "path": str(one.path), "size_bytes": one.size_bytes} for one in cached]
+    return rows

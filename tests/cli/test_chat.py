@@ -1,0 +1,158 @@
+"""Is a conversation at the terminal one, with its commands, its questions, and Ctrl-C at any moment?"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fault_server import SSE_HEAD, STALL, FaultServer, chunk, events
+from support.stub_server import StubServer
+from support.terminal import LIMIT_S, Terminal
+from typer.testing import CliRunner
+
+from fsm_agent.cli.commands import app
+
+MODEL = ("--model", "openai-compatible:stub")
+TOOLS = """
+from fsm_agent import function
+
+@function(needs_approval=True)
+def remove(path: str) -> str:
+    "Remove a file."
+    return f"removed {path}"
+"""
+ASKS = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "remove", "arguments": '{"path": "x"}'}}],
+}
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals are POSIX")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "chat_tools.py").write_text(TOOLS)
+    yield tmp_path
+    sys.modules.pop("chat_tools", None)
+
+
+def chat(replies: Sequence[Any], *lines: str, arguments: Sequence[str] = ()) -> tuple[Any, list[list[str]]]:
+    """The command, given these lines; and what each request said."""
+    with StubServer(replies) as stub:
+        words = ["chat", *MODEL, "--base-url", stub.base_url, *arguments]
+        ended = CliRunner().invoke(app, words, input="\n".join(lines), prog_name="fsm-agent", catch_exceptions=False)
+        return ended, [[message["content"] for message in request["messages"]] for request in stub.requests]
+
+
+def test_each_line_is_a_turn_that_follows_the_one_before():
+    ended, said = chat(["Hello Ann.", "Ann."], "I am Ann.", "", "Who am I?", arguments=["--system", "Be brief."])
+    assert (ended.exit_code, ended.stdout) == (0, "Hello Ann.\nAnn.\n")
+    assert said == [["Be brief.", "I am Ann."], ["Be brief.", "I am Ann.", "Hello Ann.", "Who am I?"]]
+
+
+def test_undo_takes_back_one_turn_after_the_other():
+    ended, said = chat(["1", "2", "3"], "a", "b", "/undo", "/undo", "/undo", "c")
+    assert said == [["a"], ["a", "1", "b"], ["c"]]
+    told = [line for line in ended.stderr.splitlines() if "undo" in line or "taken" in line]
+    assert told == ["taken back: b", "taken back: a", "there is nothing to undo"]
+
+
+def test_a_fork_leaves_the_conversation_as_it_is():
+    ended, said = chat(["1", "2", "3"], "a", "/fork other", "b", "/fork chat", "/fork other", "c")
+    assert said == [["a"], ["a", "1", "b"], ["a", "1", "b", "2", "c"]]
+    assert "from here on this is the conversation 'other'" in ended.stderr
+    assert ended.stderr.count("already: another name would be right") == 2
+
+
+def test_draw_shows_the_path_of_the_last_turn():
+    ended, _ = chat(["Yes."], "/draw", "a", "/draw")
+    assert "there is nothing to draw" in ended.stderr
+    assert "╭ Completed" in ended.stdout
+    assert "model:0" in ended.stdout
+
+
+@pytest.mark.parametrize("line", ["/nothing", "/undo now", "/fork", "/quit x"])
+def test_what_is_no_command_is_said_and_not_sent(line: str):
+    ended, said = chat([], line)
+    assert said == []
+    assert f"{line!r} is no command: /undo, /fork NAME, /draw, /help, /quit are" in ended.stderr
+
+
+def test_help_names_every_command_and_quit_ends():
+    ended, said = chat(["never"], "/help", "/quit", "hello")
+    assert said == []
+    for word in ("/undo", "/fork NAME", "/draw", "/help", "/quit"):
+        assert f"\n{word} " in f"\n{ended.stderr}"
+
+
+def test_a_turn_that_fails_leaves_the_rest(here: Path):
+    ended, said = chat([" ", "Fine."], "a", "b", arguments=["--set", "parse_retries=0"])
+    assert ended.stdout == "Fine.\n"
+    assert "fsm-agent: unparseable: the answer is empty" in ended.stderr
+    assert said[-1] == ["b"]
+    assert ended.exit_code == 1
+
+
+def test_a_store_keeps_it_for_the_next_time(here: Path):
+    store = ["friend", "--store", "chats.db"]
+    first, _ = chat(["Hello Ann."], "I am Ann.", arguments=store)
+    assert "to go on: fsm-agent" in first.stderr
+    _, said = chat(["Ann."], "Who am I?", arguments=store)
+    assert said == [["I am Ann.", "Hello Ann.", "Who am I?"]]
+    _, said = chat(["Hi."], "Who am I?", arguments=["other", *store[1:]])
+    assert said == [["Who am I?"]]
+
+
+def test_a_turn_that_waits_says_how_it_is_answered(here: Path):
+    options = ["--store", "chats.db", "--function", "chat_tools:remove"]
+    ended, _ = chat([ASKS], "Remove x.", "more", arguments=options)
+    assert ended.exit_code == 3
+    [command] = [line.strip() for line in ended.stderr.splitlines() if "runs answer" in line]
+    run = command.split()[3]
+    assert command == f"fsm-agent runs answer {run} --store chats.db ask:1.0 --approve"
+    answered = CliRunner().invoke(app, command.split()[1:], prog_name="fsm-agent")
+    assert answered.exit_code == 0, answered.stderr
+
+
+@posix
+def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
+    first = events({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "The first"}}]}, done=False)
+    whole = events({"choices": [{"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}]})
+    with (
+        FaultServer([SSE_HEAD + chunk(first), STALL], [SSE_HEAD + chunk(whole)]) as server,
+        Terminal("chat", *MODEL, "--base-url", server.base_url) as terminal,
+    ):
+        terminal.read_until("> ")
+        terminal.type("a\n")
+        terminal.read_until("The first")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until("interrupted: this turn is left out")
+        terminal.read_until("> ")
+        terminal.type("/undo\n")
+        terminal.read_until("there is nothing to undo")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until()
+        assert terminal.process.wait(LIMIT_S) == 130
+    assert "Traceback" not in terminal.seen
+
+
+@posix
+def test_the_person_at_the_terminal_approves_and_ends_with_ctrl_d():
+    with (
+        StubServer([ASKS, "It is gone."]) as stub,
+        Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
+    ):
+        terminal.read_until("> ")
+        terminal.type("Remove x.\n")
+        terminal.read_until("May the model call remove(path='x')? [y/N]: ")
+        terminal.type("y\n")
+        terminal.read_until("It is gone.")
+        terminal.type("\x04")
+        terminal.read_until()
+        assert terminal.process.wait(LIMIT_S) == 0
