@@ -94,6 +94,7 @@ _MODULES = {
     "prompts.intents.frame": ("IntentExtractor", "IntentFrame"),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
+    "runtime.costs.known_prices": ("known_price",),
     "prompts.library": ("Prompts", "register_prompt"),
     "prompts.prompt": ("Prompt",),
     "prompts.rendering.choices": ("PromptChoice",),
@@ -300,6 +301,7 @@ if TYPE_CHECKING:
     from fsm_agent.providers.codec import Profile as Profile
     from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
     from fsm_agent.providers.provider import Provider as Provider
+    from fsm_agent.runtime.costs.known_prices import known_price as known_price
     from fsm_agent.runtime.drive import adrive as adrive
     from fsm_agent.runtime.drive import arun as arun
     from fsm_agent.runtime.drive import drive as drive
