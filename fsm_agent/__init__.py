@@ -23,6 +23,7 @@ _MODULES = {
     "clients.http.network": ("Network",),
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
+    "prompts.dialogs": ("Dialogs",),
     "runtime.drive": ("adrive", "arun", "drive", "run"),
     "lifecycle.effects": ("AskApproval", "Request", "Settings"),
     "errors": (
@@ -260,6 +261,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import Usage as Usage
     from fsm_agent.prompts.dialog import Dialog as Dialog
+    from fsm_agent.prompts.dialogs import Dialogs as Dialogs
     from fsm_agent.prompts.extraction.first_of import first_of as first_of
     from fsm_agent.prompts.extraction.parsing import Parsed as Parsed
     from fsm_agent.prompts.extraction.parsing import Parser as Parser
