@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions.function import function
@@ -16,6 +17,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.lifecycle.prices import Price
 from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.reports.rounds import RoundReport
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.event import Event, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.reply import Reply, Usage
@@ -107,6 +109,7 @@ BUDGETS = [{"tokens": 89}, {"cost_usd": 0.000089}]
 budgets = pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "dollars"])
 
 
+@pytest.mark.spec("1.27: budget exceeded, with what was used")
 @ways
 @budgets
 def test_the_call_ends_for_its_own_reason_and_says_who_used_how_much(way: Any, budget: dict[str, Any]):
@@ -191,6 +194,7 @@ def test_agents_that_work_side_by_side_share_the_budget(way: Any):
     assert snapshot(one)
 
 
+@pytest.mark.spec("4.23: every budget is kept")
 def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
     def agent(*replies: Reply, inner: Any = (), **options: Any) -> Agent[Any, Any]:
         return boss(*replies, inner=searcher(*inner, functions=[erase]), limits=options.pop("limits"), **options)
@@ -243,11 +247,14 @@ def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made(
         Agent(Script("42"), prices=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("3.30: calls, errors, recalls and cost of each round", "3.30: JSON and back")
 def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices():
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR})
     one = agent.seed("x")
     events = list(agent.stream(one))
     (reply,) = [event.reply for event in events if isinstance(event, ReplyCompleted)]
     assert reply.usage.cost_usd == one.outcome.usage.cost_usd == 0.00001
-    assert [each.cost_pico_usd for each in one.outcome.by_round] == [10_000_000]
+    reports = one.outcome.by_round
+    assert [each.cost_pico_usd for each in reports] == [10_000_000]
+    assert from_json(to_json(reports), tuple[RoundReport, ...]) == reports
     assert Agent(Script(spending(10, "42"))).call("x").usage.cost_usd is None
