@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call import AgentCall
@@ -14,9 +15,13 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used
-from fsm_agent.runtime.costs.price_list import PriceList, models_of
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.runtime.costs import price_list as price_lists
+else:
+    price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
     *("args", "parser_args", "deps", "extra", "run_id", "after", "system_args", "keep_system"),
@@ -49,8 +54,8 @@ def check_prices(agent: Any) -> None:
     Raises:
         UsageError: It names the model.
     """
-    models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
-    prices = PriceList(agent.prices, models)
+    models = (agent.model,) if isinstance(agent.model, str) else price_lists.models_of(agent.model)
+    prices = price_lists.PriceList(agent.prices, models)
     if agent.limits.cost_usd is not None:
         prices.check()
 

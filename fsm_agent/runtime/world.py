@@ -19,7 +19,6 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import abort_in_force
-from fsm_agent.runtime.costs.price_list import PriceList, models_of
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
@@ -30,8 +29,10 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
+    from fsm_agent.runtime.costs import price_list as price_lists
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+    price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
@@ -123,9 +124,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         return self.approve is not None and accepts_context(self.approve, "approve")
 
     @cached_property
-    def price_list(self) -> PriceList:
+    def price_list(self) -> price_lists.PriceList:
         """The prices of the client's models."""
-        return PriceList(self.prices, models_of(self.client))
+        return price_lists.PriceList(self.prices, price_lists.models_of(self.client))
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
