@@ -23,6 +23,7 @@ _MODULES = {
     "clients.http.network": ("Network",),
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
+    "prompts.dialogs": ("Dialogs",),
     "runtime.drive": ("adrive", "arun", "drive", "run"),
     "lifecycle.effects": ("AskApproval", "Request", "Settings"),
     "errors": (
@@ -94,6 +95,7 @@ _MODULES = {
     "prompts.intents.frame": ("IntentExtractor", "IntentFrame"),
     "functions.policy": ("Default", "Retries"),
     "lifecycle.prices": ("Price",),
+    "runtime.costs.known_prices": ("known_price",),
     "prompts.library": ("Prompts", "register_prompt"),
     "prompts.prompt": ("Prompt",),
     "prompts.rendering.choices": ("PromptChoice",),
@@ -259,6 +261,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import Usage as Usage
     from fsm_agent.prompts.dialog import Dialog as Dialog
+    from fsm_agent.prompts.dialogs import Dialogs as Dialogs
     from fsm_agent.prompts.extraction.first_of import first_of as first_of
     from fsm_agent.prompts.extraction.parsing import Parsed as Parsed
     from fsm_agent.prompts.extraction.parsing import Parser as Parser
@@ -300,6 +303,7 @@ if TYPE_CHECKING:
     from fsm_agent.providers.codec import Profile as Profile
     from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
     from fsm_agent.providers.provider import Provider as Provider
+    from fsm_agent.runtime.costs.known_prices import known_price as known_price
     from fsm_agent.runtime.drive import adrive as adrive
     from fsm_agent.runtime.drive import arun as arun
     from fsm_agent.runtime.drive import drive as drive

@@ -16,7 +16,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
+from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
 from fsm_agent.agents.driving import After, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
@@ -34,6 +34,7 @@ from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message
@@ -95,6 +96,9 @@ class Agent(Driving[Deps, Out]):
         masking: When old results are no longer shown to the model; None: never.
         processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
         results: What is done to the results of functions before the model is told.
+        prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
+            ``result.usage`` then has the cost.  None: the prices that are known (the extra ``prices``), as soon as
+            `Limits.cost_usd` needs them.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
             options.  Another OS process goes on with what this one has begun; see `resume`.
@@ -114,6 +118,7 @@ class Agent(Driving[Deps, Out]):
     masking: Masking | None = None
     processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
+    prices: Prices | None = field(default=None, repr=False)
     hooks: Sequence[Any] = field(default=(), repr=False)
     store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -140,6 +145,8 @@ class Agent(Driving[Deps, Out]):
         check_hooks(self.hooks)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
+        if self.prices is not None or self.limits.cost_usd is not None:
+            check_prices(self)
 
     def __repr__(self) -> str:
         """Return its fields; of those that are callable or hold keys, only that they are there."""
@@ -165,7 +172,7 @@ class Agent(Driving[Deps, Out]):
 
     @cached_property
     def _world(self) -> World:
-        return World.of(self.client, approve=self.approve, results=self.results, **self.world)
+        return World.of(self.client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
 
     def init_dialog(self, **values: Any) -> Dialog:
         """Return a fresh dialog: the system prompt, if there is one, with its variables.
@@ -273,6 +280,8 @@ class Agent(Driving[Deps, Out]):
             prompt = governance.governed(prompt, governance.offered(options.deps))
         if options.parser_args:
             check_parser_args(prompt, options.parser_args)
+        if self.limits.cost_usd is not None:
+            delegation.check_prices_inside(prompt)
         record = CallRecord.of(
             messages,
             limits=self.limits,

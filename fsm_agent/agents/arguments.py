@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call import AgentCall
@@ -16,6 +17,11 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.runtime.costs import price_list as price_lists
+else:
+    price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
     *("args", "parser_args", "deps", "extra", "run_id", "after", "system_args", "keep_system"),
@@ -40,6 +46,18 @@ def agent_words() -> dict[str, str]:
     """Return what is right instead of some arguments that an agent does not have."""
     parts = {name: f"{name}=… of settings=Settings(…)" for name in field_names(Settings)}
     return parts | {name: f"{name}=… of limits=Limits(…)" for name in field_names(Limits)} | AGENT_WORDS
+
+
+def check_prices(agent: Any) -> None:
+    """Refuse prices that are none, and a budget in dollars for a model whose price nobody knows.
+
+    Raises:
+        UsageError: It names the model.
+    """
+    models = (agent.model,) if isinstance(agent.model, str) else price_lists.models_of(agent.model)
+    prices = price_lists.PriceList(agent.prices, models)
+    if agent.limits.cost_usd is not None:
+        prices.check()
 
 
 def check_deps(deps: object, prompt: Prompt) -> None:
@@ -69,7 +87,7 @@ def check_call(call: object, method: str, right: str) -> None:
 
 def _check_world(world: Any) -> None:
     check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
-    known = [name for name in field_names(World) if name not in ("client", "approve", "results")]
+    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
     for name in world:
         if name not in known:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")

@@ -11,6 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class AgentDelegate:
     def fingerprint(self) -> str:
         return self._agent.prompt.fingerprint
 
+    def check_prices(self) -> None:
+        self._agent._world.price_list.check()
+        check_prices_inside(self._agent.prompt)
+
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
         messages, _, _ = self._agent._asked(task, {}, Options(deps=deps))
@@ -68,6 +73,18 @@ class AgentDelegate:
         parts = self._agent._kept(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
         return call_class(prompt)(record, prompt, **parts)
+
+
+def check_prices_inside(prompt: Prompt) -> None:
+    """Refuse an agent among the functions of a call with a budget in dollars, if nobody knows the price of its model.
+
+    Raises:
+        UsageError: It names the model.
+    """
+    for name in prompt.delegates:
+        delegate = prompt.by_name[name].delegate
+        if delegate is not None:
+            delegate.check_prices()
 
 
 def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent.lifecycle.prices import Price
+from fsm_agent._internal.values import field_names
+from fsm_agent.lifecycle.prices import ANY_MODEL, Tariff
 from fsm_agent.messages.event import (
     Done,
     Event,
@@ -23,7 +24,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 
-ANY_MODEL = "*"  # in a table of prices: whatever it does not name
+_TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])
 _LOCK = Lock()  # events of one agent come from all threads that use it
 
 
@@ -50,7 +51,8 @@ class Metrics:
     elsewhere; replies and functions count where they happen.  Safe to use from many threads.
 
     Attributes:
-        prices: By what a reply names as its model; ``"*"`` is for every other.
+        prices: By what a reply names as its model; ``"*"`` is for every other.  Without one, a reply costs what its
+            `Usage` says, which an agent with ``prices`` or a budget in dollars has found out.
         calls: That ended.
         endings: So many, by `Reason`.
         steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` are answers that could not be used.
@@ -63,7 +65,7 @@ class Metrics:
         states: Seconds in each state, of calls that ended.
     """
 
-    prices: Mapping[str, Price] = field(default_factory=dict, repr=False, compare=False)
+    prices: Mapping[str, Tariff] = field(default_factory=dict, repr=False, compare=False)
     calls: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
@@ -104,10 +106,11 @@ class Metrics:
         self.replies += 1
         self.usage += reply.usage
         price = self.prices.get(reply.model or ANY_MODEL) or self.prices.get(ANY_MODEL)
-        if price is None:
+        cost = reply.usage.cost_pico_usd if price is None else price.cost_pico_usd(reply.usage)
+        if cost is None:
             self.unpriced_tokens += reply.usage.total_tokens
         else:
-            self.cost_pico_usd += price.cost_pico_usd(reply.usage)
+            self.cost_pico_usd += cost
 
     def _add_function(self, name: str, more: FunctionMetrics) -> None:
         self.functions[name] = self.functions.get(name, FunctionMetrics()) + more
@@ -142,7 +145,7 @@ class Metrics:
                 "steps": dict(self.steps),
                 "requests": self.requests,
                 "replies": self.replies,
-                "usage": msgspec.structs.asdict(self.usage),
+                "usage": {name: n for name, n in msgspec.structs.asdict(self.usage).items() if name in _TOKENS},
                 "cost_micro_usd": self.cost_micro_usd,
                 "unpriced_tokens": self.unpriced_tokens,
                 "functions": {name: asdict(function) for name, function in self.functions.items()},

@@ -12,6 +12,7 @@ from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
@@ -65,6 +66,7 @@ class AgentOptions(TypedDict, total=False):
     masking: Masking | None
     processors: Sequence[Processor]
     results: ResultPipeline | None
+    prices: Prices | None
     hooks: Sequence[Any]
     store: Runs | Store | str | PathLike[str] | None
     world: Mapping[str, Any]
@@ -94,5 +96,6 @@ class ConfigOverrides(_ConfigOverrides, total=False):
     stop_when: Any
     processors: Sequence[Any]
     results: Any
+    prices: Any
     store: str
     agent_configs: Mapping[str, Any]

@@ -18,6 +18,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.error_codes import status_of
+from fsm_agent.runtime.costs.price_list import models_of
 from fsm_agent.runtime.perform import transport_failure
 
 MAX_SHOWN_CHARS = 200  # of the error of each other client
@@ -77,6 +78,11 @@ class FallbackClient(Closing):
     def name(self) -> str:
         """The names of the clients, in order: ``fallback(a, b)``."""
         return f"fallback({', '.join([client.name for client in self._clients])})"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that may reply."""
+        return tuple([model for client in self._clients for model in models_of(client)])
 
     def __repr__(self) -> str:
         return f"<FallbackClient {self.name!r}>"

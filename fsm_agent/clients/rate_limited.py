@@ -14,6 +14,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.costs.price_list import models_of
 
 CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
 
@@ -38,6 +39,11 @@ class RateLimitedClient(Closing):
     def name(self) -> str:
         """The name of the client behind the limit."""
         return self._client.name
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that may reply."""
+        return models_of(self._client)
 
     def __repr__(self) -> str:
         return f"<RateLimitedClient {self.name!r} {self._limit!r}>"

@@ -27,6 +27,13 @@ class Delegate(Protocol):
     def fingerprint(self) -> str:
         """A text that changes with what decides the steps of its calls."""
 
+    def check_prices(self) -> None:
+        """Refuse a model, its own or one of an agent inside of it, whose price nobody knows.
+
+        Raises:
+            UsageError: It names the model.
+        """
+
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
         """Return the record of a call that has not begun; pure, as it is part of a step.
 

@@ -512,7 +512,7 @@ class AgentCall(Driven, Generic[Out]):
         r = self.record
         state = r.state
         if state in ASKING:
-            return (CallModel(f"model:{r.turn}", self._request(), r.attempt),)
+            return (CallModel(f"model:{r.turn}", self._request(), r.attempt, r.limits.cost_usd is not None),)
         if state is State.TOOL_INTERRUPT:
             if r.waits_for_approval:
                 return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])

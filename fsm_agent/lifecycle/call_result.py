@@ -111,7 +111,7 @@ class CallResult(Generic[Out], Unpacked):
     def by_round(self) -> tuple[RoundReport, ...]:
         """The rounds of the call, each with its requests, function calls, errors, tokens and times.
 
-        `rounds_of` gives their cost as well, as it is told the price.
+        Their cost is known if the agent has ``prices`` or a budget in dollars; `rounds_of` reckons it with a price.
         """
         return rounds_of(self.record)
 

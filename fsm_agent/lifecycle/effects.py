@@ -66,6 +66,7 @@ class CallModel(EffectValue, frozen=True):
     key: str
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
+    is_priced: bool = False  # the reply is wanted with its cost
 
 
 class Sleep(EffectValue, frozen=True):

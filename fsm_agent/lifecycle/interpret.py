@@ -17,11 +17,12 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
+from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.parser import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
@@ -86,7 +87,7 @@ class StopContext(NamedTuple):
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
-Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | FunctionCall | Outcome
+Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | Overrun | FunctionCall | Outcome
 
 _COMPOUND = (dict, list)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -105,12 +106,13 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
     if call is None:
         return outcome.kind, outcome
     if type(outcome) is Returned and not outcome.is_error:
-        return "returned", _returned(call, outcome)
+        call = _returned(call, outcome)
+        return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
     match outcome:
         case Returned():
-            return "returned", call.changed(error=outcome.text, was_run=True)
+            return _of_agent(r, call.changed(error=outcome.text, was_run=True), "returned", outcome.usage)
         case FunctionFailed():
-            return "function_failed", call.changed(error=outcome.text, was_run=True)
+            return _of_agent(r, call.changed(error=outcome.text, was_run=True), "function_failed", outcome.usage)
         case Approved():
             return "approved", call.changed(needs_approval=False)
         case Modified():
@@ -122,6 +124,13 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         case Denied():
             return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, call
+
+
+def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
+    """Return the trigger of a function's end, which may have taken tokens, as it is an agent; and its answer."""
+    if usage != UNUSED and has_budget(r.limits) and exceeded(r, usage):
+        return "over_budget", Overrun(usage=usage, call=call)
+    return trigger, call
 
 
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
@@ -149,6 +158,9 @@ def read_reply(
         seen: Fingerprints of the calls that succeeded.
         gate: Decides which calls wait for approval.
     """
+    limits = r.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(r, reply.usage):
+        return "over_budget", Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
         requested = _requested(r, reply, prompt, seen, gate)

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Protocol, TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Usage
+
+ANY_MODEL = "*"  # in a table of prices: whatever it does not name
+
+
+class Tariff(Protocol):
+    """Whatever knows the cost of tokens: a `Price`, or what `known_price` returns."""
+
+    def cost_pico_usd(self, usage: Usage) -> int:
+        """Return the cost of these tokens of one reply, in millionths of a millionth of a dollar."""
+
+
+Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class State(StrEnum):
 
 
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
+SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # there may be replies, in a round those of agents inside
 LIVE = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)
 FINAL = (State.COMPLETED, State.FAILED)
 
@@ -49,6 +50,7 @@ class Reason(StrEnum):
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
     LOOPED = "looped"  # the same round again and again, with `Limits.on_loop` at "stop"
+    OVER_BUDGET = "over budget"  # more than `Limits.tokens` or `Limits.cost_usd`
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
@@ -96,6 +98,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
+    lent: tuple[str, ...] = ()  # names of the limits that are what the call around this one had left
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it

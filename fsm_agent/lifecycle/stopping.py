@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.interpret import Stop, StopContext, StopWhen
-from fsm_agent.lifecycle.prices import Price
+from fsm_agent.lifecycle.prices import Tariff
 from fsm_agent.messages.message import FunctionCall
 
 
@@ -62,7 +62,7 @@ def max_tokens(most: int) -> StopWhen:
     return stops
 
 
-def max_cost_usd(most: float, price: Price) -> StopWhen:
+def max_cost_usd(most: float, price: Tariff) -> StopWhen:
     """Stop when all replies together have cost more and the model asks for functions.
 
     Tokens that are not reported cost nothing here; see `max_tokens`.

@@ -31,6 +31,9 @@ other functions it is not read: those are run first.
 A model that works with its provider's own tools may pause: its message so far is sent back to it, and it goes on.  Each
 pause counts as a round.
 
+A reply with which the call and the agents inside of it have used more than `Limits.tokens` or `Limits.cost_usd` ends it
+whatever it says.  Agents inside are counted at each of their replies.
+
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 
@@ -45,6 +48,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.costs.budget import Overrun, explained
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
@@ -57,7 +61,7 @@ from fsm_agent.lifecycle.interpret import (
 )
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
-from fsm_agent.lifecycle.record import ASKING, LIVE, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.lifecycle.record import ASKING, LIVE, SPENDING, CallRecord, Ending, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
@@ -270,6 +274,13 @@ def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallReco
     return _with_once(r, answer, r.once[answer.id].changed(phase="cleared"))
 
 
+def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=explained(r, answer))
+    if answer.call is not None:
+        r = r.changed(round=_answered(r, answer.call, prompt))
+    return _ended(r, prompt, ending, "Not run: the call is over its budget.")
+
+
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
     limit = r.limits.deadline_s
     which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
@@ -286,6 +297,7 @@ ROWS: tuple[Row, ...] = (
     ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
     ("stopped",          LIVE,                  State.COMPLETED,       None,           keep_stopped),
+    ("over_budget",      SPENDING,              State.FAILED,          None,           keep_overrun),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),

@@ -19,7 +19,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """Tokens, as reported with one reply, or summed over many.  None: never reported.
+    """Tokens and their cost, as reported with one reply, or summed over many.  None: never reported.
 
     `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
     `output_tokens`, however the provider counts.
@@ -30,23 +30,31 @@ class Usage(Value, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cost_pico_usd: int | None = None  # in millionths of a millionth of a dollar; None: nobody asked for the cost
 
     def __add__(self, other: Usage) -> Usage:
         if self is UNUSED:
             return other
         cached, written, reasoning = other.cached_tokens, other.cache_write_tokens, other.reasoning_tokens
+        cost = other.cost_pico_usd
         return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cached_tokens=self.cached_tokens if cached is None else _sum(self.cached_tokens, cached),
             cache_write_tokens=self.cache_write_tokens if written is None else _sum(self.cache_write_tokens, written),
             reasoning_tokens=self.reasoning_tokens if reasoning is None else _sum(self.reasoning_tokens, reasoning),
+            cost_pico_usd=self.cost_pico_usd if cost is None else _sum(self.cost_pico_usd, cost),
         )
 
     @property
     def total_tokens(self) -> int:
         """Input and output together; what was not reported counts as 0."""
         return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost in US dollars; None: nobody asked for it, with `Limits.cost_usd` or ``prices`` of the agent."""
+        return None if self.cost_pico_usd is None else self.cost_pico_usd / 10**12
 
 
 UNUSED = Usage()

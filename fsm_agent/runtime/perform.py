@@ -101,6 +101,8 @@ def _(effect: Begin, activity: Activity) -> Begun:
 @perform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
     timeout_s = time_left(activity.process, activity.world)
+    if effect.is_priced:
+        activity.world.price_list.check()
     if not activity.driver.is_streamed:
         return ask_model(effect, activity.world, timeout_s)
     return stream_model(effect, activity.world, timeout_s, partial_outputs(activity.process))
@@ -109,6 +111,8 @@ def _(effect: CallModel, activity: Activity) -> Any:
 @aperform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
     timeout_s = time_left(activity.process, activity.world)
+    if effect.is_priced:
+        activity.world.price_list.check()
     if not activity.driver.is_streamed:
         return ask_model_async(effect, activity.world, timeout_s)
     return stream_model_async(effect, activity.world, timeout_s, partial_outputs(activity.process))
@@ -220,7 +224,7 @@ def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Repli
         reply = world.client.complete(effect.request, timeout_s=timeout_s)
     except Exception as error:
         return _failed(effect, error, world)
-    return _replied(reply, "complete", world)
+    return _replied(effect, reply, "complete", world)
 
 
 async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
@@ -229,7 +233,7 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
         return _failed(effect, error, world)
-    return _replied(reply, "acomplete", world)
+    return _replied(effect, reply, "acomplete", world)
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
@@ -272,7 +276,7 @@ def stream_model(
     except Exception as error:
         if reply is None:  # otherwise the stream broke while it was being closed
             return _failed(effect, error, world)
-    return _replied(reply, "stream", world)
+    return _replied(effect, reply, "stream", world)
 
 
 async def stream_model_async(
@@ -293,7 +297,7 @@ async def stream_model_async(
         if reply is None:
             yield _failed(effect, error, world)
             return
-    yield _replied(reply, "astream", world)
+    yield _replied(effect, reply, "astream", world)
 
 
 def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
@@ -303,10 +307,12 @@ def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
     return model_failed(effect, failure, world)
 
 
-def _replied(reply: Any, method: str, world: World) -> Replied:
+def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
     if type(reply) is not Reply:
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
         raise UsageError(f"{what}: a Reply would be right")
+    if effect.is_priced or world.prices is not None:
+        reply = world.price_list.priced(reply)
     return Replied(reply=reply, at_s=world.clock.now())
 
 

@@ -16,6 +16,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
+from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.results.pipeline import ResultPipeline
@@ -28,8 +29,10 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
+    from fsm_agent.runtime.costs import price_list as price_lists
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+    price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
@@ -96,6 +99,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
+        prices: What the tokens of the client's models cost: a `Price`, or a mapping by what a reply names as its model
+            or by the client's name, with ``"*"`` for every other.  Replies then have their cost in their `Usage`.
+            None: only those of calls with a budget in dollars have, by the prices that are known.
         results: The pipeline that results of functions pass before the model is shown them.
     """
 
@@ -107,6 +113,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
+    prices: Prices | None = None
 
     def __post_init__(self) -> None:
         _ = self.asks_with_context  # refuses an approver that takes neither
@@ -115,6 +122,11 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     def asks_with_context(self) -> bool:
         """True if the approver takes a `Context`."""
         return self.approve is not None and accepts_context(self.approve, "approve")
+
+    @cached_property
+    def price_list(self) -> price_lists.PriceList:
+        """The prices of the client's models."""
+        return price_lists.PriceList(self.prices, price_lists.models_of(self.client))
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:

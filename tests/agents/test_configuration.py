@@ -70,6 +70,7 @@ EXAMPLES = {  # of keys whose values name something
     "stop_when": "support.configured:stop",
     "processors": ["support.configured:last_message"],
     "results": "support.configured:results",
+    "prices": "support.configured:prices",
     "api_key": "${EDITOR_KEY}",
     "base_url": "https://example.invalid/v1",
     "headers": {"x-team": "press"},
@@ -255,6 +256,7 @@ def test_the_whole_configuration_is_right(paper, format_):
         assert editor.output is configured.Report
         assert isinstance(editor.hooks[0], configured.Steps)
         assert editor.results is configured.results
+        assert editor.prices is configured.prices
         assert editor.approve is configured.approve
         assert isinstance(editor.system, Prompt)
         assert KEY not in repr(agent.config) + repr(editor) + agent.config.model_dump_json()

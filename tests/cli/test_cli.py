@@ -152,6 +152,15 @@ class TestAsk:
         assert (ended.exit_code, said["state"], said["reason"], said["output"]) == (1, "Failed", "unparseable", None)
         assert ended.stderr.splitlines()[-1].startswith("fsm-agent: unparseable: the answer is empty")
 
+    def test_budgets_of_tokens_and_dollars(self):
+        ended, _ = ask(["ok"], "?", "--json", "--set", "tokens=9")
+        said = json.loads(ended.stdout)
+        assert (ended.exit_code, said["state"], said["reason"]) == (1, "Failed", "over budget")
+        assert said["detail"] == "limits.tokens is 9, and 10 tokens were used"
+        ended, requests = ask(["ok"], "?", "--set", "cost_usd=0.01")
+        assert (ended.exit_code, requests) == (1, [])
+        assert "nobody knows the price of 'openai-compatible:stub'" in ended.stderr
+
     def test_an_answer_that_was_cut_off_says_so(self):
         choice = {"index": 0, "delta": {"role": "assistant", "content": "The ans"}, "finish_reason": "length"}
         with FaultServer([SSE_HEAD + chunk(events({"choices": [choice]})) + END_OF_CHUNKS]) as server:
@@ -373,7 +382,7 @@ class TestResume:
 
     def test_a_run_has_no_name_without_a_store(self):
         ended, requests = ask(["Hi."], "?", "--run-id", "tidy")
-        assert (ended.exit_code, requests) == (2, [])
+        assert (ended.exit_code, requests) == (1, [])
 
 
 class TestDemo:

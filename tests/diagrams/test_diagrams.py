@@ -158,6 +158,7 @@ def test_every_row_is_on_its_edges():
 def test_a_row_without_a_guard_is_else_where_another_comes_first():
     shown = edges(lifecycle())
     assert shown["Calling", "Failed"].lines == (
+        "over_budget",
         "refused",
         "functions_asked [after_final]",
         "functions_asked [loop_must_stop]",

@@ -103,6 +103,16 @@ MODELS = {
     "functions that fail twice": Model(
         Limits(rounds=None, parse_retries=0, failures_per_function=2), ("answer", "login", "tick")
     ),
+    "tokens": Model(
+        Limits(rounds=2, parse_retries=1, recalls=0, tokens=21),
+        ("answer", "wrong", "tick", "erase, tick", "refusal", "enough", "costly, wrong"),
+    ),
+    "tokens of the last reply": Model(Limits(**ONE, tokens=9), ("costly", "costly tick", "costly refusal", "tick")),
+    "no tokens": Model(Limits(**ONE, tokens=0), ("answer", "filtered")),
+    "dollars": Model(
+        Limits(rounds=2, parse_retries=2, recalls=0, cost_usd=20e-12), ("costly", "costly tick", "costly, wrong")
+    ),
+    "exactly the dollars": Model(Limits(rounds=2, parse_retries=0, cost_usd=18e-12), ("costly", "costly tick")),
     "injected": Model(
         Limits(rounds=1, parse_retries=1, recalls=1), ("answer", "wrong", "tick"), delays_s=(1.0,), is_injected=True
     ),
@@ -151,4 +161,4 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 64
+    assert len(taken) == len(rows) == 67

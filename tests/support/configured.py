@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fsm_agent import FunctionCall, Message, ResultPipeline, StopContext, truncate
+from fsm_agent import FunctionCall, Message, Price, ResultPipeline, StopContext, truncate
 from fsm_agent.messages.event import Stepped
 
 
@@ -44,4 +44,5 @@ def last_message(messages: Sequence[Message]) -> Sequence[Message]:
     return messages[-1:]
 
 
+prices = {"*": Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)}
 results = ResultPipeline(processor=truncate(1000))

@@ -36,11 +36,12 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.prompts.prompt import Prompt
 from support.walks import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 
+USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')
 REPLIES: dict[str, Reply] = {
@@ -64,6 +65,10 @@ REPLIES: dict[str, Reply] = {
     "login": asked(function_call("login", user="a")),
     "pay": asked(function_call("pay", amount=1)),
     "pay, tick": asked(function_call("pay", amount=1), function_call("tick")),
+    "costly": asked(text="42").changed(usage=Usage(input_tokens=9, cost_pico_usd=9)),
+    "costly tick": asked(function_call("tick")).changed(usage=Usage(input_tokens=9, cost_pico_usd=9)),
+    "costly, wrong": asked(text="forty-two").changed(usage=Usage(input_tokens=9, cost_pico_usd=9)),
+    "costly refusal": Reply(message=Message.of("assistant"), refusal="no", usage=Usage(output_tokens=9)),
     "twice": asked(function_call("tick"), function_call("tick")),
     "final": asked(function_call(ANSWER, value=42)),
     "final, wrong": asked(function_call(ANSWER, value="forty-two")),
@@ -181,6 +186,10 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                     found.append((effect.key, Interrupted()))
                 found += [(effect.key, Returned(text="2")), (effect.key, Returned(text="no", is_error=True))]
                 found.append((effect.key, FunctionFailed(text="no")))
+                if call.record.limits.tokens is not None:
+                    found.append((effect.key, Returned(text="2", usage=USED)))
+                    found.append((effect.key, Returned(text="no", is_error=True, usage=USED)))
+                    found.append((effect.key, FunctionFailed(text="no", usage=USED)))
     return found
 
 
@@ -189,6 +198,8 @@ def _configuration(r: CallRecord) -> object:
     limits, loop = r.limits, r.limits.identical_rounds
     counted = (
         None if limits.rounds is None else r.rounds,
+        None if limits.tokens is None else r.usage.total_tokens,
+        None if limits.cost_usd is None else r.usage.cost_pico_usd,
         None if limits.parse_retries is None else r.parse_errors,
         None if limits.recalls is None else (r.recalls, r.attempt),
         None if limits.identical_problems is None else ("".join(_refused(r)[-1:]), _same_rounds(_refused(r))),
@@ -239,7 +250,7 @@ def _check_counters(r: CallRecord) -> None:
     closed = {f.id.partition(".")[0] for f in r.function_calls}
     assert r.rounds == len(closed) + steps.count(("paused", State.CALLING))
     assert r.runs == sum(f.was_run for f in r.function_calls)
-    assert r.replies == sum(step.usage is not None for step in r.trace)
+    assert r.replies == sum(step.usage is not None and step.key.startswith("model:") for step in r.trace)
     failures = 0
     for step in reversed(r.trace):
         if step.trigger not in ("model_failed", "slept", "injected"):
@@ -280,6 +291,8 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
             return next(State(step.source) for step in reversed(before.trace) if step.to == State.BACKOFF), None
         case Replied():
             return _read(before, outcome.reply, prompt)
+        case FunctionFailed() | Returned() if _is_over_budget(before, outcome.usage):
+            return State.FAILED, Reason.OVER_BUDGET
         case FunctionFailed():
             return State.FAILED, Reason.FUNCTION_FAILED
     if isinstance(outcome, Approved) or outcome == VALID:
@@ -293,6 +306,8 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
 
 def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reason | None]:
     limits, is_last = before.limits, _is_final(before, prompt)
+    if _is_over_budget(before, reply.usage):
+        return State.FAILED, Reason.OVER_BUDGET
     if reply.message.text == "enough":
         return State.COMPLETED, Reason.STOPPED
     calls, drafts = reply.message.function_calls, prompt.mode == "two_stage" and not is_last
@@ -321,6 +336,15 @@ def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reas
     if limits.parse_retries is None or before.parse_errors < limits.parse_retries:
         return State.PARSE_EXCEPTION, None
     return State.FAILED, Reason.UNPARSEABLE
+
+
+def _is_over_budget(before: CallRecord, more: Usage) -> bool:
+    """Whether all that was used up to now is more than may be."""
+    used = [step.usage for step in before.trace if step.usage is not None] + [more]
+    tokens = sum((usage.input_tokens or 0) + (usage.output_tokens or 0) for usage in used)
+    dollars = sum(usage.cost_pico_usd or 0 for usage in used) / 1e12
+    most = before.limits
+    return (most.tokens is not None and tokens > most.tokens) or (most.cost_usd is not None and dollars > most.cost_usd)
 
 
 def _recalled(before: CallRecord, retryable: bool, delay_s: float, at_s: float) -> tuple[State, Reason | None]:

@@ -34,7 +34,7 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.message import FunctionCall, Message, Text
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
@@ -122,6 +122,7 @@ def limits(rng: Random) -> Limits:
         on_limit=rng.choice(["final_prompt", "stop", "fail"]),
         failures_per_function=rng.choice([None, None, 1, 2]),
         parallel=rng.choice([None, None, 1, 2]),
+        tokens=rng.choice([None, None, None, None, 20]),
     )
 
 
@@ -188,7 +189,8 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
         case RunFunction() if rng.random() < 0.03:
             return effect.key, FunctionFailed(text="the disk is full")
         case RunFunction():
-            return effect.key, Returned(text=rng.choice(["42", ""]), is_error=rng.random() < 0.3)
+            usage = Usage(input_tokens=rng.choice([2, 30])) if rng.random() < 0.1 else UNUSED
+            return effect.key, Returned(text=rng.choice(["42", ""]), is_error=rng.random() < 0.3, usage=usage)
     raise AssertionError(effect)
 
 

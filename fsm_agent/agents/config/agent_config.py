@@ -146,6 +146,7 @@ class SubAgentConfig(_Keys):
         default_factory=list, description="choose what the model is shown, as module:name"
     )
     results: Name | None = Field(default=None, description="what is done to results of functions, as module:name")
+    prices: Name | None = Field(default=None, description="what the model's tokens cost, as module:name")
     store: str | None = Field(default=None, description="the file in which calls are kept as runs")
 
     @model_validator(mode="after")

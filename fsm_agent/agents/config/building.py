@@ -177,6 +177,7 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "approve": _object,
     "stop_when": _object,
     "results": _object,
+    "prices": _object,
     "hooks": _object,
     "processors": _object,
 }

@@ -15,13 +15,15 @@ from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import NEVER, AgentCall
+from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ class _Own(AgentCall[Any]):
     """The call without its children, on which their parent tries its own steps."""
 
     __slots__ = ()
+
+    def overrun(self, at_s: float) -> None:
+        """End the call, as the calls inside of it have exceeded its budget."""
+        self.after, answer = self.record, Overrun(at_s=at_s)
+        MACHINE.events["over_budget"].take(self, answer, self.prompt)  # type: ignore[attr-defined]
+        self._commit("over_budget", "", answer, answer, "")  # type: ignore[arg-type]
 
 
 class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, what is a parent's goes first
@@ -137,11 +145,22 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         while (wanted := self._unseeded(children)) is not None:
             function, f, key = wanted.function, wanted.call, wanted.key
             try:
-                children = {**children, key: function.delegate.seeded(f, record.depth + 1, self.deps)}
+                child = function.delegate.seeded(f, record.depth + 1, self.deps)
+                children = {**children, key: within(child, own.record)}
             except UsageError as error:  # of the model, such as an empty task
                 own.advance(key, Returned(text=str(error), is_error=True, at_s=own.step.at_s))
                 steps.append(own.step)
         return own.record if children is own.record.children else own.record.changed(children=children)
+
+    def _settled(self, record: Any, moved: list[str], steps: list[Event]) -> Any:
+        record = Parent._settled(self, record, moved, steps)
+        if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
+            own, newest = self._at(record), steps[-1]
+            step: Any = newest.event if isinstance(newest, Inside) else newest
+            own.overrun(step.at_s)
+            steps.append(own.step)
+            return own.record
+        return record
 
     def _unseeded(self, children: Mapping[str, Any]) -> Any:
         """Return the effect of an agent whose call has to be seeded; None: there is none."""

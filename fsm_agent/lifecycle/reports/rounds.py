@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from fsm_agent._internal.values import Value
-from fsm_agent.lifecycle.prices import Price
+from fsm_agent.lifecycle.prices import Tariff
 from fsm_agent.lifecycle.record import ASKING, CallRecord, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.messages.event import Stepped
@@ -43,12 +43,12 @@ class RoundReport(Value, frozen=True, kw_only=True):
         return tuple([f for f in self.function_calls if f.error is not None])
 
 
-def rounds_of(record: CallRecord, price: Price | None = None) -> tuple[RoundReport, ...]:
+def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundReport, ...]:
     """Return the rounds of a call so far.  Takes linear time.
 
     Args:
         record: The call's.
-        price: That of the model's tokens; without one no cost is known.
+        price: That of the model's tokens; without one the cost is what the replies had, if the agent asked for it.
     """
     rounds = [_Round(number, steps) for number, steps in enumerate(_stretches(record), 1)]
     requested = groupby(record.function_calls, lambda f: f.id.partition(".")[0])
@@ -98,7 +98,7 @@ class _Round:
     def has_functions(self) -> bool:
         return self.steps[-1][0].trigger != "paused"
 
-    def report(self, price: Price | None, has_ended: bool) -> RoundReport:
+    def report(self, price: Tariff | None, has_ended: bool) -> RoundReport:
         usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
         for step, before_s in self.steps:
             if step.usage is not None:
@@ -115,7 +115,7 @@ class _Round:
             failures=tuple(self.failures),
             recalls=sum(step.trigger == "model_failed" and step.to == State.BACKOFF for step in steps),
             usage=usage,
-            cost_pico_usd=None if price is None or usage == UNUSED else price.cost_pico_usd(usage),
+            cost_pico_usd=_cost(usage, price),
             began_at_s=before_s or first.at_s or None,
             ended_at_s=(steps[-1].at_s or None) if has_ended else None,
             **waited_s,
@@ -123,6 +123,12 @@ class _Round:
 
 
 _WAITED = ("model_s", "approvals_s", "functions_s", "backoff_s")
+
+
+def _cost(usage: Usage, price: Tariff | None) -> int | None:
+    if price is None or usage == UNUSED:
+        return usage.cost_pico_usd
+    return price.cost_pico_usd(usage)
 
 
 def _waited_for(step: Stepped) -> str | None:

@@ -1,0 +1,94 @@
+"""The budgets in tokens and dollars: are they exceeded, by whom, and how much is left for a call inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import OutcomeError
+from fsm_agent.lifecycle.effects import RunFunction
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
+
+PICO = 10**12  # in one
+_MOST_NAMED = 5  # calls inside, in the text of an ending
+
+
+class Overrun(Value, frozen=True, kw_only=True):
+    """An outcome with which a budget is exceeded."""
+
+    usage: Usage = UNUSED  # of this outcome alone
+    call: FunctionCall | None = None  # that it is about
+    at_s: float = 0.0
+
+
+def has_budget(limits: Limits) -> bool:
+    """Return whether tokens or their cost are limited."""
+    return limits.tokens is not None or limits.cost_usd is not None
+
+
+def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
+    """Return the name of the limit that is exceeded with these tokens; None: none is.
+
+    Raises:
+        OutcomeError: The cost is limited, and that of these tokens is not known.
+    """
+    limits = r.limits
+    if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
+        raise OutcomeError(
+            f"an outcome has {more.total_tokens} tokens without a cost, and limits.cost_usd={limits.cost_usd:g} counts"
+            " it: Usage(…, cost_pico_usd=…) would be right, as a World makes it that knows the price"
+        )
+    used = r.total_usage + more
+    if limits.tokens is not None and used.total_tokens > limits.tokens:
+        return "tokens"
+    if limits.cost_usd is not None and (used.cost_pico_usd or 0) > round(limits.cost_usd * PICO):
+        return "cost_usd"
+    return None
+
+
+def within(r: CallRecord, outer: CallRecord) -> CallRecord:
+    """Return the record of a call that has not begun, with no larger budgets than the call around it has left."""
+    if not has_budget(outer.limits):
+        return r
+    used, left = outer.total_usage, dict[str, Any]()
+    if outer.limits.tokens is not None:
+        left["tokens"] = max(0, outer.limits.tokens - used.total_tokens)
+    if outer.limits.cost_usd is not None:
+        left["cost_usd"] = max(0, round(outer.limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+    own = {name: getattr(r.limits, name) for name in left}
+    lent = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
+    return r.changed(limits=r.limits.changed(**lent), lent=tuple(lent))
+
+
+def explained(r: CallRecord, overrun: Overrun) -> str:
+    """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
+    name = exceeded(r, overrun.usage) or "tokens"
+    limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
+    whose = ", all that the call around this one had left" if name in r.lent else ""
+    text = f"limits.{name} is {limit}{whose}, and {_spent(name, r.total_usage + overrun.usage)} were used"
+    inside = _inside(r, overrun)
+    named = [f"{_spent(name, usage)} by {who}" for who, usage in inside[:_MOST_NAMED]]
+    if len(inside) > _MOST_NAMED:
+        named.append(f"the rest by {len(inside) - _MOST_NAMED} more calls")
+    return f"{text}: {', '.join(named)}" if named else text
+
+
+def _spent(name: str, usage: Usage) -> str:
+    return f"{usage.total_tokens} tokens" if name == "tokens" else _dollars(usage.cost_pico_usd or 0)
+
+
+def _dollars(pico_usd: int) -> str:
+    return f"${pico_usd // PICO}.{pico_usd % PICO:012d}".rstrip("0").rstrip(".")
+
+
+def _inside(r: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
+    """Return the calls inside of a call that have used tokens, in the order in which they ended, and the tokens."""
+    found = [(step.key, step.usage) for step in r.trace if step.usage and step.source == State.TOOL_INTERRUPT]
+    if overrun.call is not None:
+        found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))
+    found += [(key, child.total_usage) for key, child in r.children.items()]
+    names = {f"{RunFunction.prefix}:{f.id}": f.name for f in (*r.function_calls, *r.round)}
+    return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]

@@ -1,0 +1,260 @@
+"""Do the budgets of a call hold for the agents inside of it, whoever drives?"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import CallFailed, CallSuspended, UsageError
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.lifecycle.prices import Price
+from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.lifecycle.reports.rounds import RoundReport
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.messages.event import Event, Inside, ReplyCompleted, Stepped
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.runtime.perform import perform
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import Script, call
+
+DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens
+
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def spending(tokens: int, *content: Any) -> Reply:
+    return Reply.of(*content).changed(usage=Usage(input_tokens=tokens, output_tokens=0))
+
+
+def searcher(*replies: Reply, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies), **{"name": "searcher", **options})
+
+
+def boss(*replies: Reply, inner: Any, limits: Limits, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies), functions=[inner], name="boss", limits=limits, **options)
+
+
+def overspent(**limits: Any) -> Agent[Any, Any]:
+    """An agent whose budget of 100 tokens, or of as many millionths of a dollar, is used up by the one inside."""
+    inner = searcher(spending(30, "Found."), spending(40, "Found, too."), prices=DOLLAR)
+    first, second = (spending(10, call("searcher", task=task)) for task in ("a", "b"))
+    return boss(first, second, spending(1, "Done."), inner=inner, limits=Limits(**limits), prices=DOLLAR)
+
+
+def heard(agent: Agent[Any, Any], one: AgentCall[Any]) -> list[Event]:
+    events = list[Event]()
+    with suppress(CallFailed):
+        events.extend(agent.stream(one))
+    return events
+
+
+def by_call(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
+    with suppress(CallFailed):
+        agent.run(one)
+
+
+def by_stream(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
+    heard(agent, one)
+
+
+def by_acall(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
+    with suppress(CallFailed):
+        asyncio.run(agent.arun(one))
+
+
+def by_astream(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
+    async def main() -> None:
+        with suppress(CallFailed):
+            async for _ in agent.astream(one):
+                pass
+
+    asyncio.run(main())
+
+
+def step_by_step(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
+    """One effect after the other, by hand."""
+    while one.effects:
+        effect = one.effects[0]
+        owner = one.owner(effect.key)
+        world = owner.world or agent._world
+        one.advance(effect.key, perform(effect, _Activity(owner.process, world)))  # type: ignore[arg-type]
+
+
+class _Activity:
+    """What performers need of an activity, without a driver that streams or records."""
+
+    class driver:
+        recorder, is_streamed = None, False
+
+    path, handle = "", None
+
+    def __init__(self, process: Any, world: Any) -> None:
+        self.process, self.world = process, world
+
+
+ways = pytest.mark.parametrize("way", [by_call, by_stream, by_acall, by_astream, step_by_step])
+BUDGETS = [{"tokens": 89}, {"cost_usd": 0.000089}]
+budgets = pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "dollars"])
+
+
+@pytest.mark.spec("1.27: budget exceeded, with what was used")
+@ways
+@budgets
+def test_the_call_ends_for_its_own_reason_and_says_who_used_how_much(way: Any, budget: dict[str, Any]):
+    agent = overspent(**budget)
+    one = agent.seed("Go.")
+    way(agent, one)
+    with pytest.raises(CallFailed) as failed:
+        one.result()
+    assert failed.value.reason is Reason.OVER_BUDGET
+    is_tokens = "tokens" in budget
+    limit, used, first, second = ("89", "90 tokens", "30 tokens", "40 tokens")
+    if not is_tokens:
+        limit, used, first, second = ("$0.000089", "$0.00009", "$0.00003", "$0.00004")
+    name = next(iter(budget))
+    text = f"limits.{name} is {limit}, and {used} were used: {first} by searcher (run:1.0), {second} by"
+    assert str(failed.value).startswith(f"over budget: {text} searcher (run:3.0) (in ToolInterrupt")
+    left = "39" if is_tokens else "$0.000039"
+    assert one.record.function_calls[-1].error == (
+        f"searcher failed: over budget: limits.{name} is {left}, all that the call around this one had left, and"
+        f" {second} were used"
+    )
+
+
+@ways
+@budgets
+def test_within_its_budget_the_call_goes_on(way: Any, budget: dict[str, Any]):
+    agent = overspent(**{name: limit * 2 for name, limit in budget.items()})
+    one = agent.seed("Go.")
+    way(agent, one)
+    assert one.output == "Done."
+    assert one.outcome.usage.total_tokens == 91
+    assert one.outcome.usage.cost_usd == pytest.approx(0.000091)
+
+
+def test_an_agent_inside_that_exceeds_its_own_budget_fails_alone():
+    inner = searcher(spending(30, "Found."), limits=Limits(tokens=20))
+    result = boss(
+        spending(10, call("searcher", task="a")), spending(1, "Done."), inner=inner, limits=Limits(tokens=100)
+    ).call("Go.")
+    assert (result.output, result.usage.total_tokens) == ("Done.", 41)
+    assert result.function_calls[0].error == (
+        "searcher failed: over budget: limits.tokens is 20, and 30 tokens were used"
+    )
+
+
+def test_an_agent_two_levels_down_ends_every_call_around_it():
+    deepest = searcher(spending(60, "Found."))
+    middle = Agent(Script(spending(20, call("searcher", task="a"))), functions=[deepest], name="middle")
+    agent = boss(spending(10, call("middle", task="a")), inner=middle, limits=Limits(tokens=80))
+    one = agent.seed("Go.")
+    events = heard(agent, one)
+    ends = [(e.path, e.event.detail) for e in events if isinstance(e, Inside) and isinstance(e.event, Stepped)]
+    lent = "all that the call around this one had left"
+    assert ends[-2:] == [
+        ("run:1.0/run:1.0", f"limits.tokens is 50, {lent}, and 60 tokens were used"),
+        (
+            "run:1.0",
+            f"limits.tokens is 70, {lent}, and 80 tokens were used: 60 tokens by searcher (run:1.0)",
+        ),
+    ]
+    assert one.record.ending is not None
+    assert one.record.ending.detail == ("limits.tokens is 80, and 90 tokens were used: 80 tokens by middle (run:1.0)")
+
+
+@pytest.mark.parametrize("way", [by_call, by_stream, by_acall, by_astream])
+def test_agents_that_work_side_by_side_share_the_budget(way: Any):
+    both = [spending(60, call("erase", path="x")) for _ in range(2)]  # which waits for approval, and has not ended
+    inner = searcher(*both, functions=[erase])
+    agent = boss(
+        spending(10, call("searcher", task="a"), call("searcher", task="b")), inner=inner, limits=Limits(tokens=120)
+    )
+    one = agent.seed("Go.")
+    way(agent, one)
+    assert one.record.ending is not None
+    assert one.record.ending.reason is Reason.OVER_BUDGET
+    assert one.record.ending.detail == (
+        "limits.tokens is 120, and 130 tokens were used:"
+        " 60 tokens by searcher (run:1.0), 60 tokens by searcher (run:1.1)"
+    )
+    assert {f.error for f in one.outcome.function_calls} == {"Not run: the call is over its budget."}
+    assert (one.effects, one.outcome.usage.total_tokens) == ((), 130)
+    assert snapshot(one)
+
+
+@pytest.mark.spec("4.23: every budget is kept")
+def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
+    def agent(*replies: Reply, inner: Any = (), **options: Any) -> Agent[Any, Any]:
+        return boss(*replies, inner=searcher(*inner, functions=[erase]), limits=options.pop("limits"), **options)
+
+    asks = spending(10, call("searcher", task="a")), [spending(60, call("erase", path="x"))]
+    one = agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).seed("Go.")
+    with pytest.raises(CallSuspended):
+        agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).run(one).output  # noqa: B018
+    later = agent(inner=[spending(31, "Gone.")], limits=Limits())  # an agent without a budget by now
+    again = later.restore(snapshot(one))
+    again.advance("run:1.0/ask:1.0", Approved())
+    by_call(later, again)
+    assert again.state is State.FAILED
+    assert again.record.ending is not None
+    assert again.record.ending.detail.startswith("limits.tokens is 100, and 101 tokens were used: 91 tokens by")
+
+    store = MemoryStore()
+    with pytest.raises(CallSuspended):
+        agent(asks[0], inner=asks[1], limits=Limits(tokens=100), store=store).call("Go.", run_id="r").output  # noqa: B018
+    later = agent(inner=[spending(31, "Gone.")], limits=Limits(), store=store)
+    with pytest.raises(CallFailed, match=r"over budget: limits\.tokens is 100, and 101 tokens were used"):
+        later.resume("r", {"run:1.0/ask:1.0": Approved()})
+    from fsm_agent.agents.keeping import Options
+
+    replayed = later.runs.replay("r", later._definition(None, Options()))
+    assert replayed.record.ending is not None
+    assert replayed.record.ending.reason is Reason.OVER_BUDGET
+
+
+def test_a_replay_costs_what_the_call_did_whatever_the_prices_are_now():
+    store = MemoryStore()
+    agent = Agent(Script(spending(10, "42")), prices=DOLLAR, limits=Limits(cost_usd=0.00001), store=store)
+    assert agent.call("x", run_id="r").usage.cost_usd == 0.00001
+    dearer = Price(input_micro_usd=9_000_000, output_micro_usd=9_000_000)
+    later = Agent(Script(), prices=dearer, limits=Limits(cost_usd=0.00001), store=store)
+    assert later.call("x", run_id="r").usage.cost_usd == 0.00001
+
+
+def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made():
+    right = r"prices=\{'script': Price\(input_micro_usd=…, output_micro_usd=…\)\} of the agent gives it one"
+    with pytest.raises(UsageError, match=f"^nobody knows the price of 'script': .*; {right}"):
+        Agent(Script("42"), limits=Limits(cost_usd=1))
+    agent = boss(inner=searcher(spending(1, "Found.")), limits=Limits(cost_usd=1), prices=DOLLAR)
+    with pytest.raises(UsageError, match=right):
+        agent.seed("Go.")
+    middle = Agent(Script(), functions=[searcher()], name="middle", prices=DOLLAR)
+    with pytest.raises(UsageError, match=right):
+        boss(inner=middle, limits=Limits(cost_usd=1), prices=DOLLAR).seed("Go.")
+    with pytest.raises(UsageError, match="prices is 3: a Price"):
+        Agent(Script("42"), prices=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("3.30: calls, errors, recalls and cost of each round", "3.30: JSON and back")
+def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices():
+    agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR})
+    one = agent.seed("x")
+    events = list(agent.stream(one))
+    (reply,) = [event.reply for event in events if isinstance(event, ReplyCompleted)]
+    assert reply.usage.cost_usd == one.outcome.usage.cost_usd == 0.00001
+    reports = one.outcome.by_round
+    assert [each.cost_pico_usd for each in reports] == [10_000_000]
+    assert from_json(to_json(reports), tuple[RoundReport, ...]) == reports
+    assert Agent(Script(spending(10, "42"))).call("x").usage.cost_usd is None

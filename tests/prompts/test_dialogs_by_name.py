@@ -1,0 +1,110 @@
+"""Are dialogs kept by name, with what is a fork of what?"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent
+from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.dialogs import Dialogs
+from fsm_agent.testing import Script
+
+SAID = Dialog([Message.of("system", "Be terse."), *[Message.of("user", text) for text in "abcd"]])
+
+
+def some() -> Dialogs:
+    """A draft with two forks, one of which has a fork of its own, and a dialog beside them."""
+    dialogs = Dialogs({"draft": SAID}).fork("draft", "critic", last_n=1).fork("draft", "editor")
+    return dialogs.fork("critic", "second critic", last_n=0, first_k=1).put("notes", Dialog())
+
+
+@pytest.mark.spec("3.29: dialogs by name, and their tree")
+def test_the_overview_is_a_tree_of_names():
+    assert some().overview().splitlines() == [
+        "draft: 5 message(s)",
+        "  critic: 2 message(s)",
+        "    second critic: 1 message(s)",
+        "  editor: 5 message(s)",
+        "notes: 0 message(s)",
+    ]
+    assert Dialogs().overview() == ""
+
+
+@pytest.mark.spec("3.29: dialogs by name, and their tree")
+def test_a_fork_keeps_the_name_of_its_origin_alone():
+    dialogs = some()
+    agent = Agent(Script("It is dull."))
+    answered = dialogs.put("critic", agent.call("And now?", after=dialogs["critic"]).dialog)
+    assert (answered["critic"].tail, len(answered["draft"])) == (Message.of("assistant", "It is dull."), 5)
+    assert answered.forks == dialogs.forks == {"critic": "draft", "editor": "draft", "second critic": "critic"}
+    assert len(dialogs["critic"]) == 2, "the dialogs before are as they were"
+    rest = dialogs.without("draft")
+    assert rest.overview().splitlines() == [
+        "critic: 2 message(s), from draft, which is gone",
+        "  second critic: 1 message(s)",
+        "editor: 5 message(s), from draft, which is gone",
+        "notes: 0 message(s)",
+    ]
+    assert "draft" not in rest.without("editor").without("critic").without("second critic").to_json()
+
+
+@pytest.mark.spec("3.29: JSON and back, without the prompt")
+def test_json_and_back():
+    dialogs = some()
+    document = dialogs.to_json()
+    again = Dialogs.from_json(document)
+    assert again == dialogs
+    assert again.overview() == dialogs.overview()
+    assert again.to_json() == document
+    assert json.loads(document)["forks"]["critic"] == "draft"
+    assert pickle.loads(pickle.dumps(dialogs)) == dialogs
+    assert again != dialogs.put("notes", SAID)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[]",
+        "{",
+        '{"dialogs": {"a": 3}}',
+        '{"dialogs": {"a": {"messages": []}}, "forks": {"b": "a"}}',
+        '{"dialogs": {"a": {"messages": []}, "b": {"messages": []}}, "forks": {"b": "a", "a": "b"}}',
+    ],
+)
+def test_a_damaged_document_is_refused(document: str):
+    with pytest.raises(SnapshotError, match=r"^these are no dialogs: "):
+        Dialogs.from_json(document)
+
+
+@pytest.mark.parametrize(
+    ("act", "right"),
+    [
+        (lambda: some().fork("draff", "x"), r"^there is no dialog 'draff': did you mean 'draft'\?"),
+        (lambda: some().fork("draft", "editor"), r"^there is a dialog 'editor' already: another name"),
+        (
+            lambda: some().without("zzz"),
+            r"^there is no dialog 'zzz'; there are: draft, critic, editor, s",
+        ),
+        (lambda: some().put("", SAID), r"^the name of a dialog is '': a text such as 'main' would be right"),
+        (lambda: some().put("a\nb", SAID), r"^the name of a dialog is 'a\\nb': a text"),
+        (lambda: Dialogs({"a": [SAID]}), r"^the dialog 'a' is \[.*: a Dialog would be right"),
+        (lambda: Dialogs({"a": SAID}, forks={"a": 3}), r"^the origin of the fork 'a' is 3: a name would be right"),
+        (lambda: Dialogs({"a": SAID}, forks={"a": "a"}), r"^the dialog 'a' comes from itself"),
+        (lambda: some().without("draft").fork("critic", "draft"), r"^the dialog '.*' comes from itself"),
+    ],
+)
+def test_what_is_wrong_is_told(act: Any, right: str):
+    with pytest.raises(UsageError, match=right):
+        act()
+
+
+def test_a_long_chain_of_forks_is_shown_without_recursion():
+    dialogs = {str(n): Dialog() for n in range(3000)}
+    chain = Dialogs(dialogs, forks={str(n): str(n - 1) for n in range(1, 3000)})
+    assert chain.overview().splitlines()[-1] == "  " * 2999 + "2999: 0 message(s)"
