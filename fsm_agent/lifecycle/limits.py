@@ -30,6 +30,7 @@ class Limits(Value, frozen=True, kw_only=True):
     on_cut: OnCut = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
+    handoffs: int | None = 10  # how often agents may hand the dialog on before one of them answers
     deadline_s: float | None = None  # seconds from the start to the end
     wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
     identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
