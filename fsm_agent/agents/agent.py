@@ -140,8 +140,8 @@ class Agent(Driving[Deps, Out]):
             object.__setattr__(self, name, value)
         check_system(self.system)
         check_hooks(self.hooks)
-        if prompt.handoffs:
-            handoffs.check_handoffs(prompt, is_late=False)
+        if prompt.delegates:
+            handoffs.check_agents(self, prompt, is_late=False)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
 
@@ -285,8 +285,8 @@ class Agent(Driving[Deps, Out]):
             parser_args=options.parser_args,
             governed_by=governed_by and handoffs.path_from(self, prompt, governed_by),
         )
-        if prompt.handoffs:
-            handoffs.check_handoffs(prompt)
+        if prompt.delegates:
+            handoffs.check_agents(self, prompt)
         call = call_class(prompt)(record, prompt, **self._kept(prompt, options.args, options.deps))
         call.system_args = system_args
         return call

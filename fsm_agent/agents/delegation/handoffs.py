@@ -149,16 +149,27 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
             yield name, delegate
 
 
-def check_handoffs(prompt: Prompt, *, is_late: bool = True) -> None:
-    """Refuse handoffs to agents whose answers are of another type than those that are asked for.
+def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
+    """Refuse agents among the functions of another that cannot do what is asked of them there.
+
+    Results of agents pass no pipeline, which may wait, as their calls end within a step.  The answer of an agent that
+    takes the dialog over has to be of the type that is asked for.
 
     Args:
-        prompt: Of the agent that hands over.
+        agent: The agent that asks them.
+        prompt: The prompt that governs its call.
         is_late: Agents that hand over to one another are all made by now.
 
     Raises:
-        UsageError: It names both types.
+        UsageError: It names the agent, and what would be right.
     """
+    asked = sorted(prompt.delegates - prompt.handoffs)
+    if agent.results is not None and asked:
+        raise UsageError(
+            f"results of the agent {agent.name!r} is given, and its function {asked[0]!r} is an agent, whose result"
+            " passes no ResultPipeline: as_function(format=…) changes it, or a Python function that calls the agent"
+            " instead would be right"
+        )
     for name, delegate in _handoffs(prompt):
         if not (delegate.is_known or is_late) or prompt.parser is not None:
             continue

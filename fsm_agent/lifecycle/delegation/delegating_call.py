@@ -10,7 +10,7 @@ of the call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
@@ -18,6 +18,7 @@ from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import NEVER, AgentCall
+from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
@@ -95,6 +96,10 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     @step.setter
     def step(self, step: Stepped) -> None:
         pass
+
+    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        return tuple(with_functions(self, steps))
 
     def inner(self, path: str) -> tuple[Delegate, AgentCall[Any]]:
         """Return the agent at a path, and its call; it may have ended."""
