@@ -137,7 +137,7 @@ def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
     return True
 
 
-def too_many_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> bool:
+def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> bool:
     return isinstance(answer, FunctionCall) and not is_within(r.handoffs, r.limits.handoffs)
 
 
@@ -366,7 +366,7 @@ ROWS: tuple[Row, ...] = (
     ("run_again",        State.TOOL_INTERRUPT,  None,                  None,           clear_doubt),
     ("injected",         State.CALLING,         None,                  None,           inject),
     ("injected",         State.TOOL_INTERRUPT,  None,                  None,           inject_later),
-    ("handed_over",      State.TOOL_INTERRUPT,  State.FAILED,          too_many_handoffs, keep_handoffs),
+    ("handed_over",      State.TOOL_INTERRUPT,  State.FAILED,          out_of_handoffs, keep_handoffs),
     ("handed_over",      HANDING,               State.HANDED_OVER,     None,           hand_over),
     ("relayed",          State.HANDED_OVER,     State.COMPLETED,       ended_well,     relay),
     ("relayed",          State.HANDED_OVER,     State.FAILED,          None,           relay),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Successor(NamedTuple):
-    """What a call waits for whose dialog was handed over; its child stands in for it."""
+    """The wait for the agent that has the dialog; its call, a child, stands in for it."""
 
     key: str
     function: Function
