@@ -404,6 +404,15 @@ def test_it_is_shown_what_processors_choose_and_the_dialog_keeps_all():
     assert result.message.text == "It is done."
 
 
+def test_what_it_says_has_places_of_its_own_in_the_dialog():
+    other = billing(call("look_up", order=1), "A lamp.", functions=[look_up])
+    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    result = agent.call("And now?", after=agent.call("Hi."))
+    assert [f.id for f in result.function_calls] == ["4.0", "6.0"]
+    assert result.dialog[6].function_calls[0].id == "6.0"
+    assert agent.restore(snapshot(result.call)).record == result.record
+
+
 def test_an_agent_without_a_system_prompt_does_not_inherit_the_other_one_s():
     other = billing(system="")
     triage(to=other).call("?")
