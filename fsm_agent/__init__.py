@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "agents.agent": ("Agent",),
     "agents.conversation": ("Conversation",),
+    "agents.delegation.handoffs": ("handoff",),
     "agents.worker": ("Worker",),
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
@@ -157,6 +158,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
     from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
+    from fsm_agent.agents.delegation.handoffs import handoff as handoff
     from fsm_agent.agents.many import TaskResult as TaskResult
     from fsm_agent.agents.many import TaskResults as TaskResults
     from fsm_agent.agents.metrics import Metrics as Metrics

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from fsm_agent.agents import conversation as conversations
-    from fsm_agent.agents import delegation
     from fsm_agent.agents.conversation import Conversation
+    from fsm_agent.agents.delegation import delegate as delegates
+    from fsm_agent.agents.delegation import handoffs
     from fsm_agent.agents.options import CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")
-    delegation = deferred("fsm_agent.agents.delegation")
+    delegates = deferred("fsm_agent.agents.delegation.delegate")
+    handoffs = deferred("fsm_agent.agents.delegation.handoffs")
 
 
 @explains_mistakes(agent_words)
@@ -143,6 +145,8 @@ class Agent(Driving[Deps, Out]):
             object.__setattr__(self, name, value)
         check_system(self.system)
         check_hooks(self.hooks)
+        if prompt.delegates:
+            handoffs.check_agents(self, prompt, is_late=False)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
         if self.prices is not None or self.limits.cost_usd is not None:
@@ -274,21 +278,24 @@ class Agent(Driving[Deps, Out]):
         """Return a call that is in no store."""
         if values:
             check_values(task, values)
-        messages, system_args, prompt = self._asked(task, values, options)
+        messages, system_args, prompt, governed_by = self._asked(task, values, options)
         governance = self._governance
         if not (governance.is_fixed and prompt is self.prompt):
             prompt = governance.governed(prompt, governance.offered(options.deps))
         if options.parser_args:
             check_parser_args(prompt, options.parser_args)
         if self.limits.cost_usd is not None:
-            delegation.check_prices_inside(prompt)
+            delegates.check_prices_inside(prompt)
         record = CallRecord.of(
             messages,
             limits=self.limits,
             depth=current_depth(),
             extra=options.extra,
             parser_args=options.parser_args,
+            governed_by=governed_by and handoffs.path_from(self, prompt, governed_by),
         )
+        if prompt.delegates:
+            handoffs.check_agents(self, prompt)
         call = call_class(prompt)(record, prompt, **self._kept(prompt, options.args, options.deps))
         call.system_args = system_args
         return call
@@ -305,10 +312,13 @@ class Agent(Driving[Deps, Out]):
 
     def _asked(
         self, task: Task, values: Mapping[str, Any], options: Options
-    ) -> tuple[Vector[Message], Mapping[str, Any] | None, Prompt]:
-        """The messages that wait for an answer, the variables of the system prompt, and the prompt that governs."""
+    ) -> tuple[Vector[Message], Mapping[str, Any] | None, Prompt, str]:
+        """The messages that wait for an answer, the variables of the system prompt, and the prompt that governs.
+
+        The last is the path of handoffs to the agent that does.
+        """
         if isinstance(task, str) and isinstance(self.system, str) and options.after is options.system_args is None:
-            return Vector([*self._opening, task_message(task)]), NO_ARGS, self.prompt
+            return Vector([*self._opening, task_message(task)]), NO_ARGS, self.prompt, ""
         opening = Opening(self.system, self.name, options.system_args, options.keep_system, options.deps)
         prompt, before = self.prompt, Dialog() if options.after is None else dialog_before(options.after)
         match task:
@@ -332,7 +342,7 @@ class Agent(Driving[Deps, Out]):
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = opening.before(dialog)
-        return dialog.messages, dialog.system_args, prompt
+        return dialog.messages, dialog.system_args, prompt, dialog.governed_by
 
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""
@@ -433,10 +443,10 @@ class Agent(Driving[Deps, Out]):
             UsageError: The policy makes no sense for an agent.
         """
         name = name or self.name
-        delegation.check_policy_of_agent(name, policy)
+        delegates.check_policy_of_agent(name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
         needy = self.prompt.needs_deps
-        delegate = delegation.AgentDelegate(self, policy.get("timeout_s"))
+        delegate = delegates.AgentDelegate(self, policy.get("timeout_s"))
         return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
 
     def _ask(self, context: Context[Any], task: str) -> Out:

@@ -185,4 +185,4 @@ def _kept(keep: Processor, before: Dialog) -> Dialog:
     messages: Sequence[Message] = applied((keep,), before.messages)
     if messages is before.messages or tuple(messages) == tuple(before):
         return before
-    return Dialog(renumbered(messages), system_args=before.system_args)
+    return Dialog(renumbered(messages), system_args=before.system_args, governed_by=before.governed_by)

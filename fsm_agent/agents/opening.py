@@ -139,7 +139,7 @@ class Opening:
 
 
 def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mapping[str, Any]) -> Dialog:
-    return Dialog(messages, top_prompt=dialog.top_prompt, system_args=args)
+    return Dialog(messages, top_prompt=dialog.top_prompt, system_args=args, governed_by=dialog.governed_by)
 
 
 def dialog_before(after: object) -> Dialog:

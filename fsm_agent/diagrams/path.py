@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, State
+from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, TAKES_OVER, State
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.messages.event import Stepped
 
@@ -17,6 +17,7 @@ _WAITS: dict[str, tuple[State, ...]] = {  # by the prefix of a key: the states i
     "begin": (State.SEEDED,),
     "model": ASKING,
     "sleep": (State.BACKOFF,),
+    TAKES_OVER.rstrip(":"): (State.HANDED_OVER,),
     **dict.fromkeys(("ask", "start", "run", "doubt"), (State.TOOL_INTERRUPT,)),
 }
 

@@ -12,6 +12,10 @@ class Delegate(Protocol):
     """An agent as a function; see `fsm_agent.lifecycle.delegation`."""
 
     @property
+    def is_handoff(self) -> bool:
+        """True if it takes the dialog over, so that its answer is the answer of the call."""
+
+    @property
     def world(self) -> Any:
         """The world in which the effects of its calls are performed."""
 
@@ -27,13 +31,6 @@ class Delegate(Protocol):
     def fingerprint(self) -> str:
         """A text that changes with what decides the steps of its calls."""
 
-    def check_prices(self) -> None:
-        """Refuse a model, its own or one of an agent inside of it, whose price nobody knows.
-
-        Raises:
-            UsageError: It names the model.
-        """
-
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
         """Return the record of a call that has not begun; pure, as it is part of a step.
 
@@ -42,6 +39,20 @@ class Delegate(Protocol):
             depth: How many agent calls it is inside of.
             deps: Those of the call that asks.
         """
+
+    def succeeding(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
+        """Return the record of a call that takes the dialog over, and has not begun; pure; for handoffs alone.
+
+        Args:
+            record: That of the call whose dialog it takes over.
+            path: The handoffs from it to the agent that governs the dialog; empty: itself.
+            deps: Those of that call.
+            is_system_own: No agent put the system message of the dialog there.
+        """
+
+    @property
+    def agent_name(self) -> str:
+        """The agent's name."""
 
     def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:
         """Return the agent call around a record.

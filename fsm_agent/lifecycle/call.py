@@ -12,11 +12,20 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import from_json, quick_json, to_json
-from fsm_agent.errors import CallFailed, CallSuspended, IllegalTrigger, OutcomeError, ParseError, UsageError
+from fsm_agent.errors import (
+    CallFailed,
+    CallSuspended,
+    IllegalTrigger,
+    OutcomeError,
+    ParseError,
+    SnapshotError,
+    UsageError,
+)
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.context.view import View
+from fsm_agent.lifecycle.delegation.handoff import Relayed
 from fsm_agent.lifecycle.effects import (
     EFFECTS,
     TEXT,
@@ -46,11 +55,11 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State, successor_name
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
-from fsm_agent.machine.process import Deadline, Driven, Owner
+from fsm_agent.machine.process import SEPARATOR, Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.hosted_tool import merged
@@ -87,7 +96,7 @@ else:
 
 _BEGINNING = (Begin("begin"),)
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
-_OF_FUNCTIONS = (Returned, FunctionFailed)
+_OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)
 _NO_ARGS: Mapping[str, Any] = {}
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
@@ -311,6 +320,8 @@ class AgentCall(Driven, Generic[Out]):
                 left = self._left(key)
         elif kind is ModelFailed:
             changes["turn"] = before.turn + 1
+        elif trigger == "handed_over":
+            detail = detail or outcome.agent  # type: ignore[union-attr]
         if trigger == "model_failed":  # a reply may say so, too
             changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, self.state))
         step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
@@ -457,10 +468,24 @@ class AgentCall(Driven, Generic[Out]):
         The calls inside of functions that are gone, or no agents by now, are dropped.
         """
         r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
+        if r.state is State.HANDED_OVER:
+            agents.add(self._successor(r))
         for name in r.children.keys() - agents:
             usage = r.usage + r.children[name].total_usage
             r = r.changed(usage=usage, children={other: r.children[other] for other in r.children if other != name})
         return closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+
+    def _successor(self, r: CallRecord) -> str:
+        """Return the name of the call of the agent that has taken the dialog over.
+
+        Raises:
+            SnapshotError: There is no such handoff by now.
+        """
+        name, handoffs = r.governed_by.partition(SEPARATOR)[0], self.prompt.handoffs
+        if name not in handoffs:
+            known = ", ".join(map(repr, sorted(handoffs))) or "none"
+            raise SnapshotError(f"{self} was handed over by {name!r}, which is no handoff by now; there are: {known}")
+        return successor_name(name)
 
     def result(self) -> CallResult[Out]:
         """Return the result of the call.
@@ -542,7 +567,7 @@ class AgentCall(Driven, Generic[Out]):
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
         """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
-        if self.prompt.depended_on or self.record.limits.parallel is not None:
+        if self.prompt.depended_on or self.prompt.handoffs or self.record.limits.parallel is not None:
             return None
         effects = self.effects
         for i, effect in enumerate(effects):

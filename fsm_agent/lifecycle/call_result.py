@@ -75,6 +75,7 @@ class CallResult(Generic[Out], Unpacked):
             self.record.dialog,
             top_prompt=prompt if isinstance(prompt, Prompt) else None,
             system_args=self.call.system_args,
+            governed_by=self.record.governed_by,
         )
 
     @property
@@ -124,6 +125,11 @@ class CallResult(Generic[Out], Unpacked):
     def usage(self) -> Usage:
         """Tokens of all replies, those that were pruned and those to agents inside of the call included."""
         return self.record.total_usage
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """Tokens by the path of the agent, as of `Inside`; ``""`` is the one that was called."""
+        return self.record.usage_by_agent
 
     @property
     def trace(self) -> Vector[Stepped]:

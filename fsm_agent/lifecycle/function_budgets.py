@@ -94,6 +94,8 @@ def gone(name: str) -> Function:
 def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
     """Return the calls of the round that may be run now, in the order requested."""
     pending = r.pending
+    if prompt.handoffs:  # once all else is settled
+        pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
     if prompt.depended_on:
         unsettled = {f.name for f in pending}
         pending = tuple([f for f in pending if unsettled.isdisjoint(_needs(f, prompt))])

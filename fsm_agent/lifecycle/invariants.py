@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fsm_agent.lifecycle.approval import approved_keys
 from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State
+from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import shown
@@ -128,10 +128,14 @@ def _of_round(r: CallRecord) -> Iterator[str]:
 
 def _of_children(r: CallRecord) -> Iterator[str]:
     pending = {f"{RunFunction.prefix}:{f.id}" for f in r.pending}
+    successor = successor_name(r.governed_by) if r.governed_by else None
+    if r.state is State.HANDED_OVER and successor not in r.children:
+        yield f"the state is {str(r.state)!r}, and there is no agent call inside under {shown(successor)}"
     for name, child in r.children.items():
-        if r.ending is None and name not in pending:
+        has_taken_over = name == successor and r.state is State.HANDED_OVER
+        if r.ending is None and name not in pending and not has_taken_over:
             yield f"there is an agent call inside under {shown(name)}, and no pending function call is it"
-        if child.depth != r.depth + 1:
+        if child.depth != r.depth + (name != successor):
             yield f"the agent call inside under {shown(name)} is {shown(child.depth)} deep, and this one {r.depth}"
         if problem := inconsistency(child):
             yield f"the agent call inside under {shown(name)} contradicts itself: {problem}"

@@ -30,6 +30,7 @@ class Limits(Value, frozen=True, kw_only=True):
     on_cut: OnCut = "retry"
     recalls: int | None = 2  # failures of the model's transport that may be waited out
     depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
+    handoffs: int | None = 10  # how often agents may hand the dialog on before one of them answers
     tokens: int | None = None  # of all replies together, those to agents inside of the call included
     cost_usd: float | None = None  # of the same; each model needs a price that is known, or given with ``prices``
     deadline_s: float | None = None  # seconds from the start to the end

@@ -14,6 +14,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
@@ -28,13 +29,16 @@ class State(StrEnum):
     PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
     BACKOFF = "Backoff"  # waits for the time of the next attempt at the model
     TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
+    HANDED_OVER = "HandedOver"  # waits for the agent that has taken the dialog over
     COMPLETED = "Completed"
     FAILED = "Failed"
 
 
+TAKES_OVER = "to:"  # the beginning of the name of the call of an agent that has taken the dialog over
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
 SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # there may be replies, in a round those of agents inside
-LIVE = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)
+ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)  # what is waited for is the call's own
+LIVE = (*ITS_OWN, State.HANDED_OVER)
 FINAL = (State.COMPLETED, State.FAILED)
 
 
@@ -54,6 +58,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
     FUNCTION_FAILED = "function failed"  # one whose failure is the call's
+    HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog on and on, more than `Limits.handoffs` times
 
 
 class Ending(Value, frozen=True, kw_only=True):
@@ -85,6 +90,11 @@ class OnceRun(Value, frozen=True):
     phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started anew
 
 
+def successor_name(path: str) -> str:
+    """Return the name of the call that took the dialog over, of the first handoff in a path."""
+    return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
+
+
 class CallRecord(Value, frozen=True, kw_only=True):
     """All there is to know about an agent call: a value whose JSON is the snapshot.
 
@@ -107,6 +117,9 @@ class CallRecord(Value, frozen=True, kw_only=True):
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
     injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
     children: Mapping[str, CallRecord] = field(default_factory=dict)  # calls of agents inside of it, not yet taken up
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty: the call's own
+    handoffs: int = 0  # before this call, since the user's turn
+    successor: CallRecord | None = None  # of the agent that took the dialog over, at its end, without the dialog
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
     turn: int = 0  # replies and failures of the model, and injections, so far
@@ -138,6 +151,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         depth: int = 0,
         extra: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
+        governed_by: str = "",
     ) -> CallRecord:
         """Return the record of a call that has not begun.
 
@@ -147,6 +161,8 @@ class CallRecord(Value, frozen=True, kw_only=True):
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if parser_args:
             kept["parser_args"] = plain_json("parser_args", parser_args)
+        if governed_by:
+            kept["governed_by"] = governed_by
         return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **kept)
 
     def __eq__(self, other: object) -> bool:
@@ -164,6 +180,22 @@ class CallRecord(Value, frozen=True, kw_only=True):
     def total_usage(self) -> Usage:
         """Tokens of all replies, those to agents inside of the call included."""
         return sum([child.total_usage for child in self.children.values()], self.usage)
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """Tokens of the replies to each agent by its path, as of `Inside`: that of the call's own is empty."""
+        used = {"": UNUSED}
+        for step in self.trace:
+            if step.usage is not None and step.trigger != "relayed":
+                name = "" if step.key.startswith("model:") else step.key
+                used[name] = used.get(name, UNUSED) + step.usage
+        inside = dict(self.children)
+        if self.successor is not None:
+            inside[successor_name(self.governed_by)] = self.successor
+        for name, child in inside.items():
+            for path, usage in child.usage_by_agent.items():
+                used[f"{name}{SEPARATOR}{path}" if path else name] = usage
+        return used
 
     @property
     def pending(self) -> tuple[FunctionCall, ...]:

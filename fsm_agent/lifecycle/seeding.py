@@ -42,6 +42,7 @@ class Seed(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     depth: int = 0
     is_attended: bool = False  # by an approver
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
@@ -96,6 +97,7 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, 
         is_attended=call.has_approver,
         args=args or {},
         parser_args=r.parser_args,
+        governed_by=r.governed_by,
         is_system_own=call.system_args is None and _start(r.dialog) == 1,
     )
     version: Literal[1] = VERSION
@@ -189,7 +191,12 @@ def call_of(
     if document is None:
         dialog = with_earlier(seed.dialog, earlier, _start(seed.dialog))
         record = CallRecord.of(
-            dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
+            dialog,
+            limits=seed.limits,
+            depth=seed.depth,
+            extra=header.extra,
+            parser_args=seed.parser_args,
+            governed_by=seed.governed_by,
         )
         call = call_class(prompt)(record, prompt, **parts)
     else:

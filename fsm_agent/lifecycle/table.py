@@ -28,6 +28,10 @@ An answer may come as the arguments of a function (`Output.function`).  A reply 
 final reply: its parser reads the arguments, and the call gets its result, so the dialog can be sent.  Beside calls of
 other functions it is not read: those are run first.
 
+A handoff waits until the other calls of its round are settled.  Then the round closes, and the dialog is another
+agent's, whose call is a child: its end is that of this call, with all that was said, and what ends this call from
+outside ends it first.  A call whose dialog was handed over in an earlier turn begins so.
+
 A model that works with its provider's own tools may pause: its message so far is sent back to it, and it goes on.  Each
 pause counts as a round.
 
@@ -47,8 +51,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.costs.budget import Overrun, explained
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
@@ -61,8 +67,10 @@ from fsm_agent.lifecycle.interpret import (
 )
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
-from fsm_agent.lifecycle.record import ASKING, LIVE, SPENDING, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.lifecycle.record import ASKING, ITS_OWN, SPENDING, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
+from fsm_agent.messages.numbering import renumbered
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 if TYPE_CHECKING:
@@ -74,6 +82,8 @@ else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
 
 TAKEN = "The answer was taken."
+HANDED_OVER = "The dialog was handed over."
+HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # the first of these at once, as an earlier turn has left it
 _NONE: Mapping[str, OnceRun] = {}
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
@@ -129,6 +139,14 @@ def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
         if f.result is None and f.error is None and f.id != answer.id:
             return False
     return True
+
+
+def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> bool:
+    return isinstance(answer, FunctionCall) and not is_within(r.handoffs, r.limits.handoffs)
+
+
+def ended_well(r: CallRecord, answer: Relayed, prompt: Prompt) -> bool:
+    return answer.record.state is State.COMPLETED
 
 
 # Actions: the next record
@@ -215,6 +233,35 @@ def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallR
     return _ended(keep_call(r, answer, prompt), prompt, ending)
 
 
+def keep_handoffs(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
+    detail = f"{answer.name} would be handoff {r.handoffs + 1}, and limits.handoffs is {r.limits.handoffs}"
+    return _ended(r, prompt, Ending(reason=Reason.HANDOFF_LIMIT, detail=detail, function=answer.name, count=r.handoffs))
+
+
+def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
+    if isinstance(answer, HandedOver):
+        return r
+    others = f"Not done: {answer.name} has handed the dialog over."
+    r = r.changed(round=_answered(r, answer.changed(result=HANDED_OVER, was_run=True), prompt))
+    return _closed(r, _settled(r, others), prompt).changed(governed_by=answer.name)
+
+
+def relay(r: CallRecord, answer: Relayed, prompt: Prompt) -> CallRecord:
+    inner, start = answer.record, len(r.dialog)
+    moved, said = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
+    calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]
+    path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
+    return r.changed(
+        dialog=r.dialog.append(*said),
+        function_calls=r.function_calls.extend(calls),
+        governed_by=path,
+        successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
+        reply=inner.reply or r.reply,
+        repairs=inner.repairs,
+        ending=inner.ending,
+    )
+
+
 def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
     return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
 
@@ -296,7 +343,7 @@ ROWS: tuple[Row, ...] = (
     # trigger            source                 to                     guard           action
     ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
-    ("stopped",          LIVE,                  State.COMPLETED,       None,           keep_stopped),
+    ("stopped",          ITS_OWN,               State.COMPLETED,       None,           keep_stopped),
     ("over_budget",      SPENDING,              State.FAILED,          None,           keep_overrun),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
@@ -331,8 +378,12 @@ ROWS: tuple[Row, ...] = (
     ("run_again",        State.TOOL_INTERRUPT,  None,                  None,           clear_doubt),
     ("injected",         State.CALLING,         None,                  None,           inject),
     ("injected",         State.TOOL_INTERRUPT,  None,                  None,           inject_later),
-    ("expired",          LIVE,                  State.FAILED,          None,           keep_expiry),
-    ("cancelled",        LIVE,                  State.FAILED,          None,           keep_reason),
+    ("handed_over",      State.TOOL_INTERRUPT,  State.FAILED,          out_of_handoffs, keep_handoffs),
+    ("handed_over",      HANDING,               State.HANDED_OVER,     None,           hand_over),
+    ("relayed",          State.HANDED_OVER,     State.COMPLETED,       ended_well,     relay),
+    ("relayed",          State.HANDED_OVER,     State.FAILED,          None,           relay),
+    ("expired",          ITS_OWN,               State.FAILED,          None,           keep_expiry),
+    ("cancelled",        ITS_OWN,               State.FAILED,          None,           keep_reason),
 )
 # fmt: on
 
@@ -343,6 +394,12 @@ def _machine() -> Machine:
 
 
 MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for all calls
+
+
+def _moved(id: str, by: int) -> str:
+    """Return the id of a function call whose message is so many places further back now."""
+    place, _, number = id.partition(".")
+    return f"{int(place) + by}.{number}"
 
 
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:

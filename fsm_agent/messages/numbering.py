@@ -7,14 +7,18 @@ from collections.abc import Iterable
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 
 
-def renumbered(messages: Iterable[Message]) -> list[Message]:
+def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
     """Return the messages, with each function call and its result under the id of its place.
 
     So the calls of a model that goes on from here have ids of their own.
+
+    Args:
+        messages: The messages.
+        start: The place of the first.
     """
     found = list[Message]()
     ids = dict[str, str]()  # of the round
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages, start):
         if message.role == "tool":
             found.append(_changed(message, ids))
             continue

@@ -29,6 +29,7 @@ class _Document(msgspec.Struct, omit_defaults=True):
 
     messages: Vector[Message]
     is_system_own: bool = False  # the dialog has a system message that no agent put there
+    governed_by: str = ""
 
 
 def task_message(text: str, *parts: Part) -> Message:
@@ -53,9 +54,12 @@ class Dialog(Sequence[Message]):
             agent call.  None: the agent's own.  In memory only.
         system_args: The values for the variables of the agent's system prompt, which is the first message; empty if it
             has none.  None: no agent put the first message there.  In memory only.
+        governed_by: The path of handoffs to the agent that the dialog was handed over to; empty: it was not.
     """
 
-    __slots__ = ("messages", "system_args", "top_prompt")
+    __slots__ = ("governed_by", "messages", "system_args", "top_prompt")
+
+    governed_by: str
 
     messages: Vector[Message]
     top_prompt: Prompt | None
@@ -67,19 +71,21 @@ class Dialog(Sequence[Message]):
         *,
         top_prompt: Prompt | None = None,
         system_args: Mapping[str, Any] | None = None,
+        governed_by: str = "",
     ) -> None:
         held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(chat_dicts.messages_of(messages))
         check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
         self.messages = held
         self.top_prompt = top_prompt
         self.system_args = system_args
+        self.governed_by = governed_by
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
         return self._with(self.messages.append(*chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
-        return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args)
+        return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args, governed_by=self.governed_by)
 
     def put(self, turn: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
         """Return this dialog with a user's turn.
@@ -142,7 +148,7 @@ class Dialog(Sequence[Message]):
         """
         is_own = bool(self.system) and self.system_args is None
         try:
-            return to_json(_Document(self.messages, is_own))
+            return to_json(_Document(self.messages, is_own, self.governed_by))
         except ValueError as error:
             raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
 
@@ -157,7 +163,7 @@ class Dialog(Sequence[Message]):
             read: _Document = from_json(document, _Document)
         except ValueError as error:
             raise SnapshotError(f"this is no dialog: {error}") from error
-        return cls(read.messages, system_args=None if read.is_system_own else {})
+        return cls(read.messages, system_args=None if read.is_system_own else {}, governed_by=read.governed_by)
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -124,6 +124,7 @@ class Prompt(Generic[Out]):
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
     delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
+    handoffs: frozenset[str] = field(init=False, repr=False)  # those of them that take the dialog over
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
@@ -178,7 +179,9 @@ class Prompt(Generic[Out]):
         }
         derived |= {"by_name": {f.name: f for f in functions}}
         derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
-        derived["delegates"] = frozenset([f.name for f in functions if f.delegate is not None])
+        agents = {f.name: f.delegate for f in functions if f.delegate is not None}
+        derived["delegates"] = frozenset(agents)
+        derived["handoffs"] = frozenset([name for name, delegate in agents.items() if delegate.is_handoff])
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         names = [f.name for f in functions]
@@ -398,6 +401,7 @@ class MissingPrompt:
     """
 
     delegates: frozenset[str] = frozenset()
+    handoffs: frozenset[str] = frozenset()
     fingerprint = ""  # not known
 
     def __init__(self, path: str, problem: str) -> None:

@@ -101,6 +101,8 @@ class Reconciler(ABC):
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # free when it is off
+        told: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "told", None)
+        self._told = told  # what listeners are told beside steps; None: nothing
         self.is_timed = False  # there is a deadline, or an activity with a timeout
         self._is_brief = True  # every activity could run in the driver's own thread or task
 
@@ -345,7 +347,9 @@ class Reconciler(ABC):
         steps = process.steps
         if self._is_debugged or any(map(is_failure, steps)):
             log_steps(process.record, steps, outcome)
-        return steps if self.is_heard else ()
+        if not self.is_heard:
+            return ()
+        return steps if self._told is None else self._told(steps)
 
     # Ending early
 

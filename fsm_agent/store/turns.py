@@ -163,11 +163,13 @@ def _after(turn: Turn, before: Dialog) -> Dialog:
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
     kept = without_system(before) if seed.is_continued else seed.dialog[start : start + seed.earlier]
     if record is None or not (_is_answered(record) or record.function_calls):
-        return before if seed.is_continued else _dialog(seed, [*seed.dialog[:start], *kept])
+        if seed.is_continued:
+            return before
+        return _dialog(seed, [*seed.dialog[:start], *kept], seed.governed_by)
     messages = with_earlier(record.dialog, kept if seed.is_continued else (), start)
     if record.ending is not None and not _is_answered(record) and messages[-1].role != "assistant":
         messages = messages.push(Message.of("assistant", UNANSWERED.format(reason=record.ending.reason)))
-    return _dialog(seed, messages)
+    return _dialog(seed, messages, record.governed_by)
 
 
 def _is_answered(record: CallRecord) -> bool:
@@ -175,5 +177,5 @@ def _is_answered(record: CallRecord) -> bool:
     return record.state is State.COMPLETED and record.dialog[-1].role != "user"
 
 
-def _dialog(seed: Seed, messages: Sequence[Message]) -> Dialog:
-    return Dialog(messages, system_args=None if seed.is_system_own else {})
+def _dialog(seed: Seed, messages: Sequence[Message], governed_by: str) -> Dialog:
+    return Dialog(messages, system_args=None if seed.is_system_own else {}, governed_by=governed_by)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.metrics import Metrics
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
 from fsm_agent.functions.context import Context
@@ -22,8 +23,9 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Denied
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.lifecycle.snapshot import snapshot
-from fsm_agent.messages.event import Done, Event, FunctionEnded, Inside, Stepped, Suspended
+from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import FakeClock, Script, call
@@ -224,6 +226,51 @@ def test_its_own_hooks_are_told_of_its_own_events(way: Way):
     assert innermost.told == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed", "It is gone."]
     assert own.told[-2:] == ["Completed", "Done."]
     assert len(own.told) == 6
+
+
+@heard_ways
+def test_its_beginning_and_end_are_those_of_a_function_around_its_events(way: Way):
+    agent = chain(approve=lambda f: True)
+    heard: list[Event] = []
+    way(agent, agent.seed("Go."), heard)
+    functions = [
+        (event.path if isinstance(event, Inside) else "", told.name, getattr(told, "text", None))
+        for event in heard
+        if isinstance(told := event.event if isinstance(event, Inside) else event, FunctionStarted | FunctionEnded)
+    ]
+    assert functions == [
+        ("", "middle", None),
+        ("run:1.0", "cleaner", None),
+        ("run:1.0/run:1.0", "erase", None),
+        ("run:1.0/run:1.0", "erase", "erased x"),
+        ("run:1.0", "cleaner", "It is gone."),
+        ("", "middle", "All gone."),
+    ]
+    places = [i for i, event in enumerate(heard) if isinstance(event, FunctionStarted | FunctionEnded)]
+    inside = [i for i, event in enumerate(heard) if isinstance(event, Inside)]
+    assert places[0] < min(inside)
+    assert max(inside) < places[1]
+
+
+def test_the_end_of_an_agent_that_fails_is_that_of_a_function_that_fails():
+    heard = list(boss(call("failing", task="?"), "Alas.", inner=failing()).stream("Go."))
+    ended = [event for event in heard if isinstance(event, FunctionEnded)]
+    assert [(event.name, event.is_error) for event in ended] == [("failing", True)]
+
+
+def test_metrics_of_both_agents_count_each_token_once():
+    metrics = Metrics()
+    inner = Agent(Script(spending("x", 10)), name="inner", hooks=[metrics])
+    agent = boss(asking(1, "inner", task="?"), spending("ok", 2), inner=inner, hooks=[metrics])
+    result = agent.call("Go.")
+    assert (metrics.usage, metrics.replies, metrics.calls) == (result.usage, 3, 2)
+    assert {name: f.runs for name, f in metrics.functions.items()} == {"inner": 1}
+
+
+def test_a_pipeline_that_would_not_see_the_result_of_an_agent_is_refused():
+    pipeline = ResultPipeline(processor=lambda name, text: text.upper())
+    with pytest.raises(UsageError, match=r"its function 'cleaner' is an agent, whose result passes no ResultPipeline"):
+        boss(inner=cleaner(), results=pipeline)
 
 
 # Tokens and limits

@@ -198,7 +198,7 @@ def test_one_start_two_ends_and_a_branch_in_their_own_colors():
         "failure",
         "branch",
     )
-    assert tones == {"plain": 4, "success": 1, "failure": 1, "branch": 1}
+    assert tones == {"plain": 5, "success": 1, "failure": 1, "branch": 1}
 
 
 def test_ends_and_start_are_marked_in_the_texts():
@@ -312,6 +312,7 @@ def test_a_run_counts_visits_times_and_tokens():
         "ParseException": (1, ("1 visit", "400 ms", "1,300 + 0 tokens")),
         "Backoff": (1, ("1 visit", "2.0 s")),
         "ToolInterrupt": (2, ("2 visits", "1 min 6 s")),
+        "HandedOver": (0, ()),
         "Completed": (1, ("1 visit",)),
         "Failed": (0, ()),
     }
@@ -340,7 +341,7 @@ def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     whole, path = trace_diagram(run()), trace_diagram(run(), shows_unvisited=False)
     assert set(nodes(whole)) == {str(state) for state in State}
     assert set(edges(whole)) == set(edges(lifecycle()))
-    assert set(nodes(path)) == {str(state) for state in State} - {"Failed"}
+    assert set(nodes(path)) == {str(state) for state in State} - {"Failed", "HandedOver"}
     assert set(edges(path)) == {(step.source, step.to) for step in run()}
     assert not any(edge.lines for edge in whole.edges if not edge.times)
     dot = render(whole, "dot")
@@ -348,9 +349,9 @@ def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     bold = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*penwidth=2.5", dot, re.M))
     assert gray == set(edges(whole)) - set(edges(path))
     assert bold == set(edges(path))
-    assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["Failed"]
+    assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["HandedOver", "Failed"]
     mermaid = render(whole, "mermaid")
-    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["Failed"]
+    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["HandedOver", "Failed"]
     numbers = [set(found.split(",")) for found in re.findall(r"linkStyle (\S+) .*stroke-width:3px", mermaid)]
     arrows = re.findall(r"^ +(\w+) -\S*>\S* ?.*?(\w+)$", mermaid, re.M)
     assert {arrows[int(number)] for number in set.union(*numbers)} == set(edges(path))

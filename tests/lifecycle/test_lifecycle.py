@@ -7,6 +7,7 @@ from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from support.handoff_checker import Found, explore_handoffs
 from support.model_checker import Explored, Model, explore
 from support.walks import PROMPT, STAGED, TYPED, fetch, login
 
@@ -128,6 +129,24 @@ MODELS = {
 }
 
 
+TEAMS = {
+    "agents that never hand over": (Limits(rounds=1, handoffs=0), False, ""),
+    "agents that hand over and back": (Limits(rounds=1, handoffs=2), True, ""),
+    "an agent that keeps the dialog": (Limits(rounds=2, handoffs=None), False, "hand"),
+}
+
+
+@cache
+def handed_over(name: str) -> Found:
+    limits, is_cyclic, governed_by = TEAMS[name]
+    return explore_handoffs(limits, is_cyclic=is_cyclic, governed_by=governed_by)
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_every_step_of_agents_that_hand_over_leaves_a_record_that_is_sound(name: str):
+    assert handed_over(name).configurations > 10
+
+
 @cache
 def explored(name: str) -> Explored:
     return explore(MODELS[name])
@@ -142,7 +161,8 @@ def test_every_step_from_every_configuration_is_as_documented(name):
 def test_the_models_differ_in_every_limit():
     hints = get_type_hints(Limits)
     for item in msgspec.structs.fields(Limits):
-        values = {getattr(model.limits, item.name) for model in MODELS.values()}
+        limits = [*[model.limits for model in MODELS.values()], *[limits for limits, *_ in TEAMS.values()]]
+        values = {getattr(one, item.name) for one in limits}
         if get_origin(hints[item.name]) is not None and isinstance(item.default, str):
             assert values == set(get_args(hints[item.name])), item.name
         else:
@@ -154,11 +174,12 @@ def test_the_models_differ_in_every_limit():
 @pytest.mark.spec("1.27: every reason is reached")
 def test_every_row_is_taken_from_each_of_its_sources(capsys):
     found = [explored(name) for name in MODELS]
-    taken = {_named(*row) for one in found for row in one.rows}
+    teams = [handed_over(name) for name in TEAMS]
+    taken = {_named(*row) for one in (*found, *teams) for row in one.rows}
     rows = list(_rows())
     assert [row for row in rows if row not in taken] == []
-    assert {reason for one in found for reason in one.reasons} == set(Reason)
+    assert {reason for one in (*found, *teams) for reason in one.reasons} == set(Reason)
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 67
+    assert len(taken) == len(rows) == 70

@@ -3,23 +3,28 @@
 The call of such an agent stands in for the effect that runs its function, under the same key: it begins when the
 function would be run, what it waits for is wanted under ``run:2.0/…``, and its end is the function's outcome.  So its
 questions suspend the outer call, and its record is part of the outer one's, in snapshots and journals.
+
+An agent that takes the dialog over is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is that
+of the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import NEVER, AgentCall
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
+from fsm_agent.lifecycle.delegation.function_events import with_functions
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned
-from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
+from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR
@@ -28,6 +33,13 @@ from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
     from fsm_agent.machine.process import Process
+
+
+class _Successor(NamedTuple):
+    """The wait for the agent that has the dialog; its call, a child, stands in for it."""
+
+    key: str
+    function: Function
 
 
 class _Own(AgentCall[Any]):
@@ -40,6 +52,18 @@ class _Own(AgentCall[Any]):
         self.after, answer = self.record, Overrun(at_s=at_s)
         MACHINE.events["over_budget"].take(self, answer, self.prompt)  # type: ignore[attr-defined]
         self._commit("over_budget", "", answer, answer, "")  # type: ignore[arg-type]
+
+    def own_effects(self) -> tuple[Any, ...]:
+        r = self.record
+        if r.state is not State.HANDED_OVER:
+            return AgentCall.own_effects(self)
+        return (_Successor(self._successor(r), self.prompt.by_name[_first(r.governed_by)]),)
+
+    def _subject(self, key: str, outcome: Any) -> FunctionCall | None:
+        if type(outcome) is HandedOver:
+            asked = [effect.call for effect in self.effects if isinstance(effect, RunFunction) and effect.key == key]
+            return asked[0] if asked else None
+        return None if type(outcome) is Relayed else AgentCall._subject(self, key, outcome)
 
 
 class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, what is a parent's goes first
@@ -81,6 +105,10 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     def step(self, step: Stepped) -> None:
         pass
 
+    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        return tuple(with_functions(self, steps))
+
     def inner(self, path: str) -> tuple[Delegate, AgentCall[Any]]:
         """Return the agent at a path, and its call; it may have ended."""
         name, is_deeper, rest = path.partition(SEPARATOR)
@@ -110,8 +138,10 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> Outcome:
+    def end_of(self, name: str, child: Any) -> Outcome | Relayed:
         r: CallRecord = child.record
+        if name.startswith(TAKES_OVER):
+            return Relayed(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
         function, f = self._function(name)
         at_s = r.trace[-1].at_s
         if r.state is State.COMPLETED:
@@ -134,18 +164,39 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     # Steps
 
     def advance(self, key: str, outcome: Any) -> None:
+        if self.record.state is State.HANDED_OVER and SEPARATOR not in key:
+            (name,) = self.record.children
+            if type(outcome) is Injected and not key:  # for the agent that has the dialog
+                key = f"{name}{SEPARATOR}"
+            elif key:
+                raise OutcomeError(Parent._unwanted(self, key))
         Parent.advance(self, key, outcome)
         self._output, self.problem = self._own._output, self._own.problem
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         own = self._at(record)
+        if record.state is State.HANDED_OVER and type(outcome) is not Relayed:  # its child has ended by it
+            (key,) = record.children
+            own = self._at(record.changed(children={}))
+            outcome = self.end_of(key, self._cell(record, key))
         own.advance(key, outcome)
         steps.append(own.step)
+        if type(outcome) is Begun and record.governed_by and own.record.ending is None:
+            self._hand_over("", _first(record.governed_by), steps)
         children = own.record.children
         while (wanted := self._unseeded(children)) is not None:
-            function, f, key = wanted.function, wanted.call, wanted.key
+            function, key = wanted.function, wanted.key
+            if type(wanted) is _Successor:
+                r, is_own = own.record, self.system_args is None
+                path = r.governed_by.partition(SEPARATOR)[2]
+                child = function.delegate.succeeding(r, path, self.deps, is_own)
+                children = {**children, key: within(child, r)}
+                continue
+            if function.delegate.is_handoff:
+                self._hand_over(key, function.name, steps)
+                continue
             try:
-                child = function.delegate.seeded(f, record.depth + 1, self.deps)
+                child = function.delegate.seeded(wanted.call, record.depth + 1, self.deps)
                 children = {**children, key: within(child, own.record)}
             except UsageError as error:  # of the model, such as an empty task
                 own.advance(key, Returned(text=str(error), is_error=True, at_s=own.step.at_s))
@@ -162,10 +213,20 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
             return own.record
         return record
 
+    def _hand_over(self, key: str, name: str, steps: list[Event]) -> None:
+        """Take the step by which another agent gets the dialog."""
+        own, delegate = self._own, self.prompt.by_name[name].delegate
+        assert delegate is not None
+        outcome: Any = HandedOver(name=name, agent=delegate.agent_name, at_s=own.step.at_s)
+        own.advance(key, outcome)
+        steps.append(own.step)
+
     def _unseeded(self, children: Mapping[str, Any]) -> Any:
         """Return the effect of an agent whose call has to be seeded; None: there is none."""
-        for effect in self._own.effects:
-            if type(effect) is RunFunction and effect.function.delegate and effect.key not in children:
+        found: tuple[Any, ...] = self._own.effects
+        for effect in found:
+            is_run = type(effect) is RunFunction and effect.function.delegate is not None
+            if (is_run or type(effect) is _Successor) and effect.key not in children:
                 return effect
         return None
 
@@ -179,6 +240,18 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
     def _check(self, key: str, outcome: Any) -> None:
         """Leave it to the step, which refuses what nothing waits for."""
+
+    @property
+    def output(self) -> Any:
+        r = self.record
+        if r.successor is None:
+            return AgentCall.output.__get__(self)
+        name = successor_name(r.governed_by)
+        inner = self.inners[name][1] if name in self.inners else None
+        if inner is None or inner.record.ending != r.ending:
+            inner = self._delegate(name).call_of(r.successor, self.deps, self.has_approver)
+            self.inners[name] = self._delegate(name), inner
+        return inner.output
 
     def closed_again(self) -> CallRecord:
         r = AgentCall.closed_again(self)
@@ -203,10 +276,16 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         raise JournalError(f"the record of {self} has the child {name!r}, and no function of the round is it")
 
     def _delegate(self, name: str) -> Delegate:
-        function, _ = self._function(name)
+        is_successor = name.startswith(TAKES_OVER)
+        function = self.prompt.by_name[name.removeprefix(TAKES_OVER)] if is_successor else self._function(name)[0]
         if function.delegate is None:
             raise JournalError(f"the record of {self} has the child {name!r}, and {function.name!r} is no agent by now")
         return function.delegate
+
+
+def _first(path: str) -> str:
+    """Return the first handoff of a path."""
+    return path.partition(SEPARATOR)[0]
 
 
 def _returned(function: Function, f: FunctionCall, value: Any, r: CallRecord, at_s: float) -> Returned:

@@ -1,4 +1,4 @@
-"""Agents as functions of other agents."""
+"""Agents as delegates: what the call of another agent needs of them."""
 
 from __future__ import annotations
 
@@ -36,41 +36,46 @@ class AgentDelegate:
         timeout_s: How many seconds each of its calls may take, beside the agent's own limit; None: no other limit.
     """
 
+    is_handoff = False
+
     def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
-        self._agent = agent
+        self.agent = agent
         limits, own_s = agent.limits, agent.limits.deadline_s
         is_shorter = timeout_s is not None and (own_s is None or timeout_s < own_s)
         self._limits = limits.changed(deadline_s=timeout_s) if is_shorter else limits
 
     @property
+    def agent_name(self) -> str:
+        return self.agent.name
+
+    @property
     def world(self) -> World:
-        return self._agent._world
+        return self.agent._world
 
     @property
     def hooks(self) -> Sequence[Any]:
-        return self._agent.hooks
+        return self.agent.hooks
 
     @property
     def is_heard(self) -> bool:
-        offers = self._agent.prompt.offers
+        offers = self.agent.prompt.offers
         return bool(self.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
 
     @property
     def fingerprint(self) -> str:
-        return self._agent.prompt.fingerprint
-
-    def check_prices(self) -> None:
-        self._agent._world.price_list.check()
-        check_prices_inside(self._agent.prompt)
+        return self.agent.prompt.fingerprint
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
-        messages, _, _ = self._agent._asked(task, {}, Options(deps=deps))
+        messages, *_ = self.agent._asked(task, {}, Options(deps=deps))
         return CallRecord.of(messages, limits=self._limits, depth=depth)
 
+    def succeeding(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
+        raise UsageError(f"the agent {self.agent_name!r} as a function takes no dialog over: handoff(…) does")
+
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
-        prompt = self._agent._governed_for(None, Options(deps=deps))
-        parts = self._agent._kept(prompt, None, deps)
+        prompt = self.agent._governed_for(None, Options(deps=deps))
+        parts = self.agent._kept(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
         return call_class(prompt)(record, prompt, **parts)
 
@@ -81,10 +86,14 @@ def check_prices_inside(prompt: Prompt) -> None:
     Raises:
         UsageError: It names the model.
     """
-    for name in prompt.delegates:
-        delegate = prompt.by_name[name].delegate
-        if delegate is not None:
-            delegate.check_prices()
+    left, seen = [prompt], {id(prompt)}  # agents may hand over to one another
+    while left:
+        offers = left.pop().offers
+        for delegate in [f.delegate for f in offers]:
+            if isinstance(delegate, AgentDelegate) and id(delegate.agent.prompt) not in seen:
+                delegate.world.price_list.check()
+                seen.add(id(delegate.agent.prompt))
+                left.append(delegate.agent.prompt)
 
 
 def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:

@@ -1,0 +1,231 @@
+"""Handoffs: agents to whom another agent can hand the dialog over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.delegate import AgentDelegate
+from fsm_agent.agents.driving import Deps
+from fsm_agent.agents.opening import NO_ARGS, Opening
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.context.window import Processor, applied
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.mistakes import check
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNNAMED = "agent"  # the name of an agent that was given none
+
+
+def handoff(
+    agent: Agent[Deps, Any] | Callable[[], Agent[Deps, Any]],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    processors: Sequence[Processor] = (),
+    needs_approval: bool | Callable[..., bool] | None = None,
+) -> Function[..., Any, Deps]:
+    """Return a function with which a model hands the dialog over to another agent.
+
+    From then on that agent governs it: with its system prompt, functions, model and limits.  What it answers is the
+    answer of the call, and the next turn of the conversation begins with it, until it hands the dialog over in turn.
+
+    Args:
+        agent: The agent; or a function that returns it, for agents that hand over to one another.
+        name: What the model calls it; ``transfer_to_`` and the agent's name by default.
+        description: When it is right, for the model.
+        processors: Choose what of the dialog before is shown to the agent, such as ``[KeepLastN(10)]``; none: all.
+        needs_approval: As of `Policy`.
+
+    Raises:
+        UsageError: The agent is none, or has a system prompt with variables, which nobody would give.
+    """
+    is_known = isinstance(agent, Agent)
+    check("the agent of a handoff", agent, is_known or callable(agent), "an Agent, or a function that returns one,")
+    if not is_known and name is None:
+        raise UsageError("the handoff to an agent that a function returns has no name: name='transfer_to_…' gives one")
+    check("processors", processors, isinstance(processors, Sequence), "a list such as [KeepLastN(10)]")
+    delegate = HandoffDelegate(agent, tuple(processors))
+    described = description
+    if isinstance(agent, Agent):
+        _check_system(agent)
+        name = name or f"transfer_to_{agent.name}"
+        described = described or f"Hand the conversation over to {agent.name}, who goes on with it."
+    made = Function.of(_hand_over, name=name, description=described, needs_approval=needs_approval)
+    needy = agent.prompt.needs_deps if isinstance(agent, Agent) else None
+    return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
+
+
+def _hand_over(reason: str = "") -> str:
+    """Hand the conversation over to another agent, who goes on with it.
+
+    Args:
+        reason: Why.
+    """
+    raise UsageError(f"a handoff was called (reason: {reason!r:.80}): only an agent call can hand a dialog over")
+
+
+class HandoffDelegate(AgentDelegate):
+    """An agent that takes dialogs over; see `fsm_agent.functions.delegate`.
+
+    Args:
+        agent: The agent, or a function that returns it.
+        processors: Choose what it is shown of the dialog before.
+    """
+
+    is_handoff = True
+
+    def __init__(
+        self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], processors: tuple[Processor, ...]
+    ) -> None:
+        self._given = agent
+        self._processors = processors
+
+    @property
+    def is_known(self) -> bool:
+        """True if the agent was there when the handoff was made."""
+        return isinstance(self._given, Agent)
+
+    @cached_property
+    def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
+        """The agent."""
+        given = self._given
+        agent = given if isinstance(given, Agent) else given()
+        check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
+        _check_system(agent)
+        return agent
+
+    @property
+    def is_heard(self) -> bool:
+        return not self.is_known or super().is_heard  # of agents that hand over to one another there is no end
+
+    @property
+    def fingerprint(self) -> str:
+        return super().fingerprint if self.is_known else ""
+
+    def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
+        raise UsageError(f"{f.name} is a handoff: it takes the dialog over, and does no task")
+
+    def succeeding(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
+        agent, before = self.agent, record.dialog
+        is_asked = record.trace[-1].key != ""  # in this call, and not in an earlier turn
+        seen: Any = before
+        if self._processors and is_asked:
+            seen = renumbered(applied(self._processors, before))
+        dialog = Dialog(seen, system_args=None if is_system_own else NO_ARGS)
+        dialog = Opening(agent.system, agent.name, deps=deps).before(dialog)
+        limit = min((n for n in (agent.limits.handoffs, record.limits.handoffs) if n is not None), default=None)
+        made = CallRecord.of(
+            dialog.messages, limits=agent.limits.changed(handoffs=limit), depth=record.depth, governed_by=path
+        )
+        return made.changed(handoffs=record.handoffs + is_asked)
+
+
+def _check_system(agent: Agent[Any, Any]) -> None:
+    if isinstance(agent.system, Prompt) and agent.system.variables:
+        names = ", ".join(sorted(agent.system.variables))
+        raise UsageError(
+            f"system of the agent {agent.name!r} has the variables {names}, which a handoff does not give: a function"
+            " of the deps, def system(deps: Shop) -> str, would be right"
+        )
+
+
+def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
+    for name in sorted(prompt.handoffs):
+        delegate = prompt.by_name[name].delegate
+        if isinstance(delegate, HandoffDelegate):
+            yield name, delegate
+
+
+def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
+    """Refuse agents among the functions of another that cannot do what is asked of them there.
+
+    Results of agents pass no pipeline, which may wait, as their calls end within a step.  The answer of an agent that
+    takes the dialog over has to be of the type that is asked for.
+
+    Args:
+        agent: The agent that asks them.
+        prompt: The prompt that governs its call.
+        is_late: Agents that hand over to one another are all made by now.
+
+    Raises:
+        UsageError: It names the agent, and what would be right.
+    """
+    asked = sorted(prompt.delegates - prompt.handoffs)
+    if agent.results is not None and asked:
+        raise UsageError(
+            f"results of the agent {agent.name!r} is given, and its function {asked[0]!r} is an agent, whose result"
+            " passes no ResultPipeline: as_function(format=…) changes it, or a Python function that calls the agent"
+            " instead would be right"
+        )
+    for name, delegate in _handoffs(prompt):
+        if not (delegate.is_known or is_late) or prompt.parser is not None:
+            continue
+        inner = delegate.agent
+        if not _is_of(inner.output, prompt.output):
+            given, wanted = _shown(inner.output), _shown(prompt.output)
+            raise UsageError(
+                f"{prompt.path!r} is asked for {wanted}, and {name} hands over to {inner.name!r}, which answers with"
+                f" {given}: output={wanted} | {given} of {prompt.path!r}, or the same output for both, would be right"
+            )
+
+
+def _is_of(inner: Any, outer: Any) -> bool:
+    """Return whether each value of a type is one of another, as far as that can be told."""
+    if outer is Any or outer is object or inner == outer:
+        return True
+    wanted = _members(outer)
+    return all(any(one == other or _is_subclass(one, other) for other in wanted) for one in _members(inner))
+
+
+def _is_subclass(one: Any, other: Any) -> bool:
+    return isinstance(one, type) and isinstance(other, type) and issubclass(one, other)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _shown(kind: Any) -> str:
+    return " | ".join([getattr(one, "__name__", None) or str(one) for one in _members(kind)])
+
+
+def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
+    """Return the shortest path of handoffs to the agent that a path leads to, as far as there are such handoffs.
+
+    Args:
+        agent: The agent from which it leads.
+        prompt: The prompt that governs its call.
+        path: The path.
+    """
+    names, passed = list[str](), [agent]
+    for name in path.split(SEPARATOR):
+        delegate = dict(_handoffs(prompt)).get(name)
+        if delegate is None:
+            break
+        agent = delegate.agent
+        again = next((i for i, one in enumerate(passed) if _is_same(one, agent)), None)
+        if again is None:
+            names.append(name)
+            passed.append(agent)
+        else:
+            names, passed = names[:again], passed[: again + 1]
+            agent = passed[-1]
+        prompt = agent.prompt
+    return SEPARATOR.join(names)
+
+
+def _is_same(one: Agent[Any, Any], other: Agent[Any, Any]) -> bool:
+    return one is other or one.name == other.name != _UNNAMED  # a variant of it

@@ -1,0 +1,58 @@
+"""The beginnings and ends of functions that are agents, told from the steps of the calls inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fsm_agent.lifecycle.effects import RunFunction
+from fsm_agent.machine.nesting import inside
+from fsm_agent.machine.process import SEPARATOR, prefix_of
+from fsm_agent.messages.event import Event, FunctionEnded, FunctionStarted, Inside, Stepped
+from fsm_agent.messages.message import FunctionCall
+
+if TYPE_CHECKING:
+    from fsm_agent.lifecycle.call import AgentCall
+    from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
+
+_ENDS = ("returned", "function_failed")
+
+
+def with_functions(outer: DelegatingCall, steps: Sequence[Event]) -> Iterator[Event]:
+    """Yield steps, with `FunctionStarted` before the first of an agent inside and `FunctionEnded` behind its last."""
+    for event in steps:
+        path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+        if isinstance(step, Stepped):
+            around, _, name = path.rpartition(SEPARATOR)
+            if step.trigger == "begun" and prefix_of(name) == RunFunction.prefix:
+                f = _requested(_at(outer, around), name)
+                yield _told(around, FunctionStarted(f.id, f.name, f.arguments_json))
+            if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:
+                f = _requested(_at(outer, path), step.key)
+                duration_s = step.at_s - inner.record.started_at_s
+                yield _told(
+                    path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
+                )
+        yield event
+
+
+def _at(outer: DelegatingCall, path: str) -> AgentCall:
+    return outer.inner(path)[1] if path else outer
+
+
+def _inside(call: AgentCall, name: str) -> AgentCall | None:
+    """Return the call of an agent that did the work of a function; None: it was no agent's, or never began."""
+    found = getattr(call, "inners", {}).get(name)
+    return None if found is None else found[1]
+
+
+def _requested(call: AgentCall, name: str) -> FunctionCall:
+    id, r = name.partition(":")[2], call.record
+    for f in (*r.round, *reversed(r.function_calls)):
+        if f.id == id:
+            return f
+    raise AssertionError(f"{call} has the agent {name!r} inside, and no function call is it")
+
+
+def _told(path: str, event: Event) -> Event:
+    return inside(path, event) if path else event

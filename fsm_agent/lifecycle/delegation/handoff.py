@@ -1,0 +1,34 @@
+"""The outcomes of handoffs: steps that a call takes of its own, and that nobody outside can have it take."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fsm_agent._internal.values import Value
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.reply import Usage
+
+
+class HandedOver(Value, frozen=True, kw_only=True):
+    """The dialog goes over to another agent, as the model has asked for, or as an earlier turn has left it."""
+
+    kind: ClassVar[str] = "handed_over"
+
+    name: str  # of the handoff
+    agent: str  # its name
+    at_s: float
+
+
+class Relayed(Value, frozen=True, kw_only=True):
+    """The agent that took the dialog over has ended, and so does the call, in the same way."""
+
+    kind: ClassVar[str] = "relayed"
+
+    name: str  # of the handoff
+    record: CallRecord
+    at_s: float
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return self.record.total_usage
