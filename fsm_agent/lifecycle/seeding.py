@@ -75,7 +75,7 @@ def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int
 def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, place: Place | None = None) -> str:
     """Return the header of the journal of a call that has not begun.
 
-    Messages hold what they declare, since they check it.
+    Its messages hold what they declare: a `Dialog` has checked those that were given, and nobody else makes others.
 
     Args:
         call: The call.

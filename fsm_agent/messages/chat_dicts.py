@@ -22,6 +22,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Role,
     Text,
+    check_messages,
 )
 from fsm_agent.mistakes import check, shown, wrong
 
@@ -58,6 +59,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
         "a list of messages",
     )
     given = list(items)
+    check_messages(given)
     if all(isinstance(item, Message) for item in given):
         return cast("list[Message]", given)
     if len(given) > MAX_MESSAGES:

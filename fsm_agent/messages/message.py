@@ -5,13 +5,14 @@ More than 300 lines, because the parts of a message refer to each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import remedy, wrong
+from fsm_agent.foreign_names import FUNCTION_CALL_WORDS, MESSAGE_WORDS, explains_attributes
+from fsm_agent.mistakes import remedy, shown, wrong
 
 if TYPE_CHECKING:
     import base64
@@ -230,6 +231,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
         return hash(self.wire)
 
 
+@explains_attributes(FUNCTION_CALL_WORDS)
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
@@ -300,6 +302,7 @@ ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completion
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 
 
+@explains_attributes(MESSAGE_WORDS)
 class Message(Value, frozen=True, kw_only=True, dict=True):
     """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
 
@@ -341,7 +344,29 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
 
 
+def check_messages(messages: Sequence[Any]) -> None:
+    """Refuse messages that do not hold what they declare; whatever else there is, is left alone.
+
+    A message is checked not when it is made, as models and functions make most of them, but when it is given.
+
+    Raises:
+        UsageError: It names the index of the first, and what is wrong with it.
+    """
+    for index, message in enumerate(messages):
+        if type(message) is not Message:
+            continue
+        role, parts = message.role, message.parts
+        if role not in _ROLES:
+            raise UsageError(f"messages[{index}].role is {shown(role)}{remedy(str(role), _ROLES, _OUR_ROLES)}")
+        if type(parts) is not tuple:
+            raise wrong(f"messages[{index}].parts", parts, f"a tuple of parts, as {_MADE} makes it,")
+        for part in parts:
+            if type(part) not in _PARTS:
+                raise wrong(f"a part of messages[{index}]", part, f"one such as Text(…), as {_MADE} makes it,")
+
+
 _WORDED = (Text, FunctionResult)
+_MADE = "Message.of('user', 'a text', Image.of(…))"
 _PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
 _ROLES = get_args(Role)
 _OUR_ROLES = {
