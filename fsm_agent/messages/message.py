@@ -317,7 +317,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             UsageError: There is no such role, or a part has another type.
         """
         if role not in _ROLES:
-            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, _OUR_ROLES)}")
+            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, OUR_ROLES)}")
         parts: list[Part] = []
         for part in content:
             if isinstance(part, str):
@@ -357,7 +357,7 @@ def check_messages(messages: Sequence[Any]) -> None:
             continue
         role, parts = message.role, message.parts
         if role not in _ROLES:
-            raise UsageError(f"messages[{index}].role is {shown(role)}{remedy(str(role), _ROLES, _OUR_ROLES)}")
+            raise UsageError(f"messages[{index}].role is {shown(role)}{remedy(str(role), _ROLES, OUR_ROLES)}")
         if type(parts) is not tuple:
             raise wrong(f"messages[{index}].parts", parts, f"a tuple of parts, as {_MADE} makes it,")
         for part in parts:
@@ -369,7 +369,7 @@ _WORDED = (Text, FunctionResult)
 _MADE = "Message.of('user', 'a text', Image.of(…))"
 _PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
 _ROLES = get_args(Role)
-_OUR_ROLES = {
+OUR_ROLES = {
     **dict.fromkeys(("human", "customer"), "'user'"),
     **dict.fromkeys(("ai", "model", "bot", "agent"), "'assistant'"),
     **dict.fromkeys(("developer", "instructions"), "'system'"),
