@@ -17,6 +17,7 @@ FsmAgentError
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
+│   └── KeyMissing             one that is signed and read without a key, in `machine.signing`
 ├── ReplayError(ValueError)    a journal on which this code decides otherwise
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed

@@ -45,20 +45,22 @@ def agent_words() -> dict[str, str]:
 
 
 def check_deps(deps: object, prompt: Prompt) -> None:
-    """Refuse a call without ``deps`` whose functions cannot do without.
+    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
 
     Raises:
         UsageError: It names the first of these functions.
     """
-    if isinstance(deps, type) and (given := prompt.needs_deps) is not None and not given.deps_type.startswith("type"):
+    if deps is None:
+        if (needy := prompt.needs_deps) is not None:
+            kind = needy.deps_type
+            raise UsageError(
+                f"deps is None, and function {needy.name!r} takes Context[{kind}]: deps=… of call gives it one;"
+                f" one that can do without takes Context[{kind} | None]"
+            )
+    elif isinstance(deps, type) and (needy := prompt.needs_deps) is not None and needy.deps_type == deps.__name__:
         raise UsageError(
-            f"deps is {shown(deps)}, a class, and function {given.name!r} takes Context[{given.deps_type}]: an object"
-            f" of it, {deps.__name__}(…), would be right"
-        )
-    if deps is None and (needy := prompt.needs_deps) is not None:
-        raise UsageError(
-            f"deps is None, and function {needy.name!r} takes Context[{needy.deps_type}]: deps=… of call gives it one;"
-            f" one that can do without takes Context[{needy.deps_type} | None]"
+            f"deps is {shown(deps)}, a class, and function {needy.name!r} takes Context[{needy.deps_type}]: an object"
+            f" of it, {needy.deps_type}(…), would be right"
         )
 
 
