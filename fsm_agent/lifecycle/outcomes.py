@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Tagged, defaults_of
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
-from fsm_agent.messages.message import Attachment, Document, Image, Message, check_messages
+from fsm_agent.messages.message import Attachment, Document, Image, Message, check_roles
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
 
@@ -26,7 +26,7 @@ def _are_messages(value: Any) -> bool:
     if not (isinstance(value, tuple) and all(isinstance(item, Message) for item in value)):
         return False
     try:
-        check_messages(value)
+        check_roles(value)
     except UsageError as error:
         raise OutcomeError(f"Injected: {error}") from None
     return True

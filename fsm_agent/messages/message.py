@@ -352,17 +352,27 @@ def check_messages(messages: Sequence[Any]) -> None:
     Raises:
         UsageError: It names the index of the first, and what is wrong with it.
     """
+    check_roles(messages)
     for index, message in enumerate(messages):
         if type(message) is not Message:
             continue
-        role, parts = message.role, message.parts
-        if role not in _ROLES:
-            raise UsageError(f"messages[{index}].role is {shown(role)}{remedy(str(role), _ROLES, OUR_ROLES)}")
-        if type(parts) is not tuple:
-            raise wrong(f"messages[{index}].parts", parts, f"a tuple of parts, as {_MADE} makes it,")
-        for part in parts:
+        if type(message.parts) is not tuple:
+            raise wrong(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it,")
+        for part in message.parts:
             if type(part) not in _PARTS:
                 raise wrong(f"a part of messages[{index}]", part, f"one such as Text(…), as {_MADE} makes it,")
+
+
+def check_roles(messages: Sequence[Any]) -> None:
+    """Refuse messages of roles that there are not.
+
+    Raises:
+        UsageError: It names the index of the first, and what would be right.
+    """
+    for index, message in enumerate(messages):
+        if type(message) is Message and message.role not in _ROLES:
+            role = shown(message.role)
+            raise UsageError(f"messages[{index}].role is {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}")
 
 
 _WORDED = (Text, FunctionResult)
