@@ -317,8 +317,9 @@ class CallSuspended(FsmAgentError):
 def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
     """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
     cause = error.__cause__
-    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # of any class, which may not go there
-        cause = FsmAgentError(f"{type(cause).__name__}: {cause}")
+    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # of a class that may not be there
+        ending = error.call.record.ending
+        cause = None if ending is None else FsmAgentError(ending.detail)
     return _unpickled, (type(error), str(error), cause, *error.call.portable())
 
 

@@ -743,7 +743,7 @@ class TestFailing:
         assert isinstance(cause := caught.value.__cause__, OSError)
         assert "breaks" in [frame.name for frame in traceback.extract_tb(cause.__traceback__)]
         elsewhere = pickle.loads(pickle.dumps(caught.value))
-        assert str(elsewhere.__cause__) == "OSError: the disk is full"
+        assert str(elsewhere.__cause__) == "breaks: OSError: the disk is full"
         with pytest.raises(CallFailed) as caught:  # resumed in another OS process, which has the record alone
             restore(snapshot(one), one.prompt).result()
         assert str(caught.value.__cause__) == "breaks: OSError: the disk is full"
