@@ -177,7 +177,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a provider misspelt": (
         lambda: Agent("opnai:gpt-5-mini").call("hi"),
-        "ConfigError: no provider 'opnai' is registered: did you mean 'openai'?",
+        "ConfigError: no provider 'opnai' is registered: did you mean '",
     ),
     "a provider alone": (
         lambda: Agent("openai:").call("hi"),
