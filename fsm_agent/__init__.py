@@ -335,7 +335,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from fsm_agent.foreign_names import IMPORT_WORDS, unknown_import
+
+            raise unknown_import(__name__, name, __all__, IMPORT_WORDS)
         value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value

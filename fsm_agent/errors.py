@@ -17,6 +17,7 @@ FsmAgentError
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
+│   └── KeyMissing             one that is signed and read without a key, in `machine.signing`
 ├── ReplayError(ValueError)    a journal on which this code decides otherwise
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
@@ -262,7 +263,8 @@ class CallFailed(FsmAgentError):
         round: The round in which it failed, from 1.
         function: The name of the function that failed or was called again and again; "" if it was none.
         trace: The steps that it took.
-        __cause__: The provider's last error, when it is its fault.
+        __cause__: The provider's last error, when it is its fault; the exception of the function or parser that made
+            it fail, with its traceback if that was a function in this OS process, else with what was kept of its text.
     """
 
     def __init__(self, message: str, *, call: AgentCall) -> None:
@@ -314,14 +316,17 @@ class CallSuspended(FsmAgentError):
 
 def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
     """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
-    cause = error.__cause__ if isinstance(error.__cause__, ProviderError | ParseError) else None
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # of a class that may not be there
+        ending = error.call.record.ending
+        cause = None if ending is None else FsmAgentError(ending.detail)
     return _unpickled, (type(error), str(error), cause, *error.call.portable())
 
 
 def _unpickled(
     kind: type[CallFailed | CallSuspended],
     message: str,
-    cause: ProviderError | ParseError | None,
+    cause: BaseException | None,
     make_call: Callable[..., Any],
     parts: tuple[Any, ...],
 ) -> CallFailed | CallSuspended:

@@ -5,7 +5,7 @@ Users of other libraries try their words: `AGENT_WORDS` and the tables below it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -37,6 +37,16 @@ AGENT_WORDS = {
     **dict.fromkeys(("callbacks", "event_stream_handler"), "hooks=[…]"),
     **dict.fromkeys(("client", "llm"), "the model: Agent(client)"),
     **dict.fromkeys(("message_history", "messages", "history"), _DIALOG),
+    **dict.fromkeys(("system_instruction", "developer_prompt", "goal", "backstory", "personality"), "system=…"),
+    **dict.fromkeys(("max_iter", "max_rounds", "max_round", "max_loops"), _ROUNDS),
+    **dict.fromkeys(("memory", "checkpointer", "session", "db", "storage"), "store=…"),
+    **dict.fromkeys(("history_processors", "history_processor", "trim_messages"), "processors=[…]"),
+    **dict.fromkeys(("guardrails", "input_guardrails", "output_guardrails"), "validators in the type of the output"),
+    **dict.fromkeys(("human_in_the_loop", "interrupt_before", "human_input_mode", "require_approval"), "approve=…"),
+    **dict.fromkeys(("verbose", "debug", "instrument", "tracing"), "hooks=[…], or the logger 'fsm_agent'"),
+    **dict.fromkeys(("model_name", "model_id", "llm_config", "chat_model", "provider"), "Agent('provider:model')"),
+    **dict.fromkeys(("function_tools", "builtin_tools", "tool", "plugins"), "functions=[…]"),
+    **dict.fromkeys(("output_retries", "result_retries", "max_retries"), "limits=Limits(parse_retries=…)"),
     **dict.fromkeys(("deps_type", "context_type"), "a type, Agent[Shop, str](…), and deps=… of call"),
     "deps": "deps=… of call",
     "retries": "limits=Limits(parse_retries=…)",
@@ -70,6 +80,11 @@ CALL_WORDS = {
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
     **dict.fromkeys(("model", "client"), "dataclasses.replace(agent, model=…)"),
     **dict.fromkeys(("hooks", "callbacks", "stop_when"), "an argument of the Agent"),
+    **dict.fromkeys(
+        ("session", "session_id", "thread_id", "conversation_id", "memory"), "agent.conversation('…').call"
+    ),
+    "stream": "stream('…') of the agent",
+    "usage": "an agent among functions=[…], whose tokens are counted by themselves",
 }
 AGENT_METHODS = {
     **dict.fromkeys(("run_sync", "invoke", "ask", "generate", "chat", "kickoff", "predict", "query"), "call"),
@@ -77,7 +92,18 @@ AGENT_METHODS = {
     **dict.fromkeys(("run_stream_sync", "stream_sync", "iter", "stream_events"), "stream"),
     **dict.fromkeys(("run_stream", "run_stream_events", "astream_events", "run_streamed"), "astream"),
     **dict.fromkeys(("override", "clone", "copy", "with_config"), "dataclasses.replace(agent, model=…)"),
-    **dict.fromkeys(("tool", "tool_plain", "tools", "bind_tools", "add_tool"), "Agent(…, functions=[…])"),
+    **dict.fromkeys(("tool", "tool_plain"), "@function, and Agent(…, functions=[…])"),
+    **dict.fromkeys(("tools", "bind_tools", "add_tool", "register_tool", "toolset"), "Agent(…, functions=[…])"),
+    **dict.fromkeys(("register_function", "register_for_llm", "register_for_execution"), "Agent(…, functions=[…])"),
+    **dict.fromkeys(("complete", "completion", "respond", "send", "execute", "answer", "print_response"), "call"),
+    **dict.fromkeys(("acomplete", "arespond", "asend", "aexecute", "akickoff", "aquery"), "acall"),
+    **dict.fromkeys(("output_validator", "result_validator"), "validators in the type of the output"),
+    **dict.fromkeys(("with_structured_output", "result_type"), "Agent(…, output=…)"),
+    **dict.fromkeys(("batch", "abatch", "run_many"), "map of an AgentBase"),
+    **dict.fromkeys(("history", "messages", "chat_history", "memory"), "dialog of a result, or conversation('…')"),
+    **dict.fromkeys(("get_state", "update_state", "checkpointer"), "runs, with Agent(…, store='runs.db')"),
+    **dict.fromkeys(("event_handler", "on_event", "add_hook", "callbacks"), "Agent(…, hooks=[…])"),
+    **dict.fromkeys(("deps_type", "output_schema"), "a type, Agent[Shop, str](…)"),
     **dict.fromkeys(("instructions", "system_prompt"), "Agent(…, system=…)"),
     **dict.fromkeys(("as_tool", "to_tool"), "as_function"),
     "output_type": "output",
@@ -174,6 +200,8 @@ def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]
                 unknown = [word for word in kwargs if word not in known]
                 if unknown:
                     raise unknown_argument(cls.__name__, unknown[0], known, ours()) from None
+                if len(args) > len(cls.__match_args__):
+                    raise by_name(cls.__name__, cls.__match_args__, known) from None
                 raise
 
         def __setattr__(self: Any, name: str, value: object) -> None:
@@ -203,6 +231,8 @@ class Explained(ValueType):
             except TypeError:
                 if unknown := [word for word in kwargs if word not in cls.__struct_fields__]:
                     raise unknown_argument(cls.__name__, unknown[0], cls.__struct_fields__, cls.words) from None
+                if len(args) > len(cls.__match_args__):
+                    raise by_name(cls.__name__, cls.__match_args__, cls.__struct_fields__) from None
                 raise
 
 
@@ -216,6 +246,13 @@ def unknown_argument(owner: str, word: str, known: Iterable[str], ours: Mapping[
         ours: The equivalents of arguments of other libraries.
     """
     return TypeError(f"{owner} has no argument {word!r}{remedy(word, known, ours)}")
+
+
+def by_name(owner: str, positional: Sequence[str], known: Sequence[str]) -> TypeError:
+    """Return the error for more arguments by position than ``owner`` takes so."""
+    first = f"only {', '.join(positional)} by position" if positional else "no arguments by position"
+    named = [f"{name}=…" for name in known if name not in positional]
+    return TypeError(f"{owner} takes {first}: the others are given by name, {', '.join(named)[:MAX_SHOWN_CHARS]}…")
 
 
 def remedy(word: str, known: Iterable[str], ours: Mapping[str, str]) -> str:

@@ -49,6 +49,13 @@ _KEY = pattern(
 )
 _GAP = pattern(r"\.\.\.|…")
 _CUT = pattern(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
+# A name of JSON and its value, which may be cut.  Fewer names are secret here: an account is what a call is about.
+_ARGUMENT = pattern(r'("(?:[^"\\]|\\.)*+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
+_SECRET_ARGUMENT = pattern(
+    r"password|passwd|passphrase|passcode|pwd|secret|credential|api_?key|private_?key|(?<!max_)token(?!s)|authori[sz]ation"
+    r"|cookie|cvv|(?<![a-z])pin(?![a-z])",
+    re.IGNORECASE,
+)
 _SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
 
 
@@ -170,6 +177,12 @@ class Secrets:
         except ValueError:  # a number was masked, or a word such as true
             return _SCALAR.sub(masked, text)
         return whole
+
+
+def masked_arguments(text: str) -> str:
+    """Return the arguments of a function as JSON, whole or cut, without passwords and the like, and without keys."""
+    named = _ARGUMENT.sub(lambda item: f'{item[1]}"{MASK}"' if _SECRET_ARGUMENT.search(item[1]) else item[0], text)
+    return mask_keys(named)
 
 
 def mask_keys(text: str) -> str:

@@ -23,6 +23,7 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_parser_args
 from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import unknown_attribute
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
@@ -38,7 +39,7 @@ from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
+from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.results.pipeline import ResultPipeline
@@ -130,8 +131,7 @@ class Agent(Driving[Deps, Out]):
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
-            ours = remedy(name, (), AGENT_METHODS) if name in AGENT_METHODS else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{ours}", name=name, obj=self)
+            raise unknown_attribute(self, name, AGENT_METHODS)
 
     __getstate__ = fields_alone
 

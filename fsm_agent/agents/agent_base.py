@@ -14,12 +14,14 @@ from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.arguments import check_attributes
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def _check_call(cls: type[AgentBase[Any]]) -> None:
         raise ConfigError(f"call of {path_of(cls)} is a plain function: AgentBase would be right, or async def")
 
 
+@explains_attributes(BASE_WORDS)
 class AgentBase(Generic[Out]):
     """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
 
@@ -90,6 +93,7 @@ class AgentBase(Generic[Out]):
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _check_call(cls)
+        check_attributes(cls, AgentBase, path_of(cls))
         if isinstance(cls.agent_group, str):
             raise ConfigError(f"agent_group of {cls.__name__} is {cls.agent_group!r}: a list of names would be right")
         if "expertise" in cls.__dict__ and "description" not in cls.__dict__:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import ConfigError, UsageError, hint
+from fsm_agent.foreign_names import CLASS_WORDS
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
@@ -61,15 +63,22 @@ def check_prices(agent: Any) -> None:
 
 
 def check_deps(deps: object, prompt: Prompt) -> None:
-    """Refuse a call without ``deps`` whose functions cannot do without.
+    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
 
     Raises:
         UsageError: It names the first of these functions.
     """
-    if deps is None and (needy := prompt.needs_deps) is not None:
+    if deps is None:
+        if (needy := prompt.needs_deps) is not None:
+            kind = needy.deps_type
+            raise UsageError(
+                f"deps is None, and function {needy.name!r} takes Context[{kind}]: deps=… of call gives it one;"
+                f" one that can do without takes Context[{kind} | None]"
+            )
+    elif isinstance(deps, type) and (needy := prompt.needs_deps) is not None and needy.deps_type == deps.__name__:
         raise UsageError(
-            f"deps is None, and function {needy.name!r} takes Context[{needy.deps_type}]: deps=… of call gives it one;"
-            f" one that can do without takes Context[{needy.deps_type} | None]"
+            f"deps is {shown(deps)}, a class, and function {needy.name!r} takes Context[{needy.deps_type}]: an object"
+            f" of it, {needy.deps_type}(…), would be right"
         )
 
 
@@ -83,6 +92,28 @@ def check_call(call: object, method: str, right: str) -> None:
         raise UsageError(
             f"{method} drives an AgentCall, and {shown(call)} is none: {right}({shown(call)}) would be right"
         )
+
+
+def check_attributes(cls: type, base: type, path: str) -> None:
+    """Refuse attributes of a class that nobody would read: misspelt ones, and those of other libraries.
+
+    Args:
+        cls: A class of agents; without a ``call`` of its own, only what its base knows has a meaning in it.
+        base: Its base.
+        path: The path of the class, for the error.
+
+    Raises:
+        ConfigError: It names the first, and what is probably meant.
+    """
+    if any("call" in vars(each) for each in cls.__mro__ if each.__module__ != base.__module__):
+        return
+    known = [name for name, value in vars(base).items() if not (name.startswith("_") or callable(value))]
+    for name, value in vars(cls).items():
+        if name.startswith("_") or hasattr(base, name) or callable(value) or isinstance(value, property):
+            continue
+        meant = nearest(name, known)
+        if name in CLASS_WORDS or (meant is not None and meant not in vars(cls)):
+            raise ConfigError(f"{path} has no use for {name!r}{remedy(name, known, CLASS_WORDS)}")
 
 
 def _check_world(world: Any) -> None:

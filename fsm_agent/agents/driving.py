@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
@@ -16,7 +17,7 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.keeping import Options, check_unchanged
+from fsm_agent.agents.keeping import Options, aheld, check_unchanged
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
@@ -276,7 +277,7 @@ class Driving(ABC, Generic[Deps, Out]):
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
         definition = self._definition(prompt, Options(args, parser_args, deps=deps))
-        call, recorder = await asyncio.to_thread(self._resumed, run_id, answers, by, definition, on_change)
+        call, recorder = await aheld(partial(self._resumed, run_id, answers, by, definition, on_change))
         await arun(call, self._world, self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
@@ -302,7 +303,7 @@ class Driving(ABC, Generic[Deps, Out]):
         """Do the same as `_held` under asyncio."""
         if call.journal is None or not call.journal.header or self.runs.store.is_volatile:
             return self._held(call)
-        return await asyncio.to_thread(self._held, call)
+        return await aheld(partial(self._held, call))
 
     @overload
     def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...

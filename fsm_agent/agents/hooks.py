@@ -7,6 +7,7 @@ of the driver: one that is slow holds up the call, and what it raises ends the d
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -47,6 +48,25 @@ def check_hooks(hooks: Iterable[Any]) -> None:
             raise UsageError(
                 f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
             )
+        for name in methods:
+            _check_method(hook, name)
+
+
+def _check_method(hook: object, name: str) -> None:
+    """Refuse a method that cannot be called with an event, or that nobody would await."""
+    method = getattr(hook, name)
+    if inspect.iscoroutinefunction(method):
+        raise UsageError(
+            f"{name} of the hook {hook!r:.80} is a coroutine function, which nobody awaits: a plain def is right"
+        )
+    try:
+        inspect.signature(method).bind(None)
+    except TypeError:
+        raise UsageError(
+            f"{name} of the hook {hook!r:.80} cannot be called with an event: def {name}(self, event) would be right"
+        ) from None
+    except ValueError:  # it does not tell its parameters
+        return
 
 
 def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.generics import Out
@@ -18,11 +19,13 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.logs.log import LOG
 
 if TYPE_CHECKING:
+    import asyncio
+
     from fsm_agent.agents.agent import Agent
     from fsm_agent.store import runs
-    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.store.runs import Definition, Held, Runs
 else:
-    runs = deferred("fsm_agent.store.runs")
+    asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
 
 
 class Options(NamedTuple):
@@ -75,6 +78,56 @@ def check_unchanged(runs: Runs, run: str, definition: Definition) -> None:
         RunUnknown: There is no such run.
     """
     check_change(definition.make(header_of(runs.store.load(run, after=None).header), None), "error")
+
+
+async def aheld(hold: Callable[[], Held]) -> Held:
+    """Return what another thread claims; when this task is cancelled meanwhile, the run is given back there."""
+    claim = _Claim(hold)
+    try:
+        return await asyncio.to_thread(claim.make)
+    except asyncio.CancelledError:
+        if (held := claim.left()) is not None:
+            await asyncio.to_thread(_give_back, held)
+        raise
+
+
+class _Claim:
+    """A claim that is made in another thread, and given back if nobody waits for it any more.
+
+    Args:
+        hold: Claims the run.
+    """
+
+    def __init__(self, hold: Callable[[], Held]) -> None:
+        self._hold = hold
+        self._lock = threading.Lock()
+        self._is_left = False
+        self._held: Held | None = None
+
+    def make(self) -> Held:
+        """Claim the run, and give it back if that was too late."""
+        held = self._hold()
+        with self._lock:
+            self._held = held
+            is_left = self._is_left
+        if is_left:
+            _give_back(held)
+        return held
+
+    def left(self) -> Held | None:
+        """Take note that nobody waits any more; return what is claimed already, for the caller to give back."""
+        with self._lock:
+            self._is_left = True
+            return self._held
+
+
+def _give_back(held: Held) -> None:
+    """Give back a run that was claimed, and nobody has driven since."""
+    _, recorder = held
+    if recorder is not None:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            recorder.write()
 
 
 def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Options) -> Definition:

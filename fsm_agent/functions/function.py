@@ -77,7 +77,8 @@ class Function(Policy, Generic[P, R, Deps]):
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
-            raise UsageError(f"the function name {self.name!r} will be refused by providers: use {NAME_CHARACTERS}")
+            right = "Function.of(lambda …, name='double')" if self.name == "<lambda>" else f"use {NAME_CHARACTERS}"
+            raise UsageError(f"the function name {self.name!r} will be refused by providers: {right}")
         check_policy(self, f"function {self.name!r}")
         if not isinstance(self.parameters, Mapping):
             raise UsageError(f"parameters of function {self.name!r} is {self.parameters!r}: a JSON Schema is right")
@@ -131,6 +132,11 @@ class Function(Policy, Generic[P, R, Deps]):
         if not callable(call):
             raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
         signature = described(call, name, namespace or {})
+        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+            raise UsageError(
+                f"function {signature.name!r} is a generator, which would run after its timeout and retries are over:"
+                " one that returns a list of what it yields, or reports it with Context.emit(…), would be right"
+            )
         make: Any = cls  # it is `call` that says what P and R are
         made: Function[Args, Result] = make(
             name=signature.name,

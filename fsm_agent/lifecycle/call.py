@@ -15,6 +15,7 @@ from fsm_agent._internal.values import from_json, quick_json, to_json
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
+    FsmAgentError,
     IllegalTrigger,
     OutcomeError,
     ParseError,
@@ -123,9 +124,10 @@ class AgentCall(Driven, Generic[Out]):
             exempt it.
 
     Attributes:
-        problem: The exception of the prompt's parser at the latest reply; None when the parser took the answer or was
-            not called.  The record keeps its type and text alone.  A traceback holds the frames of the call, and
-            through them the call itself, so a driver logs it and drops it.
+        problem: The exception of the prompt's parser at the latest reply, or of the function with which the call has
+            failed; None when the parser took the answer or was not called.  The record keeps its type and text alone.
+            A traceback holds the frames of the call, and through them the call itself, so a driver logs that of a
+            parser and drops it; that of a function is the cause of `CallFailed`, for whoever made the call.
         prompt_change: The change of its prompt since a snapshot or a run was made, which this call goes on with; None:
             there is none.
         system_args: See `Dialog`.  Of a call that was restored they are not known, and it is taken for granted that an
@@ -513,7 +515,9 @@ class AgentCall(Driven, Generic[Out]):
         return self.journal.run if self.journal is not None and self.journal.is_stored else ""
 
     def _cause(self, ending: Ending) -> Exception | None:
-        """Return the exception behind a failure, made from its report when it was raised in another process."""
+        """Return the exception behind a failure; one that was raised in another process is made from what was kept."""
+        if ending.reason is Reason.FUNCTION_FAILED:
+            return FsmAgentError(ending.detail) if self.problem is None else self.problem
         report = ending.error
         if report is None:
             return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
+from fsm_agent.foreign_names import RESULT_WORDS, explains_attributes, unknown_attribute
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
@@ -27,6 +28,7 @@ else:
     Unpacked = object
 
 
+@explains_attributes(RESULT_WORDS)
 class CallResult(Generic[Out], Unpacked):
     """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
@@ -164,6 +166,10 @@ class CallResult(Generic[Out], Unpacked):
     if not TYPE_CHECKING:  # these a tuple has
 
         def __getitem__(self, index: int) -> Any:
+            if isinstance(index, str):
+                raise unknown_attribute(
+                    self, index, RESULT_WORDS | {name: name for name in dir(self) if name[0] != "_"}
+                )
             return (self.message, self.dialog, self.function_calls)[index]
 
         def __len__(self) -> int:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias, get_args
 
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import Value, to_json
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import (
@@ -35,8 +37,9 @@ from fsm_agent.prompts.parser import Output
 
 TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
-_LATER = ", or keep its snapshot() and restore() it later"
+_LATER = "; or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call there
+_MOST_READ = 1000  # characters of its arguments that are looked at, so that a secret at the cut is recognized
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -161,8 +164,8 @@ def _about(effect: Effect) -> str:
     what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
     if what is None or isinstance(effect, Begin | CallModel | Sleep):
         return ""
-    text = f"{effect.call.name}({effect.call.arguments_json})"
-    text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+    text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
+    text = plain(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")
     return f" ({what} of {text})"
 
 
@@ -175,12 +178,13 @@ def _next_step(effect: Effect, run: str) -> str:
         FindOut: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
     }[type(effect)]
     later = "" if run else _LATER
-    step = f"advance the call with {answers}"
+    first = answers.partition(")")[0] + ")"
+    step = f"advance the call with {answers}, as in error.call.advance({effect.key!r}, {first}); agent.run(error.call)"
     if run:
         step = f"answer with agent.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
     match effect:
         case AskApproval():
-            return f"{step}, give the agent an approver with approve=…{later}"
+            return f"{step}; or give the agent an approver with approve=…{later}"
         case FindOut():
             return f"it had begun, must not run twice, and nobody knows what became of it; {step}{later}"
-    return f"the function has no callable; {step}, link() one to it{later}"
+    return f"the function has no callable; {step}; or link() one to it{later}"

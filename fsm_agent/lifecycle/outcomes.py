@@ -12,14 +12,24 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Tagged, defaults_of
-from fsm_agent.errors import ErrorReport, OutcomeError
-from fsm_agent.messages.message import Attachment, Document, Image, Message
+from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
+from fsm_agent.messages.message import Attachment, Document, Image, Message, check_roles
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
 
 
 def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, tuple) and all(map(is_right, value))
+
+
+def _are_messages(value: Any) -> bool:
+    if not (isinstance(value, tuple) and all(isinstance(item, Message) for item in value)):
+        return False
+    try:
+        check_roles(value)
+    except UsageError as error:
+        raise OutcomeError(f"Injected: {error}") from None
+    return True
 
 
 _NEEDED = object()  # the default of a field that has none
@@ -35,7 +45,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
         _each(lambda item: isinstance(item, Image | Document)),
         "a tuple of Images and Documents",
     ),
-    "tuple[Message, ...]": (_each(lambda item: isinstance(item, Message)), "a tuple of Messages"),
+    "tuple[Message, ...]": (_are_messages, "a tuple of Messages"),
     "tuple[int, ...]": (_each(lambda item: is_whole(item) and item >= 1), "a tuple of rounds, from 1,"),
 }
 

@@ -76,7 +76,7 @@ def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int
 def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, place: Place | None = None) -> str:
     """Return the header of the journal of a call that has not begun.
 
-    Messages hold what they declare, since they check it.
+    Its messages hold what they declare: a `Dialog` has checked those that were given, and nobody else makes others.
 
     Args:
         call: The call.
@@ -133,16 +133,31 @@ def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
     return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
-def is_same_request(one: Header, other: Header) -> bool:
-    """Return whether two headers differ at most in code: in the definition, and in the system prompt of the agent."""
-    return _requested(one) == _requested(other)
+def request_differences(one: Header, other: Header) -> list[str]:
+    """Return what differs between the calls of two headers, in words; not code, and not the agent's system prompt."""
+    differs = [name for (name, a), (_, b) in zip(_requested(one), _requested(other), strict=True) if a != b]
+    return list(dict.fromkeys([_WORDS.get(name, name) for name in differs]))
 
 
-def _requested(header: Header) -> tuple[Header, Seed]:
+def _requested(header: Header) -> list[tuple[str, Any]]:
+    """Return what a call was asked with, by the names of the fields of its header and seed."""
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
-    return header.changed(definition="", seed=msgspec.Raw()), seed
+    plain = header.changed(definition="", seed=msgspec.Raw())
+    return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
+
+
+_WORDS = {  # for fields, as a caller knows them
+    "dialog": "task",
+    "turn": "place in its conversation",
+    "follows": "place in its conversation",
+    "is_continued": "place in its conversation",
+    "earlier": "place in its conversation",
+    "is_system_own": "system message",
+    "is_attended": "approve",
+    "forked": "run that it is a fork of",
+}
 
 
 def earlier_messages(header: Header, count: int) -> range:

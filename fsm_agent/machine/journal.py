@@ -33,6 +33,7 @@ else:
 
 VERSION: Literal[1] = 1
 DIGEST_BYTES = 16  # against damage: 128 bits
+SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 _DIGEST = b',"digest":"'
 _SHOWN = 80  # characters of a line in an error
 
@@ -207,6 +208,11 @@ class Chain:
 
     def _next(self, body: bytes) -> bytes:
         return _digest(self.digest.encode() + body, self._signing_key).encode()
+
+
+def is_signed(line: str) -> bool:
+    """Return whether an entry has the signature of a key in place of a plain digest."""
+    return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
 
 
 def _digest(data: bytes, signing_key: bytes | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:
@@ -18,6 +18,24 @@ _HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the firs
 _START, _END = len(_HEAD), len(_HEAD) + 64
 
 
+class KeyMissing(JournalError):
+    """The journal of a run is signed, and is read without a key.
+
+    Args:
+        run: The name of the run.
+    """
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+    def __str__(self) -> str:
+        return (
+            f"the run {self.run!r} is signed: it needs the signing_key that it was written with, as in"
+            " store=Runs('runs.db', signing_key=…); commands take FSM_AGENT_SIGNING_KEY"
+        )
+
+
 def signed(document: str, signing_key: str | bytes) -> str:
     """Return a JSON object with a ``signature`` before its fields: HMAC-SHA256 of the object without it.
 
@@ -25,6 +43,11 @@ def signed(document: str, signing_key: str | bytes) -> str:
         UsageError: The key is too short.
     """
     return f'{{"signature":"{_signature(document.encode(), signing_key)}",{document[1:]}'
+
+
+def has_signature(document: bytes) -> bool:
+    """Return whether a document is signed, with whatever key."""
+    return document.startswith(_HEAD)
 
 
 def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
@@ -38,7 +61,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         raise UsageError(f"the document is {shown(document)}: what snapshot() returned would be right, a text or bytes")
     body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
-        if body.startswith(_HEAD):
+        if has_signature(body):
             raise SnapshotError("the snapshot is signed: it is read with the signing_key that it was written with")
         return body
     if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:

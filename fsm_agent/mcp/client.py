@@ -20,6 +20,7 @@ from fsm_agent.mcp.link import Link
 from fsm_agent.mcp.results import Piece, error_text, result_value
 from fsm_agent.mcp.session import MCPServerError, MCPToolError, Target
 from fsm_agent.mcp.transports import Http, Stdio, Transport
+from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -67,6 +68,8 @@ class MCPServer:
         if unknown := options.keys() - Options.__annotations__.keys():
             options_text = ", ".join(Options.__annotations__)
             raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {options_text}")
+        right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
+        check("transport of an MCP server", transport, hasattr(transport, "name"), right)
         self.name = options.get("name") or transport.name
         self._transport = transport
         self._prefix = options.get("prefix", "")

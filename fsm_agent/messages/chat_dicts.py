@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import (
+    OUR_ROLES,
     ChatDict,
     Document,
     FunctionCall,
@@ -22,8 +23,9 @@ from fsm_agent.messages.message import (
     Reasoning,
     Role,
     Text,
+    check_messages,
 )
-from fsm_agent.mistakes import check, shown, wrong
+from fsm_agent.mistakes import check, remedy, shown, wrong
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters of a word for which a similar one is looked up
@@ -58,6 +60,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
         "a list of messages",
     )
     given = list(items)
+    check_messages(given)
     if all(isinstance(item, Message) for item in given):
         return cast("list[Message]", given)
     if len(given) > MAX_MESSAGES:
@@ -128,7 +131,7 @@ class _Reader:
         if role == "function":
             raise UsageError(f"{where}.role is 'function': 'tool' with a 'tool_call_id' would be right")
         if not isinstance(role, str) or role not in _ROLES:
-            raise UsageError(f"{where}.role is {shown(role)}{hint(str(role)[:_MAX_WORD], _ROLES)}")
+            raise UsageError(f"{where}.role is {shown(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}")
         return _ROLES[role]
 
     def _result(self, where: str, item: ChatDict) -> FunctionResult:

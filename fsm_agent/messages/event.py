@@ -146,11 +146,14 @@ class FunctionProgress(Value, frozen=True):
 class FunctionEnded(Value, frozen=True):
     """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`."""
 
+    hidden = ("traceback",)
+
     id: str
     name: str
     text: str
     is_error: bool
     duration_s: float
+    traceback: str = ""  # of the exception that it raised, if it did, from the first line of its own code
 
 
 class ResultProcessed(Value, frozen=True):

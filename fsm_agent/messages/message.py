@@ -5,13 +5,14 @@ More than 300 lines, because the parts of a message refer to each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import remedy, wrong
+from fsm_agent.foreign_names import FUNCTION_CALL_WORDS, MESSAGE_WORDS, explains_attributes
+from fsm_agent.mistakes import remedy, shown, wrong
 
 if TYPE_CHECKING:
     import base64
@@ -230,6 +231,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
         return hash(self.wire)
 
 
+@explains_attributes(FUNCTION_CALL_WORDS)
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
@@ -300,6 +302,7 @@ ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completion
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 
 
+@explains_attributes(MESSAGE_WORDS)
 class Message(Value, frozen=True, kw_only=True, dict=True):
     """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
 
@@ -314,7 +317,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             UsageError: There is no such role, or a part has another type.
         """
         if role not in _ROLES:
-            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, _OUR_ROLES)}")
+            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, OUR_ROLES)}")
         parts: list[Part] = []
         for part in content:
             if isinstance(part, str):
@@ -341,10 +344,42 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
 
 
+def check_messages(messages: Sequence[Any]) -> None:
+    """Refuse messages that do not hold what they declare; whatever else there is, is left alone.
+
+    A message is checked not when it is made, as models and functions make most of them, but when it is given.
+
+    Raises:
+        UsageError: It names the index of the first, and what is wrong with it.
+    """
+    check_roles(messages)
+    for index, message in enumerate(messages):
+        if type(message) is not Message:
+            continue
+        if type(message.parts) is not tuple:
+            raise wrong(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it,")
+        for part in message.parts:
+            if type(part) not in _PARTS:
+                raise wrong(f"a part of messages[{index}]", part, f"one such as Text(…), as {_MADE} makes it,")
+
+
+def check_roles(messages: Sequence[Any]) -> None:
+    """Refuse messages of roles that there are not.
+
+    Raises:
+        UsageError: It names the index of the first, and what would be right.
+    """
+    for index, message in enumerate(messages):
+        if type(message) is Message and message.role not in _ROLES:
+            role = shown(message.role)
+            raise UsageError(f"messages[{index}].role is {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}")
+
+
 _WORDED = (Text, FunctionResult)
+_MADE = "Message.of('user', 'a text', Image.of(…))"
 _PARTS = (Text, Image, Document, Reasoning, FunctionCall, FunctionResult, Opaque)
 _ROLES = get_args(Role)
-_OUR_ROLES = {
+OUR_ROLES = {
     **dict.fromkeys(("human", "customer"), "'user'"),
     **dict.fromkeys(("ai", "model", "bot", "agent"), "'assistant'"),
     **dict.fromkeys(("developer", "instructions"), "'system'"),

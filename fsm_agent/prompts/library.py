@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.loading import HANDLERS, Loading
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.places import files_in, package_prompts
@@ -47,6 +48,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
     Raises:
         PromptError: Its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
     """
+    check("what is registered", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
         raise PromptError(f"the prompt's path {prompt.path!r} has no root: {'root/' + prompt.path!r} would be right")
     if overwrite:

@@ -22,9 +22,10 @@ from fsm_agent.functions.toolset import Functions, check_dependencies, functions
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes
+from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
+from fsm_agent.prompts.output_types import check_type
 from fsm_agent.prompts.parser import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.template import check_used, render, variables
 
@@ -162,6 +163,9 @@ class Prompt(Generic[Out]):
             self.parser is None or callable(self.parser),
             "a function of the text",
         )
+        if isinstance(self.parser, type) and hasattr(self.parser, "model_fields"):
+            raise wrong("the parser of a prompt", self.parser, f"output={self.parser.__name__}, as it is a type,")
+        check_type(self.output, "the output of a prompt")
         modes = f"{', '.join(map(repr, get_args(Mode)))}, or None,"
         check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         is_right = type(self.max_length) is int and self.max_length > 0

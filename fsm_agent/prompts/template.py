@@ -15,8 +15,9 @@ from functools import cache, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.lazy_import import deferred, pattern
-from fsm_agent.errors import PromptError, hint
+from fsm_agent.errors import PromptError
 
 if TYPE_CHECKING:
     import jinja2
@@ -197,8 +198,11 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
     """
     used = variables(template)
     for name in sorted(values.keys() - used):
-        single = re.search(rf"\{{ *{re.escape(name)} *\}}(?!\}})", template)
-        meant = f": {{{{ {name} }}}} is right for {single[0]!r}" if single else hint(name, [*sorted(used), *options])
+        word = re.escape(name)
+        other = re.search(rf"\$?\{{ *{word} *\}}(?!\}})|\$\b{word}\b|%\({word}\)[a-z]|<{word}>|\[{word}\]", template)
+        near = nearest(name, [*used, *options])
+        meant = f": did you mean {near!r}?" if near else f"; there are: {', '.join(sorted(used)) or 'none'}"
+        meant = f": {{{{ {name} }}}} is right for {other[0]!r}" if other else meant
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 

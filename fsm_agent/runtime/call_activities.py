@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
-from fsm_agent.lifecycle.outcomes import Expired, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Expired, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.machine.process import with_prefix
 from fsm_agent.messages.event import (
     Event,
@@ -154,17 +154,20 @@ class FunctionRun(Activity):
         return (FunctionStarted(call.id, call.name, call.arguments_json),)
 
     def begin(self) -> None:
-        self.run = Run(self.effect, self.process, self.world, partial(self.driver.report, self.key))
+        tell = partial(self.driver.report, self.key)
+        self.run = Run(self.effect, self.process, self.world, tell, is_heard=self.driver.is_heard)
         self.since_s = time.monotonic()
 
     def finish(self, outcome: Any) -> Sequence[Event]:
+        if type(outcome) is FunctionFailed and not self.is_instant:  # before it is a `CallFailed` that needs a cause
+            self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)
         if self.is_instant or not self.driver.is_heard:
             return steps
         run = self.run
         call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
-        ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s)
+        ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s, run.traceback)
         return (*self.inside((ended, *run.changes)), *steps)
 
     def timed_out(self) -> Returned:

@@ -308,9 +308,9 @@ def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
 
 
 def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
-    if type(reply) is not Reply:
+    if type(reply) is not Reply or reply.message.role != "assistant":
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
-        raise UsageError(f"{what}: a Reply would be right")
+        raise UsageError(f"{what}: a Reply would be right, whose message has the role 'assistant'")
     if effect.is_priced or world.prices is not None:
         reply = world.price_list.priced(reply)
     return Replied(reply=reply, at_s=world.clock.now())

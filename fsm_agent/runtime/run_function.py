@@ -25,7 +25,7 @@ from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
-from fsm_agent.runtime.logs.lines import words
+from fsm_agent.runtime.logs.lines import traceback_text, words
 from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.results.pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
@@ -50,6 +50,11 @@ class Run:
         call: The agent call that it is part of.
         world: The world of that call.
         tell: Takes the events of the run, from any thread.
+        is_heard: Whether somebody wants the traceback of what the function raises.
+
+    Attributes:
+        raised: The exception with which the function lets the agent call fail, until its driver takes it.
+        traceback: That of the exception, as text.
     """
 
     __slots__ = (
@@ -63,14 +68,19 @@ class Run:
         "function",
         "is_cached",
         "is_cancelled",
+        "is_heard",
         "is_plain",
+        "raised",
         "releases",
         "returned",
         "started_at_s",
+        "traceback",
         "world",
     )
 
-    def __init__(self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None) -> None:
+    def __init__(
+        self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None, *, is_heard: bool = False
+    ) -> None:
         self.effect = effect
         self.function: Function = effect.function
         self.world = world
@@ -78,6 +88,9 @@ class Run:
         self.ended: Ended | None = None  # its outcome, whether or not it has been taken
         self.is_cached = False
         self.is_cancelled = False  # its outcome is no longer wanted
+        self.is_heard = is_heard
+        self.raised: Exception | None = None
+        self.traceback = ""
         self.releases: tuple[int, ...] = ()
         self.returned: str | None = None  # the result, before it was changed
         self.changes: tuple[Event, ...] = ()  # those of its result
@@ -393,8 +406,11 @@ def _raised(error: Exception, run: Run) -> Ended:
         return _error(error_text(error), run)
     _log_raised(error, run)
     text = _error_text(error)
+    if run.is_heard:
+        run.traceback = traceback_text(error)
     match run.function.on_error:
         case "fail":
+            run.raised = error
             return FunctionFailed(text=text, at_s=run.world.clock.now())
         case Default(value):
             return _returned(value, run)

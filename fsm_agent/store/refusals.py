@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
 
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Lease, Rest
+    from fsm_agent.store.store import Lease, Rest, Run
 
 
 def check_text(what: str, text: str) -> None:
@@ -82,6 +83,24 @@ def check_post(key: str, body: str, by: str) -> None:
     check_text("the name of who posts", by)
 
 
+def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
+    """Refuse answers of kinds that the open questions of a run do not take.
+
+    Raises:
+        UsageError: It names the first of them; whether a question is open is the store's to say.
+    """
+    questions = {question.key: question for question in run.waits}
+    for key, outcome in answers.items():
+        right = questions[key].answers if key in questions else ()
+        if right and outcome.kind not in right:
+            named = " or ".join([_NAMES.get(kind, kind) for kind in right])
+            asked = f"{key!r} of the run {run.id!r}"
+            raise UsageError(f"{type(outcome).__name__} answers no {asked}, which stays open: {named} would")
+
+
+_NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
+
+
 def unknown(run: str) -> RunUnknown:
     """Return the error for a run that is not there."""
     return RunUnknown(f"there is no run {run!r}")
@@ -89,7 +108,18 @@ def unknown(run: str) -> RunUnknown:
 
 def other_header(run: str) -> RunExists:
     """Return the error for a run that is there with another header."""
-    return RunExists(f"there is another run {run!r}, with another header; choose another name")
+    return RunExists(
+        f"there is a run {run!r} already, which was begun otherwise: another name would be right, or resume({run!r}),"
+        " which goes on with that one"
+    )
+
+
+def begun_otherwise(run: str, differs: Sequence[str]) -> RunExists:
+    """Return the error for a run that is there, and was begun with other values of what is named."""
+    return RunExists(
+        f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
+        f" would be right, or resume({run!r}), which goes on with that one"
+    )
 
 
 def lost(lease: Lease) -> LeaseLost:

@@ -24,12 +24,12 @@ from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.seeding import earlier_messages, is_same_request, on_its_own
-from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of
+from fsm_agent.lifecycle.seeding import earlier_messages, on_its_own, request_differences
+from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of, is_signed
 from fsm_agent.machine.process import Process, Question
-from fsm_agent.machine.signing import key_bytes, verified
+from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
-from fsm_agent.store import turns, upkeep
+from fsm_agent.store import refusals, turns, upkeep
 from fsm_agent.store.errors import RunBusy, RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
@@ -118,8 +118,8 @@ class Runs:
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
-            if not is_same_request(there, ours):
-                raise
+            if differs := request_differences(there, ours):
+                raise refusals.begun_otherwise(journal.run, differs) from None
             return False  # only the code has changed since
 
     def _named(self, journal: Journal, definition: Definition) -> None:
@@ -193,7 +193,8 @@ class Runs:
 
     def _fail(self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post]) -> None:
         """Give back a run of which no process could be made; ask about it if that will not change by itself."""
-        if not isinstance(error, JournalError | ReplayError) and lease.tries <= MAX_TRIES:
+        will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
+        if not will_last and lease.tries <= MAX_TRIES:
             self._leave(lease, loaded)  # by mistake of whoever resumes it, say
         elif answers or not any(question.key == STUCK for question in loaded.run.waits):
             self._give_up(lease, error, answers)
@@ -241,6 +242,7 @@ class Runs:
 
     def _folded(self, loaded: Loaded, definition: Definition) -> Any:
         """Return the process of a run, with a journal that goes on where the run's ends."""
+        self._check_key(loaded)
         header = header_of(loaded.header)
         saved, n = self.saved(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
@@ -257,20 +259,26 @@ class Runs:
             process.journal.earlier = earlier_messages(header, len(earlier))
         return process
 
+    def _check_key(self, loaded: Loaded) -> None:
+        """Refuse entries that are signed when there is no key to verify them with."""
+        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
+            raise KeyMissing(loaded.run.id)
+
     def saved(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.
 
         Raises:
             JournalError: It is damaged, foreign or forged.
+            KeyMissing: It is signed, and there is no key.
         """
         if loaded.snapshot is None:
             return None
-        saved = self._unpacked(loaded.snapshot[1])
+        saved = self._unpacked(loaded.snapshot[1], loaded.run.id)
         if saved.start != Chain(loaded.header, self._key).digest:
             raise JournalError("the snapshot is of another run, or the header was changed")
         return saved
 
-    def _unpacked(self, packed: bytes) -> Saved:
+    def _unpacked(self, packed: bytes, run: str) -> Saved:
         try:
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
@@ -278,7 +286,11 @@ class Runs:
                 raise JournalError("the snapshot of the run is damaged: it was cut off")
             if unpacker.unconsumed_tail:
                 raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
+            if self._key is None and has_signature(document):
+                raise KeyMissing(run)
             return msgspec.json.decode(verified(document, self._key), type=Saved)
+        except KeyMissing:
+            raise
         except (zlib.error, ValueError) as error:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
@@ -307,6 +319,7 @@ class Runs:
             JournalError: Its journal is damaged.
         """
         loaded = self.store.load(run, after=0)
+        self._check_key(loaded)
         if not 0 <= at <= len(loaded.lines):
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
@@ -342,13 +355,17 @@ class Runs:
             RunUnknown: There is no such run.
             NotAsked: There is no such question, or the run has ended.
             AlreadyAnswered: Somebody was first.
-            UsageError: The answers are no mapping, or one is not an outcome.
+            UsageError: The answers are no mapping, or one is not an outcome, or of a kind that its question does not
+                take; none is posted.
         """
         right = "outcomes by the keys of the questions, such as {'ask:2.0': Approved()}"
         check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
+        if any(answers):
+            refusals.check_answers(answers, self.store.load(run, after=None).run)
+        for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time())
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
@@ -383,6 +400,14 @@ class Runs:
             UsageError: Neither an age nor a count is given, or one is negative.
         """
         return upkeep.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
+
+    def needed_by(self, run: str) -> str:
+        """Return the conversation that is read from a run, and could not go on without it; empty: there is none.
+
+        Raises:
+            RunUnknown: There is no such run.
+        """
+        return upkeep.conversation_of(self, self.store.load(run, after=None).run)
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.

@@ -50,17 +50,20 @@ class _Needed:
         self._runs = runs
         self._by_conversation: dict[str, set[str]] = {}
 
-    def __call__(self, run: Run) -> bool:
-        """Return whether a run is one of them."""
+    def __call__(self, run: Run) -> str:
+        """Return the conversation that is read from a run; empty: there is none."""
         try:
             name = header_of(self._runs.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):
-            return False
-        if not name:
-            return False
-        if name not in self._by_conversation:
+            return ""
+        if name and name not in self._by_conversation:
             self._by_conversation[name] = turns.needed(self._runs, name)
-        return run.id in self._by_conversation[name]
+        return name if name and run.id in self._by_conversation[name] else ""
+
+
+def conversation_of(runs: Runs, run: Run) -> str:
+    """Return the conversation that is read from a run; see `Runs.needed_by`."""
+    return _Needed(runs)(run)
 
 
 def _is_deleted(store: Store, run: str) -> bool:

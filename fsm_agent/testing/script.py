@@ -192,7 +192,8 @@ class Script:
         self.requests.append(request)
         if self._taken == len(self._entries):
             last = request.messages[-1]
-            problem = f"request {len(self.requests)} has no reply in the script; its last message: {last!r}"
+            problem = f"request {len(self.requests)} has no reply in the script; its last message: {last!r:.500}"
+            problem += f"; Script(…) has {len(self._entries)}: one more would be right"
             self._missed = self._missed or problem
             raise ScriptError(problem)
         entry = self._entries[self._taken]
@@ -217,7 +218,8 @@ class Script:
                 return Reply(message=Message.of("assistant", *entry)), None
             case _ if callable(entry) and not isinstance(entry, type):
                 return self._made(entry(request), request, timeout_s)
-        raise UsageError(f"a script cannot reply {entry!r}: see Script for what it can")
+        right = "a text, call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
+        raise UsageError(f"a script cannot reply {entry!r:.80}: {right}")
 
     def __enter__(self) -> Self:
         return self

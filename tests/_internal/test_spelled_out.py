@@ -56,7 +56,8 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 PASSED_ON = {
     *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
     *("AgentBase.map", "AgentBase.amap", "AsyncAgentBase.map", "AsyncAgentBase.amap"),
-    *("Function.__call__", "Prompt.lent", "Settings.__call__", "World.of"),
+    *("Function.__call__", "Prompt.lent", "World.of"),
+    *("Limits.__call__", "Masking.__call__", "Settings.__call__"),
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }
 

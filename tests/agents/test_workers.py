@@ -299,6 +299,7 @@ class TestProcesses:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_a_signal_ends_it_well(self, tmp_path, number):
         command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop"]
+        command.append("--create")
         with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             assert "Ctrl-C ends it" in process.stderr.readline()

@@ -350,6 +350,7 @@ class TestAnswer:
         [
             (("ask:3.0",), "no answers: exactly one of --approve,"),
             (("ask:3.0", "--approve", "--run-again"), "2 answers: exactly one of"),
+            (("ask:3.0", "--approve", "--deny"), "2 answers: exactly one of"),
             (("--approve",), "the key of the question is missing"),
             (("ask:3.0", "--approve", "--reason", "why not"), "there is a reason only to --deny and --cancel"),
         ],
@@ -372,7 +373,28 @@ class TestAnswer:
         assert "1.00 EUR for B-2" in runs("show", "one")
 
 
+class TestWorker:
+    def test_a_store_that_is_not_there_is_not_made_by_mistake(self, store):
+        missing = run("worker", "--agents", "support.shop", "--once", "--store", "typo.db")
+        assert (missing.exit_code, "there is no store at 'typo.db'" in missing.stderr) == (1, True)
+        assert not Path("typo.db").exists()
+        assert run("worker", "--agents", "support.shop", "--once", "--store", "new.db", "--create").exit_code == 0
+        assert Path("new.db").exists()
+
+
 class TestDelete:
+    def test_one_that_a_conversation_needs_only_by_force(self, store):
+        begin(store, "one")
+        agent = Agent(Script(*"12"), store=str(store))
+        for name in ("first", "second"):
+            agent.conversation("anna").call("hi", run_id=name)
+        agent.runs.close()
+        error = refused("delete", "one", "first")
+        assert "the conversation 'anna' is read from the run 'first', and cannot go on without it" in error
+        assert "--force deletes it all the same" in error
+        assert {row["id"] for row in json.loads(runs("list", "--json"))} == {"one", "first", "second"}
+        assert runs("delete", "one", "first", "--force") == "deleted one\ndeleted first\n"
+
     def test_those_that_are_named(self, store):
         begin(store, "one", "two", "three")
         assert runs("delete", "one", "three") == "deleted one\ndeleted three\n"

@@ -150,8 +150,35 @@ def test_what_is_waited_for_is_named_with_the_next_step():
     outside = RunFunction("run:1.0", FunctionCall(name="look", arguments_json="{}"), Function(name="look"))
     says = "'run:1.0' (the result of look({})): the function has no callable; advance the call with Returned(text=…)"
     assert explained([outside]).startswith(says)
+    assert "as in error.call.advance('ask:1.0', Approved()); agent.run(error.call); or give the" in explained([ask])
+    assert "error.call.advance('run:1.0', Returned(text=…)); agent.run(error.call); or link()" in explained([outside])
     assert explained([]) == "nothing"
     assert explained([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"path": "x", "password": "hunter2"}',
+        '{"password":"hunter2", "path": "x"}',
+        '{"path": "x", "login": {"user": "ann", "api_key": "hunter2 hunter2"}}',
+        '{"path": "x", "DB_SECRET": "a\\"hunter2"}',
+        '{"path": "x", "pin": 4711}',
+        '{"path": "x", "header": "sk-abcdefghijklmnop-hunter2-4711"}',
+        '{"path": "x", "password": "' + "hunter2" * 1000,  # as a model wrote it: cut off
+        '{"path": "x\x1b[31m", "password": "hunter2"}',
+    ],
+)
+def test_what_is_waited_for_shows_no_secrets(arguments: str):
+    said = explained([AskApproval("ask:1.0", FunctionCall(name="erase", arguments_json=arguments))])
+    assert '"path": "x' in said
+    assert not any(secret in said for secret in ("hunter2", "4711", "\x1b"))
+
+
+def test_what_is_waited_for_is_about_more_than_secrets():
+    plain = '{"account": "17", "author": "Ann", "tokens": 5, "max_token": 3, "passenger": "Bob", "spin": 1, "key": "c"}'
+    call = FunctionCall(name="erase", arguments_json=plain)
+    assert f"(approval of erase({plain}))" in explained([AskApproval("ask:1.0", call)])
 
 
 def test_what_is_waited_for_is_said_in_few_words():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import pickle
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -28,6 +30,7 @@ from support.drivers import (
 )
 from support.walks import assert_sendable
 
+from fsm_agent.errors import CallFailed, Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, function
 from fsm_agent.functions.policy import Default, Retries
@@ -735,6 +738,41 @@ class TestFailing:
         assert results(one)[0] == "Not run: breaks: OSError: the disk is full"
         assert_sendable(one.record.dialog)
         assert [e.is_error for e in events if isinstance(e, FunctionEnded)] in ([True], [])
+        with pytest.raises(CallFailed) as caught:
+            one.result()
+        assert isinstance(cause := caught.value.__cause__, OSError)
+        assert "breaks" in [frame.name for frame in traceback.extract_tb(cause.__traceback__)]
+        elsewhere = pickle.loads(pickle.dumps(caught.value))
+        assert str(elsewhere.__cause__) == "breaks: OSError: the disk is full"
+        with pytest.raises(CallFailed) as caught:  # resumed in another OS process, which has the record alone
+            restore(snapshot(one), one.prompt).result()
+        assert str(caught.value.__cause__) == "breaks: OSError: the disk is full"
+
+    @pytest.mark.parametrize("on_error", ["tell", "retry", "fail"])
+    @everywhere
+    def test_the_traceback_of_what_it_raised_is_told_to_who_listens(self, driven: Driver, on_error: str):
+        def look_up() -> str:
+            """Look it up."""
+            return {"password": "sk-abcdefghijklmnop"}["name"]
+
+        one = seed(prompt(Function.of(look_up, on_error=on_error, retries=Retries(attempts=2, delay_s=0.0))))
+        (ended,) = [e for e in driven(one, Script(call("look_up"), "done")) if isinstance(e, FunctionEnded)]
+        lines = ended.traceback.splitlines()
+        assert lines[1].startswith(f'  File "{__file__}", line ')
+        assert lines[1].endswith(", in look_up")
+        assert "abcdefghijklmnop" not in ended.traceback
+        assert ended.text in ended.traceback
+        assert "traceback" not in repr(ended).lower()
+
+    @everywhere
+    def test_what_a_function_says_to_the_model_has_no_traceback(self, driven: Driver):
+        def ask() -> str:
+            """Ask."""
+            raise Retry("give it with its country")
+
+        one = seed(prompt(ask))
+        (ended,) = [e for e in driven(one, Script(call("ask"), "done")) if isinstance(e, FunctionEnded)]
+        assert (ended.is_error, ended.traceback) == (True, "")
 
     @pytest.mark.spec("4.19: failures of a function: tell, retry or a default")
     @anyhow

@@ -118,3 +118,45 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
     with pytest.raises(LeaseLost):
         agent.run(agent.seed("Go.", run_id="r1"), listen)
     assert not begun.wait(0.2), "whoever has the run now may have been told that it did not begin"
+
+
+class Slow(SqliteStore):
+    """A store whose claims take as long as the test likes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_claiming, self.may_claim, self.is_back = threading.Event(), threading.Event(), threading.Event()
+
+    def claim(self, *args: Any, **options: Any) -> Any:
+        self.is_claiming.set()
+        assert self.may_claim.wait(30)
+        return super().claim(*args, **options)
+
+    def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **options: Any) -> int:
+        left = super().append(lease, n, lines, rest, **options)
+        if rest is not None:
+            self.is_back.set()
+        return left
+
+
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["acall", "aresume"])
+def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_claimed(tmp_path: Path, is_resumed: bool):
+    store = Slow(tmp_path / "runs.db")
+    agent = Agent(Script("fine"), store=store)
+    if is_resumed:
+        store.create("r1", agent.seed("Go.", run_id="r1").journal.header, agent="agent")  # type: ignore[union-attr]
+
+    async def main() -> None:
+        called = agent.aresume("r1") if is_resumed else agent.acall("Go.", run_id="r1")
+        task = asyncio.create_task(called)
+        await asyncio.to_thread(store.is_claiming.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        store.may_claim.set()
+
+    asyncio.run(main())
+    assert store.is_back.wait(30)
+    assert loaded(store).run.holder is None
+    assert agent.resume("r1").output == "fine"
+    store.close()

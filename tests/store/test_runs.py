@@ -95,6 +95,19 @@ def test_a_signed_run_is_resumed_with_its_key_alone(store: Any):
     assert resume(agent, answers(agent.runs, "r1")).output == 42
 
 
+def test_a_signed_run_that_is_read_without_its_key_says_so_and_is_left_as_it_is(store: Any):
+    agent = rested(Runs(store, signing_key="k" * 32))
+    waits, keyless = loaded(store).run.waits, clerk(store)
+    for wrong in (resume, lambda a: a.runs.replay("r1", definition_of(a)), lambda a: a.runs.fork("r1", 2, "r2")):
+        with pytest.raises(JournalError, match=r"the run 'r1' is signed: it needs the signing_key .*Runs\('runs.db'"):
+            wrong(keyless)
+    run = loaded(store).run
+    assert (run.waits, run.holder) == (waits, None)
+    assert resume(agent, answers(agent.runs, "r1")).output == 42
+    with pytest.raises(JournalError, match="the run 'r1' is signed"):
+        resume(keyless)
+
+
 def test_a_backoff_beyond_the_patience_is_a_rest_that_is_due(store: Any):
     agent = clerk(Runs(store, patience_s=1.0))
     with pytest.raises(CallSuspended, match=r"agent\.resume\('r1'\) goes on with it"):
@@ -285,10 +298,17 @@ def test_a_run_id_given_twice_is_the_same_run_or_an_error(store: Any):
     again = agent.call("Go.", run_id="r1")
     assert again.output == 42
     assert len(agent.client.requests) == 5, "nobody was asked again"
-    with pytest.raises(RunExists, match="r1"):
+    right = r"another run_id would be right, or resume\('r1'\)"
+    with pytest.raises(RunExists, match=f"'r1' already, and it was begun with another task: {right}"):
         agent.call("Go away.", run_id="r1")
-    with pytest.raises(RunExists):
+    with pytest.raises(RunExists, match="begun with another extra and another task"):
+        agent.call("Go away.", run_id="r1", extra={"ticket": 17})
+    with pytest.raises(RunExists, match="begun with another extra:"):
         agent.call("Go.", run_id="r1", extra={"ticket": 17})
+    with pytest.raises(RunExists, match="begun with another args:"):
+        agent.call("Go.", run_id="r1", args={"temperature": 0})
+    with pytest.raises(RunExists, match="begun with another agent and another prompt:"):
+        clerk(store, name="other").call("Go.", run_id="r1")
     with pytest.raises(RunUnknown):
         agent.resume("r9")
     with pytest.raises(UsageError, match="run_id is ''"):
@@ -611,13 +631,27 @@ def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
         agent.runs.cancel("r1")
 
 
-def test_an_answer_of_the_wrong_kind_is_reported_and_the_question_asked_again(
+def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
+    agent = rested(store)
+    (key,) = answers(agent.runs, "r1")
+    right = rf"Returned answers no '{key}' of the run 'r1', which stays open: Approved or Modified or Denied would"
+    with pytest.raises(UsageError, match=right):
+        resume(agent, {key: Returned(text="wiped")})
+    with pytest.raises(UsageError, match=right):
+        asyncio.run(agent.aresume("r1", {"": Injected(()), key: Returned(text="wiped")}))
+    assert (loaded(store).posts, list(answers(agent.runs, "r1"))) == ((), [key])
+    assert resume(agent, {key: Approved()}).output == 42
+
+
+def test_a_post_of_the_wrong_kind_is_reported_and_the_question_asked_again(
     store: Any, caplog: pytest.LogCaptureFixture
 ):
     agent = rested(store)
     (key,) = answers(agent.runs, "r1")
+    body = json.dumps({"key": key, "outcome": {"kind": "returned", "text": "wiped"}})
+    store.post("r1", key, body, by="ann")  # by a program that does not look first
     with caplog.at_level(logging.WARNING), pytest.raises(CallSuspended):
-        resume(agent, {key: Returned(text="wiped")})
+        resume(agent)
     assert "the post of ann was not taken" in caplog.text
     assert list(answers(agent.runs, "r1")) == [key]
     assert resume(agent, {key: Approved()}).output == 42

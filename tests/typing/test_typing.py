@@ -22,7 +22,7 @@ from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
-ACCEPTED, REFUSED = HERE / "accepted.py", HERE / "refused.py"
+ACCEPTED, REFUSED, BANK = HERE / "accepted.py", HERE / "refused.py", HERE / "bank.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
@@ -41,10 +41,11 @@ class TestCheckers:
     def test_what_is_right_is_taken(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
         assert check([ACCEPTED, *EXAMPLES]) == []
 
-    def test_what_is_wrong_is_found(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
-        wrong = expected(REFUSED, check.__name__)
-        assert len(wrong) > 20
-        assert set(check([REFUSED])) == wrong
+    @pytest.mark.parametrize("file", [REFUSED, BANK], ids=["single lines", "a program"])
+    def test_what_is_wrong_is_found(self, check: Callable[[Iterable[Path]], list[Finding]], file: Path) -> None:
+        wrong = expected(file, check.__name__)
+        assert len(wrong) > 60
+        assert set(check([file])) == wrong
 
 
 def test_the_classes_take_types_at_run_time() -> None:

@@ -150,6 +150,10 @@ def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
     path = filled(path)
     if path.endswith(SUFFIXES):
         return load_prompt(config.folder / path)
+    if "{{" in path or "\n" in path:
+        raise UsageError(
+            f"{path!r:.80} is a template, and a path is wanted: prompt=Prompt({path!r:.40}) would be right"
+        )
     root, slash, name = path.partition("/")
     if not slash:
         raise UsageError(f"{path!r:.80} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")

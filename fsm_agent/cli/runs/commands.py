@@ -219,9 +219,8 @@ def answer(
     key: Annotated[
         str | None, typer.Argument(help="The key of the question; --cancel without one ends the run.")
     ] = None,
-    approve: Annotated[
-        bool | None, typer.Option("--approve/--deny", help="Whether the function may be called.")
-    ] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="It may be called with these arguments instead.")
     ] = None,
@@ -241,12 +240,12 @@ def answer(
     """Post the answer to a question of a run: whoever drives it, now or later, goes on with it."""
     at_s = time.time()
     with reporting(debug), opened(store) as runs, Screen() as screen:
-        if reason and not (cancel or approve is False):
+        if reason and not (cancel or deny):
             raise typer.BadParameter("there is a reason only to --deny and --cancel", param_hint="--reason")
         outcomes = {
-            "approved": approve is True and Approved(at_s=at_s),
+            "approved": approve and Approved(at_s=at_s),
             "modified": arguments is not None and Modified(arguments, at_s=at_s),
-            "denied": approve is False and Denied(reason, at_s=at_s),
+            "denied": deny and Denied(reason, at_s=at_s),
             "returned": result is not None and Returned(text=result, at_s=at_s),
             "function_failed": failed is not None and FunctionFailed(text=failed, at_s=at_s),
             "run_again": run_again and RunAgain(at_s=at_s),
@@ -320,10 +319,17 @@ def resume(
 def delete(
     store: StorePath,
     names: Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")],
+    force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
     debug: Debug = False,
 ) -> None:
     """Delete runs, with their journals, posts and questions."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
+        for name in () if force else names:
+            if conversation := runs.needed_by(name):
+                raise UsageError(
+                    f"the conversation {conversation!r} is read from the run {name!r}, and cannot go on without it:"
+                    " nothing was deleted; --force deletes it all the same"
+                )
         for name in names:
             runs.store.delete(name)
             screen.line(f"deleted {one_line(name)}")

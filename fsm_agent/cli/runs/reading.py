@@ -17,7 +17,7 @@ from fsm_agent._internal.values import from_json
 from fsm_agent.diagrams.path import path
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Stopped
-from fsm_agent.machine.journal import Chain, Header, Line, header_of, line_of
+from fsm_agent.machine.journal import Chain, Header, Line, header_of, is_signed, line_of
 from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Stepped
 from fsm_agent.store.runs import Runs
@@ -25,7 +25,6 @@ from fsm_agent.store.store import Run
 from fsm_agent.store.turns import turns_back
 
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
-_DIGEST_HEX = 32  # digits of a digest without a key
 
 StorePath = Annotated[
     Path,
@@ -148,8 +147,7 @@ def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:
 def _verdict(header: str, lines: tuple[str, ...]) -> tuple[str, bool]:
     """Return what the digests tell, and whether nothing is wrong."""
     given = os.environ.get(KEY_VARIABLE) or None
-    digest = lines[0].rpartition('"digest":"')[2].rstrip('"}') if lines else ""
-    if len(digest) > _DIGEST_HEX and given is None:
+    if lines and given is None and is_signed(lines[0]):
         return f"signed; {KEY_VARIABLE} is not set, so nothing was verified", True
     chain = Chain(header, None if given is None else key_bytes(given))
     try:

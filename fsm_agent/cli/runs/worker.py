@@ -35,10 +35,12 @@ def worker(
         float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Leave when nothing is due.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store, must_exist=False) as runs:
+    kept = opened(store, must_exist=not create)
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_agents, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)

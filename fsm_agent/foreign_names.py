@@ -1,0 +1,181 @@
+"""The names of other libraries for what is imported from this one, and for attributes, with ours.
+
+Of arguments and of the methods of an agent, `mistakes` has them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, remedy
+
+if TYPE_CHECKING:
+    import opcode
+else:
+    opcode = deferred("opcode")
+
+T = TypeVar("T")
+
+_CHECKED = "output=… with a validator, or Prompt(…, parser=…)"
+_KEPT = "Agent(…, store='runs.db')"
+_HOOKS = "Agent(…, hooks=[…])"
+_MODEL = "a name, Agent('provider:model'), or client_for('provider:model', …)"
+
+IMPORT_WORDS = {
+    **dict.fromkeys(("RunContext", "ToolContext", "ToolRuntime", "RunContextWrapper", "AgentContext"), "Context"),
+    **dict.fromkeys(("tool", "function_tool", "ai_function", "register_tool"), "function, as in @function"),
+    **dict.fromkeys(("Tool", "FunctionTool", "StructuredTool", "BaseTool", "ToolDefinition"), "Function"),
+    **dict.fromkeys(("ToolCall", "ToolCallPart", "ToolUse"), "FunctionCall"),
+    **dict.fromkeys(("ToolResult", "ToolReturn", "ToolReturnPart", "ToolMessage"), "FunctionResult"),
+    **dict.fromkeys(("ToolNode", "ToolSet", "FunctionToolset", "Toolkit", "Tools"), "Toolset"),
+    **dict.fromkeys(("ModelRetry", "ToolException", "RetryError", "ToolRetryError"), "Retry"),
+    **dict.fromkeys(("UsageLimits", "RunConfig", "RunnableConfig"), "Limits"),
+    **dict.fromkeys(("UsageLimitExceeded", "MaxTurnsExceeded", "GraphRecursionError"), "CallFailed, and its reason"),
+    **dict.fromkeys(("UnexpectedModelBehavior", "AgentRunError", "AgentCallError", "AgentError"), "CallFailed"),
+    **dict.fromkeys(("ModelHTTPError", "ModelAPIError", "APIError", "APIStatusError"), "ProviderError"),
+    **dict.fromkeys(("UserError", "AgentsException"), "UsageError"),
+    **dict.fromkeys(("Runner", "AgentRunner", "AgentExecutor", "run_sync"), "a method, Agent(…).call(…)"),
+    **dict.fromkeys(("create_agent", "create_react_agent", "create_tool_calling_agent"), "Agent"),
+    **dict.fromkeys(("AssistantAgent", "ConversableAgent", "ReActAgent", "CodeAgent", "ToolCallingAgent"), "Agent"),
+    **dict.fromkeys(("RunResult", "AgentRunResult", "AgentResult", "RunResultStreaming"), "CallResult"),
+    **dict.fromkeys(("Crew", "Team", "Swarm", "Orchestrator", "AgentGroup"), "AgentBase, with an agent_group"),
+    **dict.fromkeys(("HumanMessage", "UserMessage", "UserPromptPart"), "Message.of('user', …)"),
+    **dict.fromkeys(("SystemMessage", "SystemPromptPart", "DeveloperMessage"), "Message.of('system', …)"),
+    **dict.fromkeys(("AIMessage", "AssistantMessage", "TextPart"), "Message.of('assistant', …)"),
+    **dict.fromkeys(("ModelMessage", "ModelRequest", "ModelResponse", "BaseMessage", "ChatMessage"), "Message"),
+    **dict.fromkeys(("ModelMessagesTypeAdapter", "MessageHistory", "ChatHistory", "Dialogue", "Thread"), "Dialog"),
+    **dict.fromkeys(("PromptTemplate", "ChatPromptTemplate", "Template", "SystemPrompt"), "Prompt"),
+    **dict.fromkeys(("ImageUrl", "ImageContent", "BinaryImage"), "Image.of(…)"),
+    **dict.fromkeys(("BinaryContent", "DocumentUrl", "FileContent"), "Document.of(…), or Image.of(…)"),
+    **dict.fromkeys(("ModelSettings", "GenerationConfig", "ChatOptions"), "Settings"),
+    **dict.fromkeys(("OpenAI", "ChatOpenAI", "AsyncOpenAI", "OpenAIModel", "OpenAIChatModel", "LLM", "Model"), _MODEL),
+    **dict.fromkeys(("Anthropic", "ChatAnthropic", "AnthropicModel", "init_chat_model", "infer_model"), _MODEL),
+    **dict.fromkeys(("LiteLLM", "LitellmModel", "OpenAIProvider", "OllamaModel", "GoogleModel"), _MODEL),
+    **dict.fromkeys(("FallbackModel", "ModelFallback"), "FallbackClient"),
+    **dict.fromkeys(("MCPServerStdio", "MCPStdioTool"), "MCPServer.stdio(…)"),
+    **dict.fromkeys(
+        ("MCPServerHTTP", "MCPServerSSE", "MCPServerStreamableHTTP", "MCPServerStreamableHttp"), "MCPServer.http(…)"
+    ),
+    **dict.fromkeys(("ToolOutput", "NativeOutput", "PromptedOutput", "TextOutput"), "Prompt(…, mode=…)"),
+    **dict.fromkeys(("MemorySaver", "InMemorySaver"), "MemoryStore"),
+    **dict.fromkeys(("SqliteSaver", "AsyncSqliteSaver", "SQLiteSession"), "SqliteStore"),
+    **dict.fromkeys(("Memory", "Session", "ConversationBufferMemory", "Checkpointer"), f"a conversation, {_KEPT}"),
+    **dict.fromkeys(("DeferredToolRequests", "ApprovalRequired", "CallDeferred", "interrupt"), "CallSuspended"),
+    **dict.fromkeys(("DeferredToolResults", "ToolApproved", "Command"), "Approved, with resume(run_id, answers)"),
+    **dict.fromkeys(("ToolDenied",), "Denied"),
+    **dict.fromkeys(("AgentHooks", "RunHooks", "BaseCallbackHandler", "LoggingCallback"), f"any object, {_HOOKS}"),
+    **dict.fromkeys(("InputGuardrail", "OutputGuardrail", "input_guardrail", "output_guardrail"), _CHECKED),
+    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "Script"), "fsm_agent.testing.Script"),
+    **dict.fromkeys(("WebSearchTool", "TavilySearch"), "WebSearch"),
+    **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "CodeExecution"),
+    "handoff": "an agent among functions=[…]",
+    "trace": "result.trace",
+    "tools": "Toolset",
+    "BaseModel": "pydantic's, from pydantic import BaseModel",
+    "Field": "pydantic's, from pydantic import Field",
+}
+RESULT_WORDS = {
+    **dict.fromkeys(("data", "result", "value", "final_output", "parsed", "structured_response"), "output"),
+    **dict.fromkeys(("pydantic", "answer", "return_value", "final_output_as", "get_output", "json_dict"), "output"),
+    **dict.fromkeys(("content", "output_text", "raw", "response_text", "final_answer"), "text"),
+    **dict.fromkeys(("messages", "all_messages", "history", "message_history", "chat_history"), "dialog"),
+    **dict.fromkeys(("to_input_list", "input_list", "chat"), "dialog, as in call('…', after=result)"),
+    **dict.fromkeys(("all_messages_json", "new_messages_json", "to_json"), "dialog.to_json()"),
+    **dict.fromkeys(("tool_calls", "tools_used", "tool_results", "new_items", "actions"), "function_calls"),
+    **dict.fromkeys(("choices", "response", "last_message"), "message"),
+    **dict.fromkeys(("raw_responses", "raw_response"), "record.reply"),
+    **dict.fromkeys(("usage_metadata", "token_usage", "response_metadata"), "usage"),
+    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage, of which Price(…).cost_pico_usd(usage) is the cost"),
+    **dict.fromkeys(("finish_reason", "stop_reason"), "ending.reason"),
+    **dict.fromkeys(("success", "is_success", "is_ok", "status"), "state"),
+    **dict.fromkeys(("error", "errors", "exception"), "failures, and ending"),
+    **dict.fromkeys(("steps", "intermediate_steps", "history_steps"), "trace"),
+    **dict.fromkeys(("interruptions", "pending", "approvals"), "call.effects"),
+    **dict.fromkeys(("id", "run_id"), "record.id"),
+    **dict.fromkeys(
+        ("model_dump", "to_dict", "dict", "json", "model_dump_json"), "output.model_dump(), or dialog.to_json()"
+    ),
+}
+USAGE_WORDS = {
+    **dict.fromkeys(("prompt_tokens", "request_tokens", "tokens_in"), "input_tokens"),
+    **dict.fromkeys(("completion_tokens", "response_tokens", "tokens_out"), "output_tokens"),
+    **dict.fromkeys(("tokens", "total"), "total_tokens"),
+    **dict.fromkeys(("cache_read_tokens", "cached_input_tokens", "cache_read_input_tokens"), "cached_tokens"),
+    **dict.fromkeys(("requests", "calls", "successful_requests"), "result.iterations"),
+    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "Price(…).cost_pico_usd(usage)"),
+}
+MESSAGE_WORDS = {
+    **dict.fromkeys(("content", "output", "message"), "text"),
+    **dict.fromkeys(("tool_calls", "function_call"), "function_calls"),
+    **dict.fromkeys(("type", "kind", "sender"), "role"),
+    "thinking": "reasoning",
+}
+FUNCTION_CALL_WORDS = {
+    **dict.fromkeys(("args", "input", "parameters", "kwargs", "args_as_dict"), "arguments"),
+    **dict.fromkeys(("tool_name", "function", "tool"), "name"),
+    **dict.fromkeys(("tool_call_id", "call_id"), "id"),
+    **dict.fromkeys(("output", "content", "value"), "result"),
+}
+CLASS_WORDS = {  # attributes of a class of agents
+    **{word: "functions" for word, right in AGENT_WORDS.items() if right == "functions=[…]"},
+    **{word: "output" for word, right in AGENT_WORDS.items() if right == "output=…"},
+    **{word: "expertise" for word, right in AGENT_WORDS.items() if right == "system=…" and word != "prompt"},
+    "system": "expertise",
+    **dict.fromkeys(
+        ("model", "model_name", "client", "llm"), "a key of the configuration, {'model': 'provider:model'}"
+    ),
+    **dict.fromkeys(("limits", "settings", "max_turns", "temperature"), "a key of the configuration"),
+}
+BASE_WORDS = AGENT_METHODS | dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)")
+LIMIT_WORDS = {
+    **dict.fromkeys(("max_turns", "max_iterations", "max_iter", "max_steps", "max_rounds"), "rounds=…"),
+    **dict.fromkeys(("recursion_limit", "request_limit", "tool_calls_limit"), "rounds=…"),
+    **dict.fromkeys(("timeout", "timeout_s", "max_time", "deadline"), "deadline_s=…"),
+    **dict.fromkeys(("retries", "max_retries", "output_retries"), "parse_retries=… of answers, recalls=… of requests"),
+    **dict.fromkeys(("max_parallel", "concurrency", "max_concurrency"), "parallel=…"),
+    "max_depth": "depth=…",
+}
+MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
+
+
+def explains_attributes(ours: Mapping[str, str]) -> Callable[[T], T]:
+    """Return a decorator for a class: an attribute that is not there is answered with ours, if it is another library's.
+
+    Args:
+        ours: The equivalents.
+    """
+
+    def explain(cls: Any) -> Any:
+        def __getattr__(self: Any, name: str) -> Any:
+            raise unknown_attribute(self, name, ours)
+
+        cls.__getattr__ = __getattr__
+        return cls
+
+    return explain
+
+
+def unknown_attribute(owner: Any, name: str, ours: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that ``owner`` does not have."""
+    meant = remedy(name, (), ours) if name in ours else ""
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=owner)
+
+
+def unknown_import(module: str, name: str, known: Iterable[str], ours: Mapping[str, str]) -> Exception:
+    """Return the error for a name that a module does not have.
+
+    For ``from module import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so there it is
+    one; what looks for modules (`importlib`) needs no more than that the name is not there.
+    """
+    caller = sys._getframe(2)
+    if caller.f_globals.get("__name__", "").startswith("importlib."):
+        return AttributeError(name)
+    near = None if name in ours else nearest(name, known)
+    meant = f": did you mean {near!r}?" if near else remedy(name, (), ours) if name in ours else ""
+    if opcode.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
+        return ImportError(f"cannot import name {name!r} from {module!r}{meant}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{meant}", name=name, obj=sys.modules[module])
