@@ -1,9 +1,13 @@
-"""The classes from which users derive their agents."""
+"""The classes from which users derive their agents.
+
+More than 300 lines, because the two bases are one class, sync and under asyncio.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
@@ -109,6 +113,7 @@ class AgentBase(Generic[Out]):
         **overrides: Unpack[ConfigOverrides],
     ) -> None:
         self.config = AgentConfig.of(config, **overrides)
+        self._client = client
         self.name = str(self.config.value("name") or kind_of(type(self)) or type(self).__name__)
         group = tuple(self.agent_group) or (self.name,)
         self._check_group(group)
@@ -218,6 +223,27 @@ class AgentBase(Generic[Out]):
             return await asyncio.to_thread(self.call, task, **kwargs)
 
         return await amap_tasks(do, tasks, concurrency, progress, fail_fast)
+
+    @spelled_out(ConfigOverrides)
+    def changed(
+        self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
+    ) -> Self:
+        """Return an agent of this class whose configuration differs in these keys: a copy with sub-agents of its own.
+
+        Both have whatever else a constructor of the class has made.  The client that this agent was given is the
+        copy's as well, unless ``client`` or ``model`` is given.
+
+        Args:
+            client: Asks the model for all sub-agents of the copy, or one for each; see the class.
+            overrides: Keys of the configuration in place of this agent's.
+
+        Raises:
+            ConfigError: There is no such key, or a value is not right.
+        """
+        made = copy(self)
+        kept = None if "model" in overrides else self._client
+        AgentBase.__init__(made, self.config, client=client or kept, **overrides)
+        return made
 
     def check_available(self) -> None:
         """Refuse to be used where a key, an address or a library is missing; nothing is asked of a model.

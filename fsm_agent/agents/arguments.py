@@ -17,8 +17,9 @@ from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
+MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
-    *("args", "parser_args", "deps", "extra", "run_id", "after", "system_args", "keep_system"),
+    *("args", "parser_args", "deps", "model", "extra", "run_id", "after", "system_args", "keep_system"),
 )
 
 
@@ -94,8 +95,10 @@ def check_values(task: object, values: Mapping[str, Any]) -> None:
     raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
 
 
-def _is_client(value: Any) -> bool:
-    return not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+def is_model(value: Any) -> bool:
+    """Return True for a name or a client."""
+    is_client = not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+    return is_client or isinstance(value, str)
 
 
 def _are_callables(value: Any) -> bool:
@@ -105,8 +108,8 @@ def _are_callables(value: Any) -> bool:
 _RIGHTS: Rights = (
     (
         "model",
-        lambda v: isinstance(v, str) or _is_client(v),
-        "'provider:model', as 'openai:gpt-5-mini' is, or a client",
+        is_model,
+        MODEL,
     ),
     ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
     ("name", lambda v: isinstance(v, str), "a text"),

@@ -16,7 +16,7 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.keeping import Options, check_unchanged
+from fsm_agent.agents.keeping import Options, check_askable, check_unchanged
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.agents.options import CallOptions
+    from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Definition, Held, Runs
@@ -60,10 +61,9 @@ class Driving(ABC, Generic[Deps, Out]):
     hooks: Sequence[Any]
     _waits_for_disk = False  # when it seeds a call
 
-    @property
     @abstractmethod
-    def _world(self) -> World:
-        """The world in which the effects of the calls are performed."""
+    def _world_of(self, call: AgentCall[Any]) -> World:
+        """Return the world in which the effects of a call are performed."""
 
     @abstractmethod
     def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
@@ -95,6 +95,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -111,6 +112,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -128,6 +130,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
@@ -139,7 +142,7 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         return self.run(self._seeded(task, values, options))
 
     @overload
@@ -155,6 +158,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -171,6 +175,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -188,13 +193,14 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
         """`call` for asyncio."""
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         if self._waits_for_disk:
             return await self.arun(await self._aseeded(task, values, options))
         return await self.arun(self._seeded(task, values, options))
@@ -207,16 +213,16 @@ class Driving(ABC, Generic[Deps, Out]):
         """
         check_call(call, "run", "call")
         call, recorder = self._held(self._for_driving(call))
-        return run(call, self._world, self._with_hooks(call, sink), recorder).result()
+        return run(call, self._world_of(call), self._with_hooks(call, sink), recorder).result()
 
     async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
         call = self._for_driving(call)
         if call.journal is None:
-            return (await arun(call, self._world, self._with_hooks(call, sink))).result()
+            return (await arun(call, self._world_of(call), self._with_hooks(call, sink))).result()
         call, recorder = await self._aheld(call)
-        return (await arun(call, self._world, self._with_hooks(call, sink), recorder)).result()
+        return (await arun(call, self._world_of(call), self._with_hooks(call, sink), recorder)).result()
 
     def resume(
         self,
@@ -227,6 +233,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         deps: Any = None,
+        model: str | Client | None = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
         on_change: OnChange = "report",
@@ -240,6 +247,7 @@ class Driving(ABC, Generic[Deps, Out]):
             args: Settings over the agent's; None: those that the run began with.
             parser_args: Keyword arguments for the prompt's parser; None: those that the run began with.
             deps: What functions find in their `Context`; they are in no store.
+            model: The model to go on with; None: that of the run, made anew by its name.
             by: Who answers, for people.
             sink: Receives every event.
             on_change: What comes of a prompt that has changed since the run began: that is logged and is the result's
@@ -255,9 +263,9 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody again.
         """
-        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps, model=model))
         call, recorder = self._resumed(run_id, answers, by, definition, on_change)
-        run(call, self._world, self._with_hooks(call, sink), recorder)
+        run(call, self._world_of(call), self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -270,14 +278,15 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         deps: Any = None,
+        model: str | Client | None = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
-        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps, model=model))
         call, recorder = await asyncio.to_thread(self._resumed, run_id, answers, by, definition, on_change)
-        await arun(call, self._world, self._with_hooks(call, sink), recorder)
+        await arun(call, self._world_of(call), self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -290,13 +299,13 @@ class Driving(ABC, Generic[Deps, Out]):
             check_unchanged(self.runs, run_id, definition)
         if answers:
             self.runs.answer(run_id, answers, by=by)
-        return self.runs.resume(run_id, definition)
+        return check_askable(self._world_of, self.runs.resume(run_id, definition))
 
     def _held(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
         """Return a call and what records it; of a run that has begun before, the call as it is there."""
         if call.journal is None or not call.journal.header:
             return call, None
-        return self.runs.begin(call, self._definition(call.prompt, Options(deps=call.deps)))
+        return self.runs.begin(call, self._definition(call.prompt, Options(deps=call.deps, model=call.client)))
 
     async def _aheld(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
         """Do the same as `_held` under asyncio."""
@@ -317,6 +326,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -333,6 +343,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -352,6 +363,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
@@ -362,11 +374,11 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         given = self._given(task, values, options)
         call, recorder = self._held(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
-        with closing(drive(call, self._world, recorder=recorder)) as events:
+        with closing(drive(call, self._world_of(call), recorder=recorder)) as events:
             for event in events:
                 if tell is not None:
                     tell(event)
@@ -387,6 +399,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -403,6 +416,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -422,19 +436,20 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         given = self._given(task, values, options)
         if given is None and self._waits_for_disk:
             given = await self._aseeded(task, values, options)
         call, recorder = await self._aheld(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
-        async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
+        async with aclosing(adrive(call, self._world_of(call), recorder=recorder)) as events:
             async for event in events:
                 if tell is not None:
                     tell(event)

@@ -44,6 +44,7 @@ class Seed(Value, frozen=True, kw_only=True):
     is_attended: bool = False  # by an approver
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    model: str = ""  # of this call; empty: the agent's
 
 
 class Place(NamedTuple):
@@ -96,6 +97,7 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, 
         is_attended=call.has_approver,
         args=args or {},
         parser_args=r.parser_args,
+        model=r.model,
         is_system_own=call.system_args is None and _start(r.dialog) == 1,
     )
     version: Literal[1] = VERSION
@@ -191,7 +193,7 @@ def call_of(
         record = CallRecord.of(
             dialog, limits=seed.limits, depth=seed.depth, extra=header.extra, parser_args=seed.parser_args
         )
-        call = call_class(prompt)(record, prompt, **parts)
+        call = call_class(prompt)(record.changed(model=seed.model), prompt, **parts)
     else:
         try:
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
