@@ -17,7 +17,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_values
-from fsm_agent.agents.driving import After, Deps, Driving, Given, Messages, Out, Task
+from fsm_agent.agents.driving import After, Asked, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_model, with_options
@@ -37,9 +37,11 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes, remedy
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.logs.log import LOG
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
@@ -221,7 +223,7 @@ class Agent(Driving[Deps, Out]):
 
     # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
-    def seed(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
+    def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(
         self,
@@ -277,8 +279,8 @@ class Agent(Driving[Deps, Out]):
         """An agent call that has not begun.
 
         Args:
-            task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer: a `Dialog`,
-                or a list of messages.
+            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a user's message, or a dialog that
+                waits for an answer: a `Dialog`, or a list of messages.
             args: Settings for this call, over the agent's.
             parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data
                 that JSON can hold, kept in the record.
@@ -343,6 +345,8 @@ class Agent(Driving[Deps, Out]):
                 dialog = before.append(task_message(task))
             case Prompt():
                 dialog, prompt = before.put(task, **values), task
+            case Payload():
+                dialog = before.append(self._visible(task, options.model).message)
             case Message():
                 dialog = before.append(task)
             case Dialog() | list() | tuple():
@@ -354,12 +358,32 @@ class Agent(Driving[Deps, Out]):
                 dialog = task if isinstance(task, Dialog) else Dialog(task)
                 prompt = dialog.top_prompt or prompt
             case _:
-                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+                raise UsageError(
+                    f"the task is {task!r:.60}: text, a Payload, a Prompt, a Message or a Dialog would be right"
+                )
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = opening.before(dialog)
         return dialog.messages, dialog.system_args, prompt
+
+    def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
+        """Return the part of a payload that the model of a call takes: without images, some take the rest alone."""
+        seen = payload.without_images
+        if seen == payload:
+            return payload
+        client = self.client if model is None else self._client_of(model) if isinstance(model, str) else model
+        if getattr(client, "takes_images", True):
+            return payload
+        if client.name not in self._blind:
+            self._blind.add(client.name)
+            LOG.warning("the model %r takes no images and no PDFs: it is sent the rest of its payloads", client.name)
+        return seen
+
+    @cached_property
+    def _blind(self) -> set[str]:
+        """The models of which it was said that they take no images."""
+        return set()
 
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""

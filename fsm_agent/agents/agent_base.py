@@ -18,12 +18,17 @@ from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.opening import dialog_before
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.messages.message import Text
+from fsm_agent.messages.payload import Payload
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -167,11 +172,18 @@ class AgentBase(Generic[Out]):
         return prompt
 
     def _asked(self, task: Any, values: dict[str, Any]) -> tuple[Agent[Any, Any], Any, dict[str, Any]]:
-        """Return the sub-agent, and the arguments of its call."""
+        """Return the sub-agent, and the arguments of its call; what is no text in a payload follows the prompt."""
         (agent,) = self.agents.values()
         if self._prompt is not None and isinstance(task, str):
             return agent, self._prompt, {"task": task, **values}
-        return agent, task, values
+        if self._prompt is None or not isinstance(task, Payload):
+            return agent, task, values
+        options = {name: values.pop(name) for name in CALL_OPTIONS if name in values}
+        after = options.pop("after", None)
+        before = Dialog() if after is None else dialog_before(after)
+        shown = agent._visible(task, options.get("model"))
+        rest = [part for part in shown.parts if not isinstance(part, Text)]
+        return agent, before.put(self._prompt, *rest, task=shown.to_text(), **values), options
 
     def call(self, task: Any, **kwargs: Any) -> Out:
         """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one.

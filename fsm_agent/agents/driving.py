@@ -24,6 +24,7 @@ from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.snapshot import check_on_change
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
@@ -44,7 +45,8 @@ Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Given: TypeAlias = Mapping[str, Any] | None
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
-Task: TypeAlias = str | Prompt | Message | Messages
+Asked: TypeAlias = str | Message | Payload  # answered with what the agent answers with
+Task: TypeAlias = Asked | Prompt | Messages
 After: TypeAlias = CallResult[Any] | Messages | None
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
@@ -83,7 +85,7 @@ class Driving(ABC, Generic[Deps, Out]):
         """Return the way in which calls of runs are made."""
 
     @overload
-    def call(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     def call(
         self,
@@ -146,7 +148,7 @@ class Driving(ABC, Generic[Deps, Out]):
         return self.run(self._seeded(task, values, options))
 
     @overload
-    async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    async def acall(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     async def acall(
         self,
@@ -314,7 +316,7 @@ class Driving(ABC, Generic[Deps, Out]):
         return await asyncio.to_thread(self._held, call)
 
     @overload
-    def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
+    def stream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
     @overload
     def stream(
         self,
@@ -387,7 +389,7 @@ class Driving(ABC, Generic[Deps, Out]):
             call.result()
 
     @overload
-    def astream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
+    def astream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
     @overload
     def astream(
         self,

@@ -50,7 +50,7 @@ REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm
 class Client(Protocol):
     """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` bounds the request as a whole.
+    ``timeout_s`` bounds the request as a whole.  Without a ``takes_images`` that is False, the model takes images.
     """
 
     @property
@@ -126,6 +126,11 @@ class HttpClient(Closing):
     def name(self) -> str:
         """The model, as ``provider:model``."""
         return f"{self._access.provider.name}:{self._access.model}"
+
+    @property
+    def takes_images(self) -> bool:
+        """True if the model can be sent images, and PDFs, whose pages are images to it."""
+        return self._access.provider.profile_of(self._access.model).images
 
     def check_available(self) -> None:
         """Refuse to be used where the key, the address or the embedded engine is missing; no request is made.
