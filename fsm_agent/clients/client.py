@@ -28,6 +28,7 @@ from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
+from fsm_agent.runtime.logs.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
@@ -121,6 +122,7 @@ class HttpClient(Closing):
         self._network = network or Network()
         self._transports = Transports(self._network)
         self._is_closed = False
+        self._warned = set[str]()
 
     @property
     def name(self) -> str:
@@ -264,7 +266,20 @@ class HttpClient(Closing):
         return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
 
     def _exchange(self, request: Request, endpoint: Endpoint, timeout_s: float | None, *, is_stream: bool) -> Exchange:
-        return Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
+        exchange = Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
+        if exchange.adapted:
+            self._warn(exchange.adapted)
+        return exchange
+
+    def _warn(self, adapted: Sequence[str]) -> None:
+        """Log each setting that the model does not take, once."""
+        from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: a codec wrote the request
+
+        for note in adapted:
+            setting = note.partition("=")[0]
+            if note.endswith(LEFT_OUT) and setting not in self._warned:
+                self._warned.add(setting)
+                LOG.warning("%s: %s", self.name, note)
 
     def _send(self, exchange: Exchange) -> Response:
         try:
