@@ -27,6 +27,7 @@ from fsm_agent import (
     register_client,
     snapshot,
 )
+from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.agents.worker import Worker
 from fsm_agent.clients.registered import CLIENTS
@@ -285,6 +286,8 @@ class TestKept:
         self.begun(agent, houses)
         header = header_of(agent.runs.store.load("r", after=None).header)
         assert seed_of(header).model == "house:m2"
+        folded = agent.runs.replay("r", definition_of(agent, None, Options()))
+        assert folded.record.model == "house:m2"
 
     @pytest.mark.parametrize("way", ["resume", "aresume", "worker", "call"])
     def test_it_goes_on_with_that(self, agent, houses, way):
