@@ -147,5 +147,7 @@ def check_askable(world_of: Callable[[AgentCall[Any]], World], held: Held) -> He
         recorder.finish(is_stopped=True)
         while recorder.is_behind:
             recorder.write()
+        if not call.record.model:
+            raise
         raise UsageError(f"the run goes on with the model that it began with: {error}; model=… gives it one") from error
     return held
