@@ -62,6 +62,7 @@ _MODULES = {
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages.message": ("Citation", "Document", "FunctionCall", "FunctionResult", "Image", "Message"),
+    "messages.payload": ("Payload",),
     "agents.metrics": ("Metrics",),
     "runtime.middleware": ("Cache", "Throttle"),
     "lifecycle.outcomes": (
@@ -260,6 +261,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.message import FunctionResult as FunctionResult
     from fsm_agent.messages.message import Image as Image
     from fsm_agent.messages.message import Message as Message
+    from fsm_agent.messages.payload import Payload as Payload
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import Usage as Usage
     from fsm_agent.prompts.dialog import Dialog as Dialog

@@ -78,7 +78,7 @@ CALL_WORDS = {
     **dict.fromkeys(("output_type", "result_type", "response_model", "output"), _PROMPT.format("output=…")),
     **dict.fromkeys(("tools", "functions", "toolsets"), _PROMPT.format("functions=[…]")),
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
-    **dict.fromkeys(("model", "client"), "dataclasses.replace(agent, model=…)"),
+    "client": "model=…",
     **dict.fromkeys(("hooks", "callbacks", "stop_when"), "an argument of the Agent"),
     **dict.fromkeys(
         ("session", "session_id", "thread_id", "conversation_id", "memory"), "agent.conversation('…').call"
@@ -91,7 +91,7 @@ AGENT_METHODS = {
     **dict.fromkeys(("ainvoke", "run_async", "arun_sync", "agenerate", "achat", "kickoff_async"), "acall"),
     **dict.fromkeys(("run_stream_sync", "stream_sync", "iter", "stream_events"), "stream"),
     **dict.fromkeys(("run_stream", "run_stream_events", "astream_events", "run_streamed"), "astream"),
-    **dict.fromkeys(("override", "clone", "copy", "with_config"), "dataclasses.replace(agent, model=…)"),
+    **dict.fromkeys(("override", "clone", "copy", "with_config"), "changed(model=…)"),
     **dict.fromkeys(("tool", "tool_plain"), "@function, and Agent(…, functions=[…])"),
     **dict.fromkeys(("tools", "bind_tools", "add_tool", "register_tool", "toolset"), "Agent(…, functions=[…])"),
     **dict.fromkeys(("register_function", "register_for_llm", "register_for_execution"), "Agent(…, functions=[…])"),

@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "outputs": (lambda: agent(outputs=int), TypeError, ("'outputs'", "did you mean 'output'?")),
     "run_sync": (lambda: agent().run_sync, AttributeError, ("no attribute 'run_sync'", "here that is call")),
     "invoke": (lambda: agent().invoke, AttributeError, ("no attribute 'invoke'", "here that is call")),
-    "override": (lambda: agent().override, AttributeError, ("no attribute 'override'", "dataclasses.replace")),
+    "override": (lambda: agent().override, AttributeError, ("no attribute 'override'", "changed(model=…)")),
     "Prompt(tools=)": (lambda: Prompt("x", tools=[add]), TypeError, ("Prompt has no argument 'tools'", "functions=")),
     "Settings(max_output_tokens=)": (
         lambda: Settings(max_output_tokens=5),

@@ -6,7 +6,7 @@ More than 300 lines, because each argument of an agent and each way to call it i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -17,10 +17,10 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
-from fsm_agent.agents.driving import After, Deps, Driving, Given, Messages, Out, Task
+from fsm_agent.agents.driving import After, Asked, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_parser_args
+from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_model, with_options
 from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import unknown_attribute
@@ -39,9 +39,11 @@ from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.logs.log import LOG
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.conversation import Conversation
     from fsm_agent.agents.delegation import delegate as delegates
     from fsm_agent.agents.delegation import handoffs
-    from fsm_agent.agents.options import CallOptions, RestoreOptions
+    from fsm_agent.agents.options import AgentChanges, CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.lifecycle.snapshot import OnChange
@@ -78,8 +80,8 @@ class Agent(Driving[Deps, Out]):
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps nothing of
     a call: it may be used from many threads and tasks.  ``call("…", after=result)`` goes on with what was said, and
-    `conversation` keeps it in the store.  An agent never changes: ``dataclasses.replace(agent, model=Script(…))`` makes
-    a variant of it, for a test, say.
+    `conversation` keeps it in the store.  An agent never changes: ``agent.changed(model=Script(…))`` makes a variant
+    of it, for a test, say, and ``call("…", model="provider:model")`` asks another model once.
 
     Args:
         model: ``"provider:model"``, or a client.
@@ -161,14 +163,33 @@ class Agent(Driving[Deps, Out]):
         has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
         return f"Agent({model!r}, functions=[{functions}], {', '.join([*plain, *has])})"
 
+    @overload
+    def changed(self, *, output: TypeForm[New], **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, New]: ...
+    @overload
+    def changed(self, **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, Out]: ...
+    def changed(self, **options: Any) -> Agent[Deps, Any]:
+        """Return an agent that differs in these options, such as ``model``, ``functions`` or ``limits``.
+
+        What the agent was given as an object, both have: a client, a store, hooks, a cache of results.  What an agent
+        makes of a name, each makes for itself: the client of ``"provider:model"``, the connection to ``"runs.db"``.
+        Each closes its own.  A variant with the same name and store goes on with the agent's runs and conversations.
+
+        Raises:
+            TypeError: There is no such option; the message has the one that was probably meant.
+            UsageError: A value is not right.
+        """
+        return type(self)(**{**{name: getattr(self, name) for name in _OPTIONS}, **options})
+
     @cached_property
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
-        if not isinstance(self.model, str):
-            return self.model
+        return self._client_of(self.model) if isinstance(self.model, str) else self.model
+
+    def _client_of(self, model: str) -> Client:
+        """Return the agent's client of a model, which is made on first use."""
         from fsm_agent.clients.registered import named_client
 
-        return named_client(self.model)
+        return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
 
     @cached_property
     def _governance(self) -> Governance:
@@ -176,7 +197,21 @@ class Agent(Driving[Deps, Out]):
 
     @cached_property
     def _world(self) -> World:
-        return World.of(self.client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
+        return self._world_with(self.client)
+
+    def _world_with(self, client: Client) -> World:
+        return World.of(client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
+
+    def _world_of(self, call: AgentCall[Any]) -> World:
+        r = call.record
+        if not r.model or r.ending is not None:
+            return self._world
+        return self._world_with(call.client or self._client_of(r.model))
+
+    @cached_property
+    def _clients(self) -> dict[str, Client]:
+        """The clients that it made, by the names of their models."""
+        return {}
 
     def init_dialog(self, **values: Any) -> Dialog:
         """Return a fresh dialog: the system prompt, if there is one, with its variables.
@@ -199,7 +234,7 @@ class Agent(Driving[Deps, Out]):
 
     # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
-    def seed(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
+    def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(
         self,
@@ -211,6 +246,7 @@ class Agent(Driving[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -227,6 +263,7 @@ class Agent(Driving[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -244,6 +281,7 @@ class Agent(Driving[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
@@ -252,8 +290,8 @@ class Agent(Driving[Deps, Out]):
         """An agent call that has not begun.
 
         Args:
-            task: Text (taken as it is), a prompt, a user's message, or a dialog that waits for an answer: a `Dialog`,
-                or a list of messages.
+            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a user's message, or a dialog that
+                waits for an answer: a `Dialog`, or a list of messages.
             args: Settings for this call, over the agent's.
             parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data
                 that JSON can hold, kept in the record.
@@ -262,6 +300,7 @@ class Agent(Driving[Deps, Out]):
             run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that
                 is there already, the call goes on with that, or returns its result.
             deps: What functions find in their `Context`.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
             after: What was said before, which the task follows: the result of a call, a dialog, or messages.
             system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
             keep_system: A system message with which the dialog begins stays, and the agent's is left out.
@@ -270,9 +309,8 @@ class Agent(Driving[Deps, Out]):
         Raises:
             UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
         """
-        return self._seeded(
-            task, values, Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
-        )
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
+        return self._seeded(task, values, options)
 
     def _made(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         """Return a call that is in no store."""
@@ -298,7 +336,7 @@ class Agent(Driving[Deps, Out]):
             handoffs.check_agents(self, prompt)
         call = call_class(prompt)(record, prompt, **self._kept(prompt, options.args, options.deps))
         call.system_args = system_args
-        return call
+        return call if options.model is None else with_model(self, call, options.model)
 
     def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         call = self._made(task, values, options)
@@ -326,6 +364,8 @@ class Agent(Driving[Deps, Out]):
                 dialog = before.append(task_message(task))
             case Prompt():
                 dialog, prompt = before.put(task, **values), task
+            case Payload():
+                dialog = before.append(self._visible(task, options.model).message)
             case Message():
                 dialog = before.append(task)
             case Dialog() | list() | tuple():
@@ -337,12 +377,32 @@ class Agent(Driving[Deps, Out]):
                 dialog = task if isinstance(task, Dialog) else Dialog(task)
                 prompt = dialog.top_prompt or prompt
             case _:
-                raise UsageError(f"the task is {task!r:.60}: text, a Prompt, a Message or a Dialog would be right")
+                raise UsageError(
+                    f"the task is {task!r:.60}: text, a Payload, a Prompt, a Message or a Dialog would be right"
+                )
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = opening.before(dialog)
         return dialog.messages, dialog.system_args, prompt, dialog.governed_by
+
+    def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
+        """Return the part of a payload that the model of a call takes: without images, some take the rest alone."""
+        seen = payload.without_images
+        if seen == payload:
+            return payload
+        client = self.client if model is None else self._client_of(model) if isinstance(model, str) else model
+        if getattr(client, "takes_images", True):
+            return payload
+        if client.name not in self._blind:
+            self._blind.add(client.name)
+            LOG.warning("the model %r takes no images and no PDFs: it is sent the rest of its payloads", client.name)
+        return seen
+
+    @cached_property
+    def _blind(self) -> set[str]:
+        """The models of which it was said that they take no images."""
+        return set()
 
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""
@@ -405,12 +465,13 @@ class Agent(Driving[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         deps: Any = None,
+        model: str | Client | None = None,
         signing_key: str | bytes | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Any]:
         """A call of this agent from its `snapshot`, with the prompt, ``args`` and key that it was made with.
 
-        Its ``parser_args`` are in the snapshot; other ones take their place.
+        Its ``parser_args`` and the name of its model are in the snapshot; other ones take their place.
 
         If the prompt has changed since, that is logged and is the call's ``prompt_change``, or with
         ``on_change="error"`` an error.  Trust a document without a key as far as code: see `fsm_agent.restore`.
@@ -422,7 +483,7 @@ class Agent(Driving[Deps, Out]):
         governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
         call = told(restore(document, governed, **keys, **self._kept(governed, args, deps)))
-        return with_parser_args(call, parser_args)
+        return with_options(self, call, Options(parser_args=parser_args, model=model))
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(
@@ -461,13 +522,13 @@ class Agent(Driving[Deps, Out]):
 
     def close(self) -> None:
         """Close the connections, if the agent made any; a client that it was given is its giver's to close."""
-        if isinstance(self.model, str) and "client" in self.__dict__:
-            self.client.close()
+        for client in self._clients.values():
+            client.close()
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
-        if isinstance(self.model, str) and "client" in self.__dict__:
-            await self.client.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -480,3 +541,7 @@ class Agent(Driving[Deps, Out]):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+_OPTIONS = tuple([item.name for item in fields(Agent) if item.init])
+spelled_out(Agent, is_change=True)(Agent.changed)

@@ -1,9 +1,13 @@
-"""The classes from which users derive their agents."""
+"""The classes from which users derive their agents.
+
+More than 300 lines, because the two bases are one class, sync and under asyncio.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
@@ -14,14 +18,18 @@ from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.arguments import check_attributes
+from fsm_agent.agents.arguments import CALL_OPTIONS, check_attributes
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.opening import dialog_before
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
+from fsm_agent.messages.message import Text
+from fsm_agent.messages.payload import Payload
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -113,6 +121,7 @@ class AgentBase(Generic[Out]):
         **overrides: Unpack[ConfigOverrides],
     ) -> None:
         self.config = AgentConfig.of(config, **overrides)
+        self._client = client
         self.name = str(self.config.value("name") or kind_of(type(self)) or type(self).__name__)
         group = tuple(self.agent_group) or (self.name,)
         self._check_group(group)
@@ -166,11 +175,18 @@ class AgentBase(Generic[Out]):
         return prompt
 
     def _asked(self, task: Any, values: dict[str, Any]) -> tuple[Agent[Any, Any], Any, dict[str, Any]]:
-        """Return the sub-agent, and the arguments of its call."""
+        """Return the sub-agent, and the arguments of its call; what is no text in a payload follows the prompt."""
         (agent,) = self.agents.values()
         if self._prompt is not None and isinstance(task, str):
             return agent, self._prompt, {"task": task, **values}
-        return agent, task, values
+        if self._prompt is None or not isinstance(task, Payload):
+            return agent, task, values
+        options = {name: values.pop(name) for name in CALL_OPTIONS if name in values}
+        after = options.pop("after", None)
+        before = Dialog() if after is None else dialog_before(after)
+        shown = agent._visible(task, options.get("model"))
+        rest = [part for part in shown.parts if not isinstance(part, Text)]
+        return agent, before.put(self._prompt, *rest, task=shown.to_text(), **values), options
 
     def call(self, task: Any, **kwargs: Any) -> Out:
         """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one.
@@ -222,6 +238,27 @@ class AgentBase(Generic[Out]):
             return await asyncio.to_thread(self.call, task, **kwargs)
 
         return await amap_tasks(do, tasks, concurrency, progress, fail_fast)
+
+    @spelled_out(ConfigOverrides)
+    def changed(
+        self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
+    ) -> Self:
+        """Return an agent of this class whose configuration differs in these keys: a copy with sub-agents of its own.
+
+        Both have whatever else a constructor of the class has made.  The client that this agent was given is the
+        copy's as well, unless ``client`` or ``model`` is given.
+
+        Args:
+            client: Asks the model for all sub-agents of the copy, or one for each; see the class.
+            overrides: Keys of the configuration in place of this agent's.
+
+        Raises:
+            ConfigError: There is no such key, or a value is not right.
+        """
+        made = copy(self)
+        kept = None if "model" in overrides else self._client
+        AgentBase.__init__(made, self.config, client=client or kept, **overrides)
+        return made
 
     def check_available(self) -> None:
         """Refuse to be used where a key, an address or a library is missing; nothing is asked of a model.

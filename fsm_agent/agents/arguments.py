@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 else:
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
+MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
-    *("args", "parser_args", "deps", "extra", "run_id", "after", "system_args", "keep_system"),
+    *("args", "parser_args", "deps", "model", "extra", "run_id", "after", "system_args", "keep_system"),
 )
 
 
@@ -143,8 +144,10 @@ def check_values(task: object, values: Mapping[str, Any]) -> None:
     raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
 
 
-def _is_client(value: Any) -> bool:
-    return not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+def is_model(value: Any) -> bool:
+    """Return True for a name or a client."""
+    is_client = not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+    return is_client or isinstance(value, str)
 
 
 def _are_callables(value: Any) -> bool:
@@ -154,8 +157,8 @@ def _are_callables(value: Any) -> bool:
 _RIGHTS: Rights = (
     (
         "model",
-        lambda v: isinstance(v, str) or _is_client(v),
-        "'provider:model', as 'openai:gpt-5-mini' is, or a client",
+        is_model,
+        MODEL,
     ),
     ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
     ("name", lambda v: isinstance(v, str), "a text"),

@@ -103,9 +103,8 @@ class Conversation(Driving[Deps, Out]):
         """The runs in the agent's store, those of other conversations included."""
         return self._runs
 
-    @property
-    def _world(self) -> World:
-        return self.agent._world
+    def _world_of(self, call: AgentCall[Any]) -> World:
+        return self.agent._world_of(call)
 
     def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
         return self.agent._definition(prompt, options)
@@ -166,8 +165,10 @@ class Conversation(Driving[Deps, Out]):
         header = header_of(text)
         seed = seed_of(header)
         call = self.agent._made(task, values, options._replace(after=None))
-        now = (call.record.dialog[-1], options.args or {}, options.parser_args or {}, call.record.extra)
-        if header.conversation != self.name or now != (seed.dialog[-1], seed.args, seed.parser_args, header.extra):
+        r = call.record
+        now = (r.dialog[-1], options.args or {}, options.parser_args or {}, r.extra, r.model)
+        then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, seed.model)
+        if header.conversation != self.name or now != then:
             return None
         call.journal = Journal(call, run, text)
         call.journal.earlier = range(0)

@@ -17,7 +17,7 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
 from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.keeping import Options, aheld, check_unchanged
+from fsm_agent.agents.keeping import Options, aheld, check_askable, check_unchanged
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
@@ -25,6 +25,7 @@ from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.snapshot import check_on_change
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.agents.options import CallOptions
+    from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Definition, Held, Runs
@@ -44,7 +46,8 @@ Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Given: TypeAlias = Mapping[str, Any] | None
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
-Task: TypeAlias = str | Prompt | Message | Messages
+Asked: TypeAlias = str | Message | Payload  # answered with what the agent answers with
+Task: TypeAlias = Asked | Prompt | Messages
 After: TypeAlias = CallResult[Any] | Messages | None
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
@@ -61,10 +64,9 @@ class Driving(ABC, Generic[Deps, Out]):
     hooks: Sequence[Any]
     _waits_for_disk = False  # when it seeds a call
 
-    @property
     @abstractmethod
-    def _world(self) -> World:
-        """The world in which the effects of the calls are performed."""
+    def _world_of(self, call: AgentCall[Any]) -> World:
+        """Return the world in which the effects of a call are performed."""
 
     @abstractmethod
     def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
@@ -84,7 +86,7 @@ class Driving(ABC, Generic[Deps, Out]):
         """Return the way in which calls of runs are made."""
 
     @overload
-    def call(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     def call(
         self,
@@ -96,6 +98,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -112,6 +115,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -129,6 +133,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
@@ -140,11 +145,11 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         return self.run(self._seeded(task, values, options))
 
     @overload
-    async def acall(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    async def acall(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
     @overload
     async def acall(
         self,
@@ -156,6 +161,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -172,6 +178,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -189,13 +196,14 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
         """`call` for asyncio."""
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         if self._waits_for_disk:
             return await self.arun(await self._aseeded(task, values, options))
         return await self.arun(self._seeded(task, values, options))
@@ -208,16 +216,16 @@ class Driving(ABC, Generic[Deps, Out]):
         """
         check_call(call, "run", "call")
         call, recorder = self._held(self._for_driving(call))
-        return run(call, self._world, self._with_hooks(call, sink), recorder).result()
+        return run(call, self._world_of(call), self._with_hooks(call, sink), recorder).result()
 
     async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """`run` for asyncio."""
         check_call(call, "arun", "acall")
         call = self._for_driving(call)
         if call.journal is None:
-            return (await arun(call, self._world, self._with_hooks(call, sink))).result()
+            return (await arun(call, self._world_of(call), self._with_hooks(call, sink))).result()
         call, recorder = await self._aheld(call)
-        return (await arun(call, self._world, self._with_hooks(call, sink), recorder)).result()
+        return (await arun(call, self._world_of(call), self._with_hooks(call, sink), recorder)).result()
 
     def resume(
         self,
@@ -228,6 +236,7 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         deps: Any = None,
+        model: str | Client | None = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
         on_change: OnChange = "report",
@@ -241,6 +250,7 @@ class Driving(ABC, Generic[Deps, Out]):
             args: Settings over the agent's; None: those that the run began with.
             parser_args: Keyword arguments for the prompt's parser; None: those that the run began with.
             deps: What functions find in their `Context`; they are in no store.
+            model: The model to go on with; None: that of the run, made anew by its name.
             by: Who answers, for people.
             sink: Receives every event.
             on_change: What comes of a prompt that has changed since the run began: that is logged and is the result's
@@ -256,9 +266,9 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: The call ended without an output.
             CallSuspended: It waits for somebody again.
         """
-        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps, model=model))
         call, recorder = self._resumed(run_id, answers, by, definition, on_change)
-        run(call, self._world, self._with_hooks(call, sink), recorder)
+        run(call, self._world_of(call), self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -271,14 +281,15 @@ class Driving(ABC, Generic[Deps, Out]):
         args: Given = None,
         parser_args: Given = None,
         deps: Any = None,
+        model: str | Client | None = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
-        definition = self._definition(prompt, Options(args, parser_args, deps=deps))
+        definition = self._definition(prompt, Options(args, parser_args, deps=deps, model=model))
         call, recorder = await aheld(partial(self._resumed, run_id, answers, by, definition, on_change))
-        await arun(call, self._world, self._with_hooks(call, sink), recorder)
+        await arun(call, self._world_of(call), self._with_hooks(call, sink), recorder)
         result: CallResult[Out] = call.result()
         return result
 
@@ -291,13 +302,13 @@ class Driving(ABC, Generic[Deps, Out]):
             check_unchanged(self.runs, run_id, definition)
         if answers:
             self.runs.answer(run_id, answers, by=by)
-        return self.runs.resume(run_id, definition)
+        return check_askable(self._world_of, self.runs.resume(run_id, definition))
 
     def _held(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
         """Return a call and what records it; of a run that has begun before, the call as it is there."""
         if call.journal is None or not call.journal.header:
             return call, None
-        return self.runs.begin(call, self._definition(call.prompt, Options(deps=call.deps)))
+        return self.runs.begin(call, self._definition(call.prompt, Options(deps=call.deps, model=call.client)))
 
     async def _aheld(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:
         """Do the same as `_held` under asyncio."""
@@ -306,7 +317,7 @@ class Driving(ABC, Generic[Deps, Out]):
         return await aheld(partial(self._held, call))
 
     @overload
-    def stream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
+    def stream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
     @overload
     def stream(
         self,
@@ -318,6 +329,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -334,6 +346,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -353,6 +366,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
@@ -363,11 +377,11 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         given = self._given(task, values, options)
         call, recorder = self._held(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
-        with closing(drive(call, self._world, recorder=recorder)) as events:
+        with closing(drive(call, self._world_of(call), recorder=recorder)) as events:
             for event in events:
                 if tell is not None:
                     tell(event)
@@ -376,7 +390,7 @@ class Driving(ABC, Generic[Deps, Out]):
             call.result()
 
     @overload
-    def astream(self, task: str | Message, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
+    def astream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
     @overload
     def astream(
         self,
@@ -388,6 +402,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -404,6 +419,7 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
+        model: str | Client | None = ...,
         after: After = ...,
         system_args: Given = ...,
         keep_system: bool = ...,
@@ -423,19 +439,20 @@ class Driving(ABC, Generic[Deps, Out]):
         extra: Given = None,
         run_id: str | None = None,
         deps: Any = None,
+        model: str | Client | None = None,
         after: After = None,
         system_args: Given = None,
         keep_system: bool = False,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system)
+        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
         given = self._given(task, values, options)
         if given is None and self._waits_for_disk:
             given = await self._aseeded(task, values, options)
         call, recorder = await self._aheld(given or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
-        async with aclosing(adrive(call, self._world, recorder=recorder)) as events:
+        async with aclosing(adrive(call, self._world_of(call), recorder=recorder)) as events:
             async for event in events:
                 if tell is not None:
                     tell(event)

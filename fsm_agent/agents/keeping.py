@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.agents.arguments import MODEL, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import Place, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.lifecycle.snapshot import check_change
 from fsm_agent.machine.journal import Header, Journal, header_of
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import plain_json
+from fsm_agent.mistakes import check, plain_json
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.logs.log import LOG
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from fsm_agent.agents.agent import Agent
+    from fsm_agent.runtime.world import World
     from fsm_agent.store import runs
     from fsm_agent.store.runs import Definition, Held, Runs
 else:
@@ -39,6 +41,7 @@ class Options(NamedTuple):
     after: Any = None
     system_args: Mapping[str, Any] | None = None
     keep_system: bool = False
+    model: Any = None
 
 
 def runs_of(store: Any) -> Runs:
@@ -152,17 +155,54 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
         call = told(call_of(header, seed, document, governed, earlier, **parts))
         if seed.is_system_own:
             call.system_args = None
-        return with_parser_args(call, options.parser_args)
+        return with_options(agent, call, options)
 
     return runs.Definition(agent.name, make, turn_snapshot, agent._world.new_id)
 
 
-def with_parser_args(call: AgentCall[Any], parser_args: Mapping[str, Any] | None) -> AgentCall[Any]:
-    """Return a call that nothing drives yet with these arguments of its parser; without any, as it is.
+def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> AgentCall[Any]:
+    """Return a call that nothing drives yet with those of its parser's arguments and the model that are given.
 
     Raises:
-        UsageError: JSON cannot hold something in them.
+        UsageError: JSON cannot hold something in the arguments, or there is no such model.
     """
-    if parser_args:
-        call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
+    if options.parser_args:
+        call.record = call.record.changed(parser_args=plain_json("parser_args", options.parser_args))
+    return call if options.model is None else with_model(agent, call, options.model)
+
+
+def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
+    """Return a call that nothing drives yet with a model of its own: a name, or a client.
+
+    Raises:
+        UsageError: There is no such model, or the agent has a budget in dollars and nobody knows its price.
+    """
+    check("model of a call", model, is_model(model), MODEL)
+    name = model if isinstance(model, str) else model.name
+    check("name of the model of a call", name, isinstance(name, str) and bool(name), "a text such as 'house:m1'")
+    call.client = agent._client_of(model) if isinstance(model, str) else model
+    call.record = call.record.changed(model=name)
+    if agent.limits.cost_usd is not None:
+        agent._world_of(call).price_list.check()
     return call
+
+
+def check_askable(world_of: Callable[[AgentCall[Any]], World], held: Held) -> Held:
+    """Return a run that was claimed; give it back if its model has to be given again.
+
+    Raises:
+        UsageError: The model of the run has a name from which no client can be made here.
+    """
+    call, recorder = held
+    if recorder is None:
+        return held
+    try:
+        world_of(call)
+    except UsageError as error:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            recorder.write()
+        if not call.record.model:
+            raise
+        raise UsageError(f"the run goes on with the model that it began with: {error}; model=… gives it one") from error
+    return held

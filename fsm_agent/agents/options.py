@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
@@ -33,6 +33,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
     deps: Deps
+    model: str | Client | None
 
 
 class CallOptions(_Options[Deps], total=False):
@@ -52,17 +53,16 @@ class RestoreOptions(_Options[Deps], total=False):
     on_change: OnChange
 
 
-class AgentOptions(TypedDict, total=False):
-    """The arguments of an `Agent`, for a sub-agent of a class; its configuration is over them."""
+class _AgentOptions(TypedDict, Generic[Deps], total=False):
+    """The arguments of an `Agent` that any of its variants may have."""
 
     model: str | Client
-    system: str | Prompt[Any]
-    functions: Functions[Any]
-    output: Any
+    system: str | Prompt[Any] | Callable[[Deps], str]
+    functions: Functions[Deps]
     limits: Limits
     settings: Settings
     stop_when: StopWhen | None
-    approve: Approve[Any] | None
+    approve: Approve[Deps] | None
     masking: Masking | None
     processors: Sequence[Processor]
     results: ResultPipeline | None
@@ -70,6 +70,18 @@ class AgentOptions(TypedDict, total=False):
     hooks: Sequence[Any]
     store: Runs | Store | str | PathLike[str] | None
     world: Mapping[str, Any]
+
+
+class AgentChanges(_AgentOptions[Deps], total=False):
+    """The arguments of `Agent.changed` beside ``output``, which is a type of its own."""
+
+    name: str
+
+
+class AgentOptions(_AgentOptions[Any], total=False):
+    """The arguments of an `Agent`, for a sub-agent of a class; its configuration is over them."""
+
+    output: Any
 
 
 _ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a word of Python

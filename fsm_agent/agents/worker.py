@@ -133,7 +133,7 @@ class Worker:
         if recorder.patience_s is None or recorder.patience_s > self.patience_s:
             recorder.patience_s = self.patience_s
         tell = listener(agent.hooks, call)
-        with SyncDriver(call, agent._world, is_streamed=tell is not None, recorder=recorder) as driver:
+        with SyncDriver(call, agent._world_of(call), is_streamed=tell is not None, recorder=recorder) as driver:
             for event in driver.events():
                 if event is None:
                     driver.wait()

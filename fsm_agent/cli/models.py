@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent.cli.options import load_function, load_named_prompt, pairs, settings_and_limits
+from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
 
@@ -41,7 +42,7 @@ def code_of(functions: list[str] | None, prompt: str | None) -> tuple[list[Funct
     A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
     """
     named = [option("--function", load_function, function) for function in functions or ()]
-    chosen = None if prompt is None else option("--prompt", load_named_prompt, prompt)
+    chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
     if chosen is not None and chosen.offers:
         chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
     return [_chosen(function) for function in named], chosen

@@ -20,8 +20,6 @@ from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.files.reading import SUFFIXES
-from fsm_agent.prompts.library import Prompts, load_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render
 
@@ -103,20 +101,6 @@ def modules_here(*folders: Path) -> Iterator[None]:
         for folder in here:
             sys.path.remove(folder)
             sys.path.append(folder)  # last from now on: nothing here hides installed modules
-
-
-def load_named_prompt(named: str) -> Prompt:
-    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or of the library, as ``root/name``.
-
-    Raises:
-        UsageError: There is none, or it is wrong; a `PromptError` is one.
-    """
-    if named.endswith(SUFFIXES):
-        return load_prompt(named)
-    root, slash, name = named.partition("/")
-    if not slash:
-        raise UsageError(f"{named!r} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
-    return Prompts(root)(name)
 
 
 def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, str], system: str) -> Dialog:

@@ -28,6 +28,7 @@ from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
+from fsm_agent.runtime.logs.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,7 +51,7 @@ REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm
 class Client(Protocol):
     """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` bounds the request as a whole.
+    ``timeout_s`` bounds the request as a whole.  Without a ``takes_images`` that is False, the model takes images.
     """
 
     @property
@@ -121,11 +122,17 @@ class HttpClient(Closing):
         self._network = network or Network()
         self._transports = Transports(self._network)
         self._is_closed = False
+        self._warned = set[str]()
 
     @property
     def name(self) -> str:
         """The model, as ``provider:model``."""
         return f"{self._access.provider.name}:{self._access.model}"
+
+    @property
+    def takes_images(self) -> bool:
+        """True if the model can be sent images, and PDFs, whose pages are images to it."""
+        return self._access.provider.profile_of(self._access.model).images
 
     def check_available(self) -> None:
         """Refuse to be used where the key, the address or the embedded engine is missing; no request is made.
@@ -259,7 +266,20 @@ class HttpClient(Closing):
         return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
 
     def _exchange(self, request: Request, endpoint: Endpoint, timeout_s: float | None, *, is_stream: bool) -> Exchange:
-        return Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
+        exchange = Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
+        if exchange.adapted:
+            self._warn(exchange.adapted)
+        return exchange
+
+    def _warn(self, adapted: Sequence[str]) -> None:
+        """Log each setting that the model does not take, once."""
+        from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: a codec wrote the request
+
+        for note in adapted:
+            setting = note.partition("=")[0]
+            if note.endswith(LEFT_OUT) and setting not in self._warned:
+                self._warned.add(setting)
+                LOG.warning("%s: %s", self.name, note)
 
     def _send(self, exchange: Exchange) -> Response:
         try:

@@ -93,6 +93,11 @@ class FallbackClient(Closing):
         candidates = (getattr(client, "world_defaults", None) for client in self._clients)
         return next((defaults for defaults in candidates if defaults), {})
 
+    @property
+    def takes_images(self) -> bool:
+        """True if one of the clients takes images."""
+        return any(getattr(client, "takes_images", True) for client in self._clients)
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the first reply that a client gives.
 

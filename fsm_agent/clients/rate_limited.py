@@ -53,6 +53,11 @@ class RateLimitedClient(Closing):
         """The defaults of the client behind the limit: a test double brings its own clock."""
         return getattr(self._client, "world_defaults", {})
 
+    @property
+    def takes_images(self) -> bool:
+        """True if the client behind the limit takes images."""
+        return getattr(self._client, "takes_images", True)
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``, sent when its turn has come.
 

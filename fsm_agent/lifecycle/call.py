@@ -130,6 +130,8 @@ class AgentCall(Driven, Generic[Out]):
             parser and drops it; that of a function is the cause of `CallFailed`, for whoever made the call.
         prompt_change: The change of its prompt since a snapshot or a run was made, which this call goes on with; None:
             there is none.
+        client: The client of the model in its record, for its driver; not inspected here.  None: that model's name
+            stands for it, or the driver has its own.
         system_args: See `Dialog`.  Of a call that was restored they are not known, and it is taken for granted that an
             agent put the system message there.
     """
@@ -141,6 +143,7 @@ class AgentCall(Driven, Generic[Out]):
         "_seen",
         "after",
         "args",
+        "client",
         "deps",
         "guard",
         "has_approver",
@@ -184,6 +187,7 @@ class AgentCall(Driven, Generic[Out]):
         self.problem: Exception | None = None
         self.prompt_change: PromptChange | None = None
         self.system_args: Mapping[str, Any] | None = _NO_ARGS
+        self.client: Any = None
         self.end_request = None
         self.driver = None
         self.journal = None
@@ -386,7 +390,9 @@ class AgentCall(Driven, Generic[Out]):
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
             raise UsageError(f"there is no state {at!r} to fork at: there are {len(states)}, from 0")
-        return type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
+        forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
+        forked.client = self.client
+        return forked
 
     def _kept(self, use: str) -> Journal:
         if self.journal is None:

@@ -111,6 +111,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     lent: tuple[str, ...] = ()  # names of the limits that are what the call around this one had left
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
+    model: str = ""  # the name of the one that this call was given; empty: its agent's
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
     problems: tuple[str, ...] = ()  # of the answers in the branch, as the model was told; after an answer, those before
     pruned: tuple[Message, ...] = ()  # branches of the past

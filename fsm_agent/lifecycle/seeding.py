@@ -45,6 +45,7 @@ class Seed(Value, frozen=True, kw_only=True):
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    model: str = ""  # of this call; empty: the agent's
 
 
 class Place(NamedTuple):
@@ -98,6 +99,7 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, 
         args=args or {},
         parser_args=r.parser_args,
         governed_by=r.governed_by,
+        model=r.model,
         is_system_own=call.system_args is None and _start(r.dialog) == 1,
     )
     version: Literal[1] = VERSION
@@ -213,7 +215,7 @@ def call_of(
             parser_args=seed.parser_args,
             governed_by=seed.governed_by,
         )
-        call = call_class(prompt)(record, prompt, **parts)
+        call = call_class(prompt)(record.changed(model=seed.model), prompt, **parts)
     else:
         try:
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)

@@ -12,6 +12,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import FUNCTION_CALL_WORDS, MESSAGE_WORDS, explains_attributes
+from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
 from fsm_agent.mistakes import remedy, shown, wrong
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class _File(Tagged, frozen=True, kw_only=True):
     media_type: str | None = None
 
     def __post_init__(self) -> None:
-        is_whole = _is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
+        is_whole = is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
         if not is_whole:
             kind = type(self).__name__
             raise UsageError(f"{kind} takes data with its media_type, or an http(s) url: {kind}.of(…) makes either")
@@ -89,12 +90,12 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         Raises:
             UsageError: The source is none of these, or its bytes are of no image type that providers accept.
         """
-        if _is_url(source):
+        if is_url(source):
             return cls(url=str(source))
-        data = _bytes_of(source, "image")
+        data = bytes_of(source, "image")
         media_type = _image_type(data)
         if media_type is None:
-            raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PNG, JPEG, GIF or WebP image")
+            raise UsageError(f"{described(source, data)} are no PNG, JPEG, GIF or WebP image")
         return cls(data=data, media_type=media_type)
 
 
@@ -122,18 +123,18 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         Raises:
             UsageError: The source is none of these, or holds neither a PDF nor text.
         """
-        if _is_url(source):
+        if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
-        data = _bytes_of(source, "document")
+        data = bytes_of(source, "document")
         declared = ""
-        if isinstance(source, str) and _is_data_url(source):
+        if isinstance(source, str) and is_data_url(source):
             declared = source[5:200].partition(",")[0].partition(";")[0].lower()
         elif name is None and isinstance(source, str | pathlib.Path):
             name = pathlib.Path(source).name
         if data.startswith(b"%PDF-"):
             return cls(data=data, name=name)
         if not data or not _is_text(data):
-            raise UsageError(f"these {len(data)} bytes ({data[:8]!r}…) are no PDF, and no text in UTF-8")
+            raise UsageError(f"{described(source, data)} are no PDF, and no text in UTF-8")
         of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
         return cls(data=data, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
 
@@ -146,39 +147,6 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     def text(self) -> str | None:
         """The contents, when they are at hand and are text."""
         return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
-
-
-def _is_url(source: object) -> bool:
-    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
-
-
-def _is_data_url(source: str) -> bool:
-    return source[:5].lower() == "data:"
-
-
-def _bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
-    """Return the bytes at a path, in a data URL, or passed as such."""
-    if isinstance(source, bytes | bytearray):
-        return bytes(source)
-    if isinstance(source, str) and _is_data_url(source):
-        head, _, body = source.partition(",")
-        if not head.endswith(";base64"):
-            raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
-        try:
-            return base64.b64decode(body, validate=True)
-        except ValueError as error:
-            raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
-    try:
-        return pathlib.Path(source).read_bytes()
-    except (OSError, TypeError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise UsageError(f"no {what} can be read from {repr(source)[:200]}: {problem}") from error
-
-
-def url_suffix(url: str) -> str:
-    """Return the suffix of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
-    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
-    return pathlib.PurePath(path).suffix.lower()
 
 
 def _is_text(data: bytes) -> bool:

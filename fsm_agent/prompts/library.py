@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.mistakes import check
@@ -36,7 +36,7 @@ MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _SHAPE = "letters, digits, '_' and '-', with '/' between them"
 
-_prompts: dict[str, Prompt] = {}
+PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
@@ -51,27 +51,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
     check("what is registered", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
         raise PromptError(f"the prompt's path {prompt.path!r} has no root: {'root/' + prompt.path!r} would be right")
-    if overwrite:
-        _prompts[prompt.path] = prompt
-    elif _prompts.setdefault(prompt.path, prompt) is not prompt:
-        raise PromptError(f"a prompt is called {prompt.path!r} already: take another path, or overwrite=True")
-    return prompt
-
-
-def registered_prompts() -> dict[str, Prompt]:
-    """Return the registered prompts, by path: a copy."""
-    return dict(_prompts)
-
-
-@contextmanager
-def scoped_prompts() -> Iterator[None]:
-    """Restore the registered prompts at the end; for tests."""
-    before = dict(_prompts)
-    try:
-        yield
-    finally:
-        _prompts.clear()
-        _prompts.update(before)
+    return PROMPTS.register(prompt.path, prompt, overwrite=overwrite)
 
 
 def packaged_prompts() -> Path:
@@ -149,7 +129,7 @@ class Prompts:
     def names(self) -> list[str]:
         """Return the names of all prompts of the root, in order; files that begin with ``_`` are only for others."""
         prefix = f"{self.root}/" if self.root else ""
-        names = {path.removeprefix(prefix) for path in _prompts if path.startswith(prefix)}
+        names = {path.removeprefix(prefix) for path in PROMPTS if path.startswith(prefix)}
         for folder in self.directories:
             for _, name in files_in(folder / self.root):
                 if _NAME.fullmatch(name) and not name.rpartition("/")[2].startswith("_"):
@@ -163,7 +143,7 @@ class Prompts:
             PromptError: The name is malformed, or there are several files of that name in one directory.
         """
         path = self._path(name)
-        return None if path in _prompts else next((file for _, file in self._files(path)), None)
+        return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[Problem]:
         """Return all that is wrong with the files of the root, of which none has to be a prompt that can be used."""
@@ -215,7 +195,7 @@ class Prompts:
         return named
 
     def _found(self, path: str, opened: tuple[str, ...], overrides: dict[str, Any]) -> Prompt | None:
-        if (registered := _prompts.get(path)) is not None:
+        if (registered := PROMPTS.get(path)) is not None:
             return registered.extend(**overrides) if overrides else registered
         for folder, file in self._files(path):
             return Loading(file, folder, self._names, self._lookup, opened).prompt(path, overrides)
@@ -231,8 +211,8 @@ class Prompts:
     def _missing(self, name: str, among: Prompts | None = None) -> PromptError:
         among = among or self
         names = among.names()
-        close = get_close_matches(name, names, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        close = nearest(name, names)
+        meant = f"; did you mean {close!r}?" if close else ""
         listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
         places = self._directories or (Path("prompts").absolute(), *[path.absolute() for path in self.directories])
         origin = f"registered or in {' or '.join([repr(str(path)) for path in dict.fromkeys(places)])}"
@@ -273,6 +253,27 @@ def load_prompt(
     folder = None if within is None else Path(within)
     others = Prompts(directory=folder or file.parent, names=names)
     return Loading(file, folder, Names(names), others._lookup).prompt(path or file.stem, overrides)
+
+
+def named_prompt(
+    named: str, *, folder: str | Path = "", directory: str | Path | Iterable[str | Path] | None = None
+) -> Prompt:
+    """Return the prompt of a file that ends in ``.jinja``, ``.md`` or ``.txt``, or of the library, as ``root/name``.
+
+    Args:
+        named: The file, or the name.
+        folder: Where a file is looked up.
+        directory: Where those of the library are; see `Prompts`.
+
+    Raises:
+        UsageError: There is none, or it is wrong; a `PromptError` is one.
+    """
+    if named.endswith(SUFFIXES):
+        return load_prompt(Path(folder) / named)
+    root, slash, name = named.partition("/")
+    if not slash:
+        raise UsageError(f"{named!r:.80} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
+    return Prompts(root, directory=directory)(name)
 
 
 def _checked(name: str) -> str:

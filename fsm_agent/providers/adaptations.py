@@ -14,7 +14,7 @@ from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import OutputMode
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
 from fsm_agent.providers.encoding import kept
 from fsm_agent.providers.schemas import output_in_words
 
@@ -129,7 +129,7 @@ def adaptations(asked: Asked, profile: Profile, *, taken_settings: Collection[st
     notes += asked.notes
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
-            notes.append(f"{name}={value!r} was left out: the model does not take it here")
+            notes.append(f"{name}={value!r} {LEFT_OUT}")
     if choice != "auto" and (request.functions or request.settings.hosted_tools):
         functions, offered = offered_functions(request, profile)
         if len(functions) < len(request.functions):

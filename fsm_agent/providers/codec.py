@@ -22,6 +22,7 @@ from fsm_agent.providers.arriving_text import mended
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
+LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting
 _BOM = b"\xef\xbb\xbf"
 _REQUEST_ID = (
     *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial, singledispatch
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
@@ -51,10 +51,8 @@ from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     import asyncio
-
-    import tenacity
 else:
-    asyncio, tenacity = deferred("asyncio"), deferred("tenacity")
+    asyncio = deferred("asyncio")
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 
@@ -339,9 +337,7 @@ def model_failed(effect: CallModel, error: ProviderError, world: World) -> Model
     """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
     delay_s = error.retry_after_s
     if delay_s is None:
-        state = tenacity.RetryCallState(cast("Any", None), None, (), {})
-        state.attempt_number = effect.attempt
-        delay_s = world.backoff(state)
+        delay_s = world.delay_s(effect.attempt, error)
     report = error.report()
     report = report.changed(model=report.model or world.client.name)
     return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import field
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
+from fsm_agent.errors import ProviderError, RateLimited
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.lifecycle.prices import Prices
@@ -33,6 +34,9 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
 else:
     asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
+
+MAX_LIMITED_S = 60.0  # the longest wait after a rate limit
+MAX_BACKOFF_S = 30.0  # and after any other failure
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
@@ -80,10 +84,6 @@ def _new_id() -> str:
     return os.urandom(8).hex()
 
 
-def _backoff() -> wait_base:
-    return tenacity.wait_exponential(multiplier=0.5, max=30) + tenacity.wait_random(0, 0.5)
-
-
 class World(Value, frozen=True, kw_only=True, dict=True):
     """Everything with which the effects of a call are performed.
 
@@ -94,7 +94,9 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
             It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
             makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall when the provider does not specify it: a `tenacity` wait.
+        backoff: How long to wait before a recall when the provider does not specify it: a `tenacity` wait; None:
+            twice as long each time up to a minute after a rate limit, a second longer each time up to half a minute
+            after other failures, both times a random number from 0 to 1.
         threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
             driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
         new_id: Returns the id of a new call.
@@ -108,7 +110,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     client: Client
     clock: Clock = field(default_factory=SystemClock)
     approve: Approve | None = None
-    backoff: wait_base = field(default_factory=_backoff)
+    backoff: wait_base | None = None
     threads: int = 16
     new_id: Callable[[], str] = _new_id
     random: Callable[[], float] = field(default_factory=lambda: random.random)
@@ -127,6 +129,21 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     def price_list(self) -> price_lists.PriceList:
         """The prices of the client's models."""
         return price_lists.PriceList(self.prices, price_lists.models_of(self.client))
+
+    def delay_s(self, attempt: int, error: ProviderError) -> float:
+        """Return how long to wait before the model is asked again, when its provider does not specify it.
+
+        Args:
+            attempt: The number of the attempt that failed, from 1.
+            error: Its failure.
+        """
+        if self.backoff is None:
+            doubled = min(2.0 ** min(attempt - 1, 10), MAX_LIMITED_S)
+            return (doubled if isinstance(error, RateLimited) else min(float(attempt), MAX_BACKOFF_S)) * self.random()
+        state = tenacity.RetryCallState(cast("Any", None), None, (), {})
+        state.attempt_number = attempt
+        state.set_exception((type(error), error, None))
+        return self.backoff(state)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:

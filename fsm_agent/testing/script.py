@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Self, TypeAlias
 
+from pydantic import BaseModel
 from tenacity import wait_exponential
 
 from fsm_agent._internal.values import from_json
-from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.lifecycle.effects import CallModel, Request
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.machine.journal import Journal, line_of
@@ -34,7 +35,8 @@ from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, T
 from fsm_agent.messages.reply import UNUSED, Reply
 
 Entry: TypeAlias = (
-    "str | FunctionCall | Sequence[str | Part] | Reply | ProviderError | Delayed | Pieces | Callable[[Request], Any]"
+    "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
+    " | Callable[[Request], Any]"
 )
 
 
@@ -98,9 +100,10 @@ class Script:
     """A model with scripted replies.
 
     Args:
-        entries: One for each request: text; a function call (`call`) or several parts in a list; a whole
-            `Reply` (usage, logprobs, finish); a `ProviderError` to be raised; `Delayed` or `Pieces`; or a function
-            of the request that returns one of these.
+        entries: One for each request: text; an output that is a pydantic model; a function call (`call`) or several
+            parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to be raised, of which a
+            `ProviderError` fails the request and any other reaches the caller as it is; `Delayed` or `Pieces`; or a
+            function of the request that returns one of these.
         name: Its name in traces.
         clock: The clock of `world`.
 
@@ -208,8 +211,10 @@ class Script:
                 return self._made(TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None)
             case Pieces():
                 return Reply.of("".join(entry.pieces)), entry.pieces
-            case ProviderError():
+            case Exception():
                 raise entry
+            case BaseModel():
+                return Reply.of(entry.model_dump_json()), None
             case Reply():
                 return entry, None
             case str() | FunctionCall():

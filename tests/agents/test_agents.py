@@ -254,7 +254,7 @@ class TestExtra:
     [
         (Dialog(), {}, "the dialog is empty"),
         (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "asks for functions that have no results"),
-        (None, {}, "the task is None: text, a Prompt, a Message or a Dialog"),
+        (None, {}, "the task is None: text, a Payload, a Prompt, a Message or a Dialog"),
         ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
         (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
         (Prompt("{{ name }}"), {"nam": 1}, "uses no variable 'nam': did you mean 'name'"),

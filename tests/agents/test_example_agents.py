@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 from fsm_agent import CallFailed, FunctionResult, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.prompts.library import scoped_prompts
+from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.testing import Script, call
 
 LIMIT_S = 50
@@ -22,7 +22,7 @@ LIMIT_S = 50
 
 @pytest.fixture(autouse=True)
 def _scopes():
-    with AGENTS.scoped(), scoped_prompts():
+    with AGENTS.scoped(), PROMPTS.scoped():
         yield
 
 

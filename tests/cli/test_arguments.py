@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from fsm_agent._internal.values import field_names
-from fsm_agent.cli.options import dialog_of, load_function, load_named_prompt, pairs, settings_and_limits
-from fsm_agent.errors import ConfigError, PromptError, UsageError
+from fsm_agent.cli.options import dialog_of, load_function, pairs, settings_and_limits
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.prompt import Prompt
@@ -89,27 +89,6 @@ class TestLoadFunction:
     def test_a_value_is_no_function(self, here):
         with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
             load_function("math:pi")
-
-
-class TestLoadNamedPrompt:
-    def test_a_file(self, here):
-        (here / "hello.jinja").write_text("Hello {{ who }}")
-        assert load_named_prompt("hello.jinja").variables == {"who"}
-        assert load_named_prompt(str(here / "hello.jinja")).path == "hello"
-
-    def test_of_the_library(self, here):
-        (here / "prompts/mine/deep").mkdir(parents=True)
-        (here / "prompts/mine/deep/task.jinja").write_text("x")
-        assert load_named_prompt("mine/deep/task").path == "mine/deep/task"
-        assert load_named_prompt("demo/task").path == "demo/task"
-
-    def test_a_name_without_a_root(self, here):
-        with pytest.raises(UsageError, match="'root/name' or a file"):
-            load_named_prompt("hello")
-
-    def test_a_name_is_no_path(self, here):
-        with pytest.raises(PromptError):
-            load_named_prompt("../hello")
 
 
 class TestPairs:

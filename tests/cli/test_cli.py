@@ -83,7 +83,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "tools_of_test.py").write_text(TOOLS)
-    with fsm_agent.prompts.library.scoped_prompts():
+    with fsm_agent.prompts.library.PROMPTS.scoped():
         yield tmp_path
     sys.modules.pop("tools_of_test", None)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.errors import PromptError
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.function import function
 from fsm_agent.prompts.library import (
     MAX_FILE_BYTES,
+    PROMPTS,
     Prompts,
     load_prompt,
+    named_prompt,
     packaged_prompts,
     register_prompt,
-    registered_prompts,
-    scoped_prompts,
 )
 from fsm_agent.prompts.prompt import EXCEPTION, FINAL, INTERRUPT, Prompt
 from fsm_agent.testing import Script
@@ -25,7 +25,7 @@ from fsm_agent.testing import Script
 
 @pytest.fixture(autouse=True)
 def _forget():
-    with scoped_prompts():
+    with PROMPTS.scoped():
         yield
 
 
@@ -273,7 +273,7 @@ class TestRegistered:
     def test_it_is_found_and_goes_before_files(self, library):
         prompt = register_prompt(Prompt("in code", path="demo/task"))
         assert Prompts("demo", directory=library)("task") is prompt
-        assert registered_prompts() == {"demo/task": prompt}
+        assert dict(PROMPTS) == {"demo/task": prompt}
 
     def test_overrides_make_another(self, library):
         prompt = register_prompt(Prompt("in code", path="demo/task"))
@@ -285,12 +285,12 @@ class TestRegistered:
         register_prompt(prompt)
         with pytest.raises(PromptError, match="'demo/task' already"):
             register_prompt(Prompt("two", path="demo/task"))
-        assert registered_prompts() == {"demo/task": prompt}
+        assert dict(PROMPTS) == {"demo/task": prompt}
 
     def test_unless_they_are_wanted(self):
         register_prompt(Prompt("one", path="demo/task"))
         second = register_prompt(Prompt("two", path="demo/task"), overwrite=True)
-        assert registered_prompts() == {"demo/task": second}
+        assert dict(PROMPTS) == {"demo/task": second}
 
     @pytest.mark.parametrize("path", ["", "task", "../task", "demo/", "demo/ta sk"])
     def test_a_path_is_root_and_name(self, path):
@@ -299,10 +299,10 @@ class TestRegistered:
 
     def test_a_scope_forgets_what_came_in_it(self):
         outer = register_prompt(Prompt("x", path="demo/outer"))
-        with scoped_prompts():
+        with PROMPTS.scoped():
             register_prompt(Prompt("x", path="demo/inner"))
             register_prompt(Prompt("y", path="demo/outer"), overwrite=True)
-        assert registered_prompts() == {"demo/outer": outer}
+        assert dict(PROMPTS) == {"demo/outer": outer}
 
 
 class TestDirectory:
@@ -339,3 +339,29 @@ class TestLoadPrompt:
     def test_a_missing_file(self, library):
         with pytest.raises(PromptError, match=r"nope\.jinja.*missing"):
             load_prompt(library / "nope.jinja")
+
+
+class TestNamed:
+    """Is a name in a configuration or a command a file or one of the library?"""
+
+    def test_a_file(self, tmp_path, monkeypatch):
+        write(tmp_path / "hello.jinja", "Hello {{ who }}")
+        assert named_prompt("hello.jinja", folder=tmp_path).variables == {"who"}
+        monkeypatch.chdir(tmp_path)
+        assert named_prompt("hello.jinja").path == "hello"
+        assert named_prompt(str(tmp_path / "hello.jinja"), folder="elsewhere").path == "hello"
+
+    def test_of_the_library(self, library, tmp_path, monkeypatch):
+        assert named_prompt("deep/er/one", directory=library).path == "deep/er/one"
+        monkeypatch.chdir(tmp_path)
+        write(tmp_path / "prompts/mine/deep/task.jinja", "x")
+        assert named_prompt("mine/deep/task").path == "mine/deep/task"
+        assert named_prompt("demo/task").path == "demo/task"
+
+    def test_a_name_without_a_root(self):
+        with pytest.raises(UsageError, match="'root/name' or a file"):
+            named_prompt("hello")
+
+    def test_a_name_is_no_path(self):
+        with pytest.raises(PromptError):
+            named_prompt("../hello")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY, completion
 
+from fsm_agent import Agent, AgentBase
 from fsm_agent._internal.vector import Vector
 from fsm_agent.clients.client import client_for
 from fsm_agent.errors import UsageError
@@ -219,3 +221,34 @@ def test_the_reply_names_it(way: str) -> None:
     )
     assert server.requests[0].json["tool_choice"] == "auto"
     assert plain.adapted == ()
+
+
+@pytest.mark.spec("2.36: a backend that cannot tune warns")
+@pytest.mark.parametrize("way", ["complete", "stream", "acomplete", "astream"])
+def test_a_preset_that_the_model_cannot_have_is_warned_of_once(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Editor(AgentBase[str], register=False):
+        expertise = "You edit."
+
+    def ask(agent: Agent) -> Any:
+        match way:
+            case "complete":
+                return agent.call("hi")
+            case "stream":
+                return list(agent.stream("hi"))[-1].result
+            case "acomplete":
+                return asyncio.run(agent.acall("hi"))
+        return asyncio.run(streamed(agent))
+
+    async def streamed(agent: Agent) -> Any:
+        return [event async for event in agent.astream("hi")][-1].result
+
+    with (
+        FaultServer([http(completion("ho"))]) as server,
+        caplog.at_level("WARNING", "fsm_agent"),
+        client_for("openai-chat:o3", api_key=KEY, base_url=server.base_url) as client,
+    ):
+        (agent,) = Editor(client=client, profile="deterministic").agents.values()
+        note = "temperature=0.0 was left out: the model does not take it here"
+        assert [ask(agent).record.reply.adapted for _ in range(2)] == [(note,), (note,)]
+    assert [record.getMessage() for record in caplog.records] == [f"openai-chat:o3: {note}"]
+    assert all("temperature" not in request.json and request.json["seed"] == 1 for request in server.requests)

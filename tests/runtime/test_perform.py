@@ -14,7 +14,7 @@ import pytest
 from support.drivers import Driver, anyhow, seed
 from support.walks import add, seeded
 
-from fsm_agent.errors import Overloaded, RateLimited, UsageError
+from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import CallModel, Request, RunFunction
 from fsm_agent.lifecycle.limits import Limits
@@ -48,13 +48,49 @@ def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
     assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
 
 
+LIMITED, BUSY, LATE, CUT = (
+    RateLimited("slow"),
+    Overloaded("busy"),
+    TimedOut("late"),
+    ProviderError("cut", retryable=True),
+)
+
+
 @pytest.mark.spec("2.38: waits grow exponentially to a cap", "2.38: waits have jitter")
-def test_by_default_the_wait_has_jitter_and_stays_within_its_bounds():
+@pytest.mark.parametrize("chance", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize(
+    ("error", "longest_s"),
+    [
+        (LIMITED, {1: 1, 2: 2, 3: 4, 4: 8, 6: 32, 7: 60, 20: 60, 5000: 60}),
+        *[(error, {1: 1, 2: 2, 3: 3, 4: 4, 30: 30, 31: 30, 5000: 30}) for error in (BUSY, LATE, CUT)],
+    ],
+    ids=lambda value: getattr(value, "message", ""),
+)
+def test_by_default_waits_are_a_part_of_the_longest(error, longest_s, chance):
+    world = World(client=Script(), random=lambda: chance)
+    assert {n: failed(error, n, world).delay_s for n in longest_s} == {n: s * chance for n, s in longest_s.items()}
+
+
+@pytest.mark.spec("2.38: what the server says goes first")
+@pytest.mark.parametrize("kind", [RateLimited, Overloaded, TimedOut])
+def test_what_the_server_says_goes_before_the_default_and_without_jitter(kind):
+    world = World(client=Script(), random=lambda: 0.5)
+    assert [failed(kind("slow", retry_after_s=90.0), n, world).delay_s for n in (1, 9)] == [90, 90]
+    assert failed(kind("slow", retry_after_s=0.0), 9, world).delay_s == 0
+
+
+@pytest.mark.spec("2.38: waits have jitter")
+def test_by_default_two_waits_differ():
     world = World(client=Script())
-    delays = {failed(Overloaded("busy"), 3, world).delay_s for _ in range(50)}
-    assert len(delays) > 1
-    assert all(2.0 <= delay_s <= 2.5 for delay_s in delays)
-    assert failed(Overloaded("busy"), 50, world).delay_s <= 30.5
+    assert len({failed(BUSY, 3, world).delay_s for _ in range(50)}) > 1
+
+
+def test_a_wait_of_ones_own_sees_the_failure():
+    def wait(state):
+        return 5.0 if isinstance(state.outcome.exception(), TimedOut) else float(state.attempt_number)
+
+    world = World(client=Script(), backoff=wait)
+    assert [failed(error, 2, world).delay_s for error in (LATE, BUSY)] == [5, 2]
 
 
 def test_a_start_has_a_time_and_an_id_of_its_own():

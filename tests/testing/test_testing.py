@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
+from pydantic import BaseModel
 
+from fsm_agent import Agent
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import (
@@ -44,6 +47,31 @@ def test_entries_of_every_kind():
 def test_errors_are_raised():
     with pytest.raises(Overloaded, match="busy"):
         Script(Overloaded("busy")).complete(ASKED)
+
+
+class Report(BaseModel):
+    city: str
+    degrees: int
+
+
+@pytest.mark.spec("2.34: fixed outputs and a count of calls", "2.34: an error is raised")
+def test_an_agent_is_a_double_with_fixed_outputs_and_errors():
+    fixed = Report(city="Rome", degrees=21)
+    model = Script(fixed, ValueError("down"), fixed)
+    agent = Agent(Script(), output=Report).changed(model=model)
+    assert agent.call("Rome?").output == fixed
+    with pytest.raises(ValueError, match=r"^down$"):
+        agent.call("Oslo?")
+    assert asyncio.run(agent.acall("Rome!")).output == fixed
+    assert [request.messages[-1].text for request in model.requests] == ["Rome?", "Oslo?", "Rome!"]
+
+
+def test_a_double_among_the_functions_of_an_agent():
+    inner, outer = Script(Report(city="Rome", degrees=21)), Script(call("weather", task="Rome?"), "Warm.")
+    weather = Agent(inner, name="weather", output=Report)
+    assert Agent(outer, functions=[weather]).call("?").output == "Warm."
+    assert json.loads(outer.requests[-1].messages[-1].text) == {"city": "Rome", "degrees": 21}
+    assert len(inner.requests) == 1
 
 
 @pytest.mark.spec("1.36: a missing reply is loud")

@@ -75,6 +75,9 @@ asked = Prompt("{{ x }}", output=Person)
 
 Agent[Person, str]("openai:gpt-5", system=greet)  # mypy: arg-type; pyright: reportArgumentType
 plain.call("x", after=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+plain.call("x", model=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+plain.changed(modle="x")  # mypy: call-overload; pyright: reportCallIssue
+plain.changed(limits=3)  # mypy: call-overload; pyright: reportArgumentType
 add(1, 2)  # mypy: arg-type; pyright: reportArgumentType
 add("x", y="x")  # mypy: arg-type; pyright: reportArgumentType
 add(x=3)  # mypy: call-arg; pyright: reportCallIssue

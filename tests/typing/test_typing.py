@@ -85,4 +85,4 @@ def test_the_options_are_those_that_there_are(options: Any) -> None:
 
 def test_the_options_of_a_call_are_those_that_there_are() -> None:
     assert tuple(CallOptions.__annotations__) == CALL_OPTIONS
-    assert tuple(RestoreOptions.__annotations__) == ("args", "parser_args", "deps", "signing_key", "on_change")
+    assert tuple(RestoreOptions.__annotations__) == ("args", "parser_args", "deps", "model", "signing_key", "on_change")

@@ -18,8 +18,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.prompts.files.reading import SUFFIXES
-from fsm_agent.prompts.library import Prompts, load_prompt
+from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 
 V = TypeVar("V", bound=Value)
@@ -147,18 +146,13 @@ def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
     Raises:
         PromptError: There is none.
     """
-    path = filled(path)
-    if path.endswith(SUFFIXES):
-        return load_prompt(config.folder / path)
     if "{{" in path or "\n" in path:
         raise UsageError(
             f"{path!r:.80} is a template, and a path is wanted: prompt=Prompt({path!r:.40}) would be right"
         )
-    root, slash, name = path.partition("/")
-    if not slash:
-        raise UsageError(f"{path!r:.80} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
     folder = config.value("prompts")
-    return Prompts(root, directory=None if folder is None else config.folder / folder)(name)
+    directory = None if folder is None else config.folder / folder
+    return named_prompt(filled(path), folder=config.folder, directory=directory)
 
 
 def _object(named: Any) -> Any:

@@ -16,8 +16,8 @@ from fsm_agent.messages.message import (
     Opaque,
     Part,
     Text,
-    url_suffix,
 )
+from fsm_agent.messages.sources import url_suffix
 from fsm_agent.providers.anthropic.reply import arguments_object
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible
 from fsm_agent.providers.gemini.reply import WIRE

@@ -13,7 +13,7 @@ from fsm_agent import Agent, CodeExecution, HostedMCP, ParseError, WebSearch
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts.files.loading import KEYS
 from fsm_agent.prompts.files.reading import PromptFileError
-from fsm_agent.prompts.library import Prompts, load_prompt, register_prompt, scoped_prompts
+from fsm_agent.prompts.library import PROMPTS, Prompts, load_prompt, register_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script
 
@@ -302,7 +302,7 @@ class TestHandlers:
             assert Agent(script).call(prompt, things="x").output == 3
         assert [r.output.type for r in script.requests] == [str, int]
         assert script.requests[1].messages[-1].text.startswith("Only the number: ")
-        with scoped_prompts():
+        with PROMPTS.scoped():
             register_prompt(Prompt("{{ error_message }}!", path="other/again"))
             assert loaded(folder, 'on_exception = {prompt = "other/again"}').on_exception.path == "other/again"
 

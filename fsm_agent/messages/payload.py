@@ -1,0 +1,116 @@
+"""Payloads: what an agent is asked, in texts, images and documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from fsm_agent._internal.values import Value
+from fsm_agent.messages.message import PDF, Document, Image, Message, Text
+from fsm_agent.mistakes import check
+
+if TYPE_CHECKING:
+    import pathlib
+
+
+class Payload(Value, frozen=True):
+    """A task of texts, images and documents, in this order: ``Payload.text("What is this?").with_image("cat.png")``.
+
+    An agent takes one as it takes text.  Each method returns a new payload and leaves this one as it was.  Files are
+    read at once.  A model that takes no images is sent the rest, with a warning in the log; a `Message` with images, in
+    contrast, is sent as it is or refused.
+    """
+
+    parts: tuple[Text | Image | Document, ...] = ()
+
+    @classmethod
+    def text(cls, text: str) -> Self:
+        """Return a payload of this text."""
+        return cls().with_text(text)
+
+    def with_text(self, text: str) -> Self:
+        """Return a payload with a text at its end."""
+        return self._with(_text(text))
+
+    def prepend_text(self, text: str) -> Self:
+        """Return a payload with a text in front of all else."""
+        return type(self)((_text(text), *self.parts))
+
+    def with_image(self, source: str | pathlib.Path) -> Self:
+        """Return a payload with an image at its end.
+
+        Args:
+            source: A path, an http(s) URL or a data URL.
+
+        Raises:
+            UsageError: There is no such file, or it is no PNG, JPEG, GIF or WebP image.
+        """
+        return self._with(Image.of(source))
+
+    def with_image_data(self, data: bytes) -> Self:
+        """Return a payload with an image at its end, whose bytes are these.
+
+        Raises:
+            UsageError: They are no PNG, JPEG, GIF or WebP image.
+        """
+        check("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
+        return self._with(Image.of(data))
+
+    def with_document(self, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Self:
+        """Return a payload with a PDF or a text file at its end.
+
+        Args:
+            source: A path, bytes, an http(s) URL or a data URL.
+            name: The file's name, for the model; None: that of the path.
+
+        Raises:
+            UsageError: There is no such file, or it holds neither a PDF nor text.
+        """
+        return self._with(Document.of(source, name=name))
+
+    def _with(self, part: Text | Image | Document) -> Self:
+        return type(self)((*self.parts, part))
+
+    @property
+    def has_images(self) -> bool:
+        """True if there is an image."""
+        return any(isinstance(part, Image) for part in self.parts)
+
+    @property
+    def is_text_only(self) -> bool:
+        """True if there is nothing but text."""
+        return all(isinstance(part, Text) for part in self.parts)
+
+    def to_text(self) -> str:
+        """Return the texts, each on a line of its own."""
+        return "\n".join([part.text for part in self.parts if isinstance(part, Text)])
+
+    @property
+    def without_images(self) -> Self:
+        """The payload without what only a model that takes images can see: these, and PDFs, whose pages are images."""
+        return type(self)(tuple([part for part in self.parts if not _is_seen(part)]))
+
+    @property
+    def message(self) -> Message:
+        """The user's message; texts that follow each other are one, each on a line of its own.
+
+        Raises:
+            UsageError: There is nothing in it.
+        """
+        joined: list[Text | Image | Document] = []
+        for part in self.parts:
+            if isinstance(part, Text) and joined and isinstance(before := joined[-1], Text):
+                joined[-1] = Text(f"{before.text}\n{part.text}")
+            else:
+                joined.append(part)
+        is_something = not self.is_text_only or bool(self.to_text().strip())
+        check("the task", self, is_something, "a payload with a text that asks for something, or with an image,")
+        return Message(role="user", parts=tuple(joined))
+
+
+def _text(text: str) -> Text:
+    check("a text of a payload", text, isinstance(text, str), "a text")
+    return Text(text)
+
+
+def _is_seen(part: Text | Image | Document) -> bool:
+    return isinstance(part, Image) or (isinstance(part, Document) and part.media_type == PDF)

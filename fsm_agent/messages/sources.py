@@ -1,0 +1,82 @@
+"""Sources of images and documents: paths, bytes, addresses and data URLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import UsageError
+
+if TYPE_CHECKING:
+    import base64
+    import pathlib
+else:
+    base64 = deferred("base64")
+    pathlib = deferred("pathlib")
+
+MAX_FILE_BYTES = 100_000_000  # more than a request to any provider may hold (November 2026)
+MAX_SHOWN_CHARS = 200  # of a path
+
+
+def is_url(source: object) -> bool:
+    """Return True for an http(s) URL."""
+    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
+
+
+def is_data_url(source: object) -> bool:
+    """Return True for a data URL."""
+    return isinstance(source, str) and source[:5].lower() == "data:"
+
+
+def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
+    """Return the bytes of a file, in a data URL, or passed as such.
+
+    Args:
+        source: The path, the data URL, or the bytes.
+        what: The word for them, in messages.
+
+    Raises:
+        UsageError: The source is none of these, or no regular file of at most `MAX_FILE_BYTES`.
+    """
+    if isinstance(source, bytes | bytearray):
+        return bytes(source)
+    if isinstance(source, str) and is_data_url(source):
+        head, _, body = source.partition(",")
+        if not head.endswith(";base64"):
+            raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
+        try:
+            return base64.b64decode(body, validate=True)
+        except ValueError as error:
+            raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
+    try:
+        return _read(pathlib.Path(source))
+    except (OSError, TypeError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise UsageError(f"no {what} can be read from {shown(source)}: {problem}") from error
+
+
+def _read(path: pathlib.Path) -> bytes:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # one that has no end, or waits for a writer
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"it is too large: at most {MAX_FILE_BYTES} bytes are read")
+    return data
+
+
+def shown(source: object) -> str:
+    """Return a source as a message may show it."""
+    return repr(source)[:MAX_SHOWN_CHARS]
+
+
+def described(source: object, data: bytes) -> str:
+    """Return a few words about bytes of another kind than expected: how many, how they begin, and their file."""
+    is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
+    return f"these {len(data)} bytes ({data[:8]!r}…){f' of {shown(source)}' if is_file else ''}"
+
+
+def url_suffix(url: str) -> str:
+    """Return the suffix of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
+    return pathlib.PurePath(path).suffix.lower()

@@ -1,0 +1,121 @@
+"""Do agents take payloads as they take text, and leave out what their model cannot see?"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, AgentBase, FallbackClient, Image, MemoryStore, Message, Payload, Prompt, UsageError
+from fsm_agent.clients.client import client_for
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients.rate_limited import RateLimitedClient
+from fsm_agent.messages.message import Text
+from fsm_agent.testing import Script
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
+PICTURE = Payload.text("What is this?").with_image_data(PNG)
+
+
+class Blind(Script):
+    takes_images = False
+
+
+def sent(script: Script) -> list[list[str]]:
+    return [[part.kind for part in request.messages[-1].parts] for request in script.requests]
+
+
+@pytest.mark.spec("2.28: texts and images, in order")
+def test_every_way_to_call_takes_one():
+    script = Script(*"abcdefg")
+    agent = Agent(script, system="Be terse.", store=MemoryStore())
+    agent.call(PICTURE)
+    asyncio.run(agent.acall(PICTURE))
+    list(agent.stream(PICTURE))
+    agent.run(agent.seed(PICTURE))
+    agent.conversation("c").call(PICTURE, run_id="r")
+    agent.conversation("c").call(PICTURE, run_id="r")  # the same turn
+    agent.call(PICTURE, after=agent.call("hi"))
+    assert sent(script) == [["text", "image"]] * 5 + [["text"], ["text", "image"]]
+    assert {request.messages[0].text for request in script.requests} == {"Be terse."}
+
+
+@pytest.mark.spec("2.28: a text is taken as it is")
+def test_a_text_and_a_payload_of_it_are_one_task():
+    script = Script("a", "b")
+    agent = Agent(script)
+    agent.call("{{ x }}")
+    agent.call(Payload.text("{{ x }}"))
+    assert script.requests[0].messages == script.requests[1].messages
+
+
+class TestWithoutImages:
+    @pytest.mark.spec("2.28: a backend without images is warned of, and the text is sent")
+    def test_the_text_is_sent_after_one_warning(self, caplog):
+        script = Blind(*"abcd", name="blind")
+        agent = Agent(script)
+        with caplog.at_level(logging.WARNING, "fsm_agent"):
+            for _ in range(3):
+                agent.call(PICTURE)
+            agent.call(Payload.text("a").with_document(b"b").with_document(b"%PDF-1.7"))
+        assert sent(script) == [["text"]] * 3 + [["text", "document"]]
+        assert [record.getMessage() for record in caplog.records] == [
+            "the model 'blind' takes no images and no PDFs: it is sent the rest of its payloads"
+        ]
+
+    def test_the_model_of_the_call_decides(self, caplog):
+        seeing, blind = Script("a"), Blind("b")
+        Agent(blind).call(PICTURE, model=seeing)
+        Agent(seeing).call(PICTURE, model=blind)
+        assert (sent(seeing), sent(blind)) == ([["text", "image"]], [["text"]])
+
+    def test_what_has_no_text_is_refused(self):
+        script = Blind()
+        with pytest.raises(UsageError, match="the task is Payload"):
+            Agent(script).call(Payload().with_image_data(PNG))
+        assert script.requests == []
+
+    def test_a_message_is_sent_as_it_is(self):
+        script = Blind("a")
+        Agent(script).call(Message.of("user", "What is this?", Image.of(PNG)))
+        assert sent(script) == [["text", "image"]]
+
+    @pytest.mark.parametrize(
+        ("model", "takes"), [("openai:gpt-5", True), ("openai:gpt-4", False), ("local:", False), ("google:x", True)]
+    )
+    def test_a_client_says_what_its_model_takes(self, model, takes):
+        client = client_for(model)
+        limited = RateLimitedClient(client, RateLimit(max_concurrent=1))
+        assert (client.takes_images, limited.takes_images) == (takes, takes)
+        assert FallbackClient([client, Blind()]).takes_images is takes
+        assert FallbackClient([client, Script()]).takes_images
+
+
+class TestOfAClass:
+    @pytest.fixture
+    def looker(self):
+        class Looker(AgentBase[str], register=False):
+            expertise = "You look."
+            prompt = Prompt("Task for {{ who }}: {{ task }}")
+
+        return Looker
+
+    @pytest.mark.parametrize("kind", [Script, Blind])
+    def test_the_prompt_has_the_text_and_the_rest_follows(self, looker, kind):
+        script = kind("a", "b")
+        one = looker(client=script)
+        assert one.call(PICTURE, who="Ada", args={"temperature": 0}) == "a"
+        one.call(PICTURE, who="Bob", after=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
+        message = script.requests[0].messages[-1]
+        assert message.parts[0] == Text("Task for Ada: What is this?")
+        assert sent(script) == [["text", "image"] if kind is Script else ["text"]] * 2
+        assert script.requests[0].settings.temperature == 0
+        assert [m.text for m in script.requests[1].messages] == ["You look.", "hi", "ho", "Task for Bob: What is this?"]
+
+    def test_many(self, looker):
+        script = Script(*"ab")
+        results: Any = looker(client=script).map([PICTURE, "Who?"], concurrency=1, who="Ada")
+        assert results.outputs == ["a", "b"]
+        assert sent(script) == [["text", "image"], ["text"]]

@@ -1,0 +1,97 @@
+"""Are payloads built in order, of texts, images and documents, and of nothing that cannot be sent?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Document, Image, Payload, UsageError
+from fsm_agent.messages import sources
+from fsm_agent.messages.message import Message, Text
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
+PDF = b"%PDF-1.7 ..."
+
+
+@pytest.fixture
+def cat(tmp_path: Path) -> Path:
+    path = tmp_path / "cat.png"
+    path.write_bytes(PNG)
+    return path
+
+
+class TestBuilding:
+    @pytest.mark.spec("2.28: texts and images, in order", "2.28: a text can be put in front")
+    def test_parts_are_in_the_order_in_which_they_were_added(self, cat: Path) -> None:
+        payload = Payload.text("a").with_image(cat).with_text("b").with_image_data(PNG).prepend_text("first")
+        image = Image(data=PNG, media_type="image/png")
+        assert payload.parts == (Text("first"), Text("a"), image, Text("b"), image)
+        assert payload.to_text() == "first\na\nb"
+        assert payload.message == Message.of("user", "first\na", image, "b", image)
+
+    def test_each_step_leaves_the_one_before(self, cat: Path) -> None:
+        first = Payload.text("a")
+        first.with_image(cat), first.with_text("b"), first.prepend_text("c")
+        assert first == Payload.text("a")
+
+    @pytest.mark.spec("2.28: it says whether it holds images")
+    def test_it_says_what_it_holds(self, cat: Path) -> None:
+        text = Payload.text("a")
+        sheet, lease = text.with_document(b"1,2", name="a.csv"), text.with_document(PDF)
+        held = [(p.has_images, p.is_text_only) for p in (Payload(), text, text.with_image(cat), sheet, lease)]
+        assert held == [(False, True), (False, True), (True, False), (False, False), (False, False)]
+        assert sheet.with_image(cat).without_images == sheet
+        assert lease.with_image(cat).without_images == text
+
+    def test_addresses_and_data_urls_are_images(self) -> None:
+        payload = Payload().with_image("https://example.com/a.png").with_image(Image.of(PNG).data_url())
+        assert payload.parts == (Image(url="https://example.com/a.png"), Image(data=PNG, media_type="image/png"))
+
+    def test_a_document_has_its_name(self, tmp_path: Path) -> None:
+        (tmp_path / "lease.md").write_text("# Lease")
+        assert Payload().with_document(tmp_path / "lease.md").parts == (
+            Document(data=b"# Lease", media_type="text/markdown", name="lease.md"),
+        )
+
+    @pytest.mark.parametrize("payload", [Payload(), Payload.text(" \n"), Payload.text("").with_text("")])
+    def test_nothing_is_no_task(self, payload: Payload) -> None:
+        with pytest.raises(UsageError, match=r"the task is .*: a payload with a text"):
+            _ = payload.message
+
+    def test_an_image_alone_is_a_task(self) -> None:
+        assert Payload().with_image_data(PNG).message.parts == (Image(data=PNG, media_type="image/png"),)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("make", "says"),
+        [
+            (lambda folder: Payload.text(5), "a text of a payload is 5"),
+            (lambda folder: Payload().with_image(folder / "none.png"), "none.png'.*: No such file or directory"),
+            (lambda folder: Payload().with_image(folder), "no image can be read from .*directory"),
+            (
+                lambda folder: Payload().with_image(folder / "a.bmp"),
+                r"these 2 bytes \(b'BM'…\) of .*a\.bmp.* are no PNG",
+            ),
+            (lambda folder: Payload().with_image(folder / "pipe"), "no image can be read from .*no regular file"),
+            (lambda folder: Payload().with_image_data(str(folder)), "data of an image is .*with_image takes a path"),
+            (lambda folder: Payload().with_image_data(b"BM"), r"these 2 bytes \(b'BM'…\) are no PNG"),
+            (lambda folder: Payload().with_document(folder / "none.pdf"), "none.pdf'.*: No such file"),
+            (lambda folder: Payload().with_document(PNG), "are no PDF, and no text in UTF-8"),
+        ],
+    )
+    def test_what_is_no_part_is_refused_when_it_is_added(self, tmp_path: Path, make: Any, says: str) -> None:
+        (tmp_path / "a.bmp").write_bytes(b"BM")
+        os.mkfifo(tmp_path / "pipe")  # to read it would take forever
+        with pytest.raises(UsageError, match=says):
+            make(tmp_path)
+
+    def test_no_more_of_a_file_is_read_than_a_request_may_hold(self, tmp_path: Path) -> None:
+        huge = tmp_path / "huge.png"
+        huge.write_bytes(PNG)
+        os.truncate(huge, 10**12)  # a hole, which takes no room, and all of which no memory holds
+        with pytest.raises(UsageError, match=f"too large: at most {sources.MAX_FILE_BYTES} bytes"):
+            Payload().with_image(huge)
