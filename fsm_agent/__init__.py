@@ -20,6 +20,8 @@ _MODULES = {
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
     "clients.client": ("Client", "client_for"),
+    "clients.command.client": ("CommandClient",),
+    "clients.command.output": ("JsonFields",),
     "clients.http.network": ("Network",),
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
@@ -163,6 +165,8 @@ if TYPE_CHECKING:
     from fsm_agent.clients.cassette import Cassette as Cassette
     from fsm_agent.clients.client import Client as Client
     from fsm_agent.clients.client import client_for as client_for
+    from fsm_agent.clients.command.client import CommandClient as CommandClient
+    from fsm_agent.clients.command.output import JsonFields as JsonFields
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
     from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
