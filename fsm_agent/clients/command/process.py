@@ -123,7 +123,7 @@ class CommandRun:
                 " installed would be right"
             ) from None
 
-    def _talk(self, process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> Generator[bytes]:  # noqa: C901 - one turn of a loop over its files
+    def _talk(self, process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> Generator[bytes]:
         """Yield what the process writes, until it has ended or closed its output."""
         assert process.stdin is not None
         assert process.stdout is not None
