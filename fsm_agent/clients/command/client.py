@@ -1,4 +1,7 @@
-"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``."""
+"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``.
+
+More than 300 lines, because one class writes the prompt, asks in four ways, and tells the kinds of failures apart.
+"""
 
 from __future__ import annotations
 
