@@ -20,7 +20,10 @@ _MODULES = {
     "agents.worker": ("Worker",),
     "clients.cassette": ("Cassette",),
     "lifecycle.call": ("AgentCall",),
+    "cli.terminal_hook": ("TerminalHook",),
     "clients.client": ("Client", "client_for"),
+    "clients.command.client": ("CommandClient",),
+    "clients.command.output": ("JsonFields",),
     "clients.http.network": ("Network",),
     "functions.context": ("Context",),
     "prompts.dialog": ("Dialog",),
@@ -141,6 +144,7 @@ _MODULES = {
     "store.sqlite": ("SqliteStore",),
     "store.store": ("Store",),
     "functions.toolset": ("FunctionSource", "Toolset"),
+    "runtime.logs.logging_hook": ("LoggingHook",),
     "runtime.world": ("World",),
     "providers.catalog": ("register_provider",),
     "providers.chunks": ("ReplyParts",),
@@ -165,9 +169,12 @@ if TYPE_CHECKING:
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.agents.worker import Worker as Worker
+    from fsm_agent.cli.terminal_hook import TerminalHook as TerminalHook
     from fsm_agent.clients.cassette import Cassette as Cassette
     from fsm_agent.clients.client import Client as Client
     from fsm_agent.clients.client import client_for as client_for
+    from fsm_agent.clients.command.client import CommandClient as CommandClient
+    from fsm_agent.clients.command.output import JsonFields as JsonFields
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
     from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
@@ -312,6 +319,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.drive import arun as arun
     from fsm_agent.runtime.drive import drive as drive
     from fsm_agent.runtime.drive import run as run
+    from fsm_agent.runtime.logs.logging_hook import LoggingHook as LoggingHook
     from fsm_agent.runtime.middleware import Cache as Cache
     from fsm_agent.runtime.middleware import Throttle as Throttle
     from fsm_agent.runtime.results.cache import ResultCache as ResultCache

@@ -12,11 +12,12 @@ from msgspec import to_builtins
 from pydantic_core import to_jsonable_python
 
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
+from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.messages.event import Event, ReplyCompleted, TextDelta
+from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict
 
@@ -62,21 +63,10 @@ def answer(
         CallFailed: There is no answer.
         CallSuspended: The call waits for somebody.
     """
-    is_live = screen.out.is_terminal and json_of is None
-    has_written = False
-
-    def sink(event: Event) -> None:
-        nonlocal has_written
-        screen.take(event)
-        if is_live and isinstance(event, TextDelta):
-            screen.write(event.text)
-            has_written = True
-        elif is_live and isinstance(event, ReplyCompleted):
-            screen.end_line()
-
+    showing = Showing(screen, is_live=False if json_of is not None else None)
     call: AgentCall | None = None
     try:
-        result = drive(sink)
+        result = drive(showing.take)
         call = result.call
     except (CallFailed, CallSuspended) as error:
         call = error.call
@@ -87,8 +77,8 @@ def answer(
             _tell_waits(call, screen, command)
             if json_of is not None and call.record.turn:
                 screen.line(json_text(_call_json(json_of, call)))
-    if json_of is None and not has_written:
-        screen.line(result.text)
+    if json_of is None:
+        showing.finish(result.text)
     if call.record.reply and call.record.reply.finish == "length":
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
 

@@ -1,0 +1,335 @@
+"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``.
+
+More than 300 lines, because one class writes the prompt, asks in four ways, and tells the kinds of failures apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.closing import Closing
+from fsm_agent._internal.field_checks import is_finite
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import Secrets, is_secret_name
+from fsm_agent.clients.client import REQUESTS_ALLOWED
+from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
+from fsm_agent.clients.command.process import CommandRun, Launch
+from fsm_agent.clients.http.request import Deadline
+from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta, TextDelta, UsageReported
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.transcript import transcript
+from fsm_agent.mistakes import check
+from fsm_agent.providers.adaptations import adaptations, asked, check_settings
+from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.failures import failure, reported
+from fsm_agent.runtime.thread_task import ThreadTask
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+MAX_SHOWN_CHARS = 500  # of the standard error output, its end
+_PROFILE = Profile(
+    native_schema=False, output_mode="prompted", temperature=False, stop=False, images=False, logprobs=False
+)
+_LEFT_OUT = ("max_tokens", "reasoning_effort", "cache")
+_PLACE = re.compile(r"\{(prompt|system|model)\}")
+_SEVERAL = "This is the conversation so far. Answer with the next message of the assistant, and nothing else."
+
+
+class CommandClient(Closing):
+    """A client whose model is behind a command line.  No shell is involved.
+
+    The prompt is written to the command's standard input, or takes the place of ``{prompt}`` in an argument;
+    ``{system}`` and ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  A
+    text that would be read as an option is refused, unless an argument ``--`` is before it.  Typed answers are asked
+    for in words; functions are refused.  The command runs in a session of its own: with its end, at a timeout and when
+    the request is cancelled, all processes of its group are ended.
+
+    Args:
+        command: The program and its arguments.
+        model: Takes the place of ``{model}``.
+        name: The name of the client, before a colon and the model; by default that of the program.
+        json: The places of the answer in the output, which is one JSON document, or one a line; None: it is text.
+        is_lines: Whether each line is a document of its own.
+        env: The whole environment of the command; None: that of this process.
+        cwd: Its working folder.
+        timeout_s: The longest run; that of a request may be shorter.
+        max_output_bytes: The longest output.
+
+    Attributes:
+        cost_usd: What the command has reported as the cost of all answers so far.
+
+    Raises:
+        ConfigError: An argument is invalid.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        model: str = "",
+        name: str | None = None,
+        json: JsonFields | None = None,
+        is_lines: bool = True,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout_s: float = 600.0,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> None:
+        if os.name != "posix":
+            raise ConfigError("CommandClient needs process groups: a POSIX system, such as Linux, would be right")
+        are_texts = isinstance(command, Sequence) and not isinstance(command, str) and len(command) > 0
+        are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
+        check("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
+        check("command[0]", command[0], not _PLACE.search(command[0]), "a fixed program", ConfigError)
+        check("model", model, isinstance(model, str), "a text", ConfigError)
+        check("json", json, isinstance(json, JsonFields | None), "JsonFields(text='result'), say,", ConfigError)
+        check("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
+        is_size = isinstance(max_output_bytes, int) and max_output_bytes > 0
+        check("max_output_bytes", max_output_bytes, is_size, "a number of bytes", ConfigError)
+        self._command = tuple(command)
+        self._model = model
+        self._name = name or os.path.basename(command[0])
+        self._json, self._is_lines = json, is_lines
+        self._env = None if env is None else dict(env)
+        self._cwd = None if cwd is None else os.fspath(cwd)
+        self._timeout_s, self._max_output_bytes = timeout_s, max_output_bytes
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self.cost_usd = 0.0
+
+    @property
+    def name(self) -> str:
+        """The client and the model, as ``name:model``."""
+        return f"{self._name}:{self._model}" if self._model else self._name
+
+    def __repr__(self) -> str:
+        return f"<CommandClient {self.name!r}{' closed' if self._is_closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError(
+            f"the client of {self.name!r} cannot be pickled: its environment and arguments may hold secrets; make it"
+            " anew where it is needed"
+        )
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the reply to ``request``.
+
+        Raises:
+            ConfigError: The program cannot be started.
+            UsageError: The request cannot be expressed in words, or the client is closed.
+            ProviderError: The command failed, was not done in time, or gave no answer.
+        """
+        *_, reply = self.stream(request, timeout_s=timeout_s)
+        assert isinstance(reply, Reply)
+        return reply
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
+
+        Close it to end the command.  Raises as `complete` does.
+        """
+        self._check_open()
+        return self._ask(request, timeout_s)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+        reply: Delta | Reply | None = None
+        async for item in self.astream(request, timeout_s=timeout_s):
+            reply = item
+        assert isinstance(reply, Reply)
+        return reply
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+        self._check_open()
+        return self._aask(request, timeout_s)
+
+    def close(self) -> None:
+        """Take no more requests.  Safe to repeat."""
+        self._is_closed = True
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the client of {self.name!r} is closed: make a new one")
+        if not REQUESTS_ALLOWED.get():
+            raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
+
+    def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
+        decided = asked(request, _PROFILE)
+        notes = self._adapted(decided)
+        launch = self._launch(decided)
+        seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        run = CommandRun(launch, Deadline(seconds))
+        output = TextOutput() if self._json is None else JsonOutput(self._json, is_lines=self._is_lines)
+        pieces = list[str]()
+        with closing(run.output()) as data:
+            for piece in data:
+                for text in output.feed(piece):
+                    pieces.append(text)
+                    yield TextDelta(text)
+        self._check_end(run, output)
+        for text in output.feed(b"", is_last=True):
+            pieces.append(text)
+            yield TextDelta(text)
+        self._check_failure(output.failure())
+        if not pieces:
+            raise BadReply(f"the command {launch.program!r} ended without an answer{self._said(run)}")
+        if output.usage.total_tokens:
+            yield UsageReported(output.usage)
+        with self._lock:
+            self.cost_usd += output.cost_usd or 0.0
+        yield Reply(
+            message=Message.of("assistant", "".join(pieces)),
+            usage=output.usage,
+            finish="stop",
+            adapted=notes,
+            output_mode=decided.mode,
+        )
+
+    async def _aask(self, request: Request, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
+        """Have a thread ask, and yield what it gives; it is told to stop when this is closed or cancelled."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def give(item: object) -> None:
+            with suppress(RuntimeError):  # the loop has closed meanwhile
+                loop.call_soon_threadsafe(arrived.put_nowait, item)
+
+        def work(_: ThreadTask[None]) -> None:
+            try:
+                for item in self._ask(request, timeout_s):
+                    give(item)
+            except Exception as error:
+                give(error)
+            finally:
+                give(None)
+
+        task, has_ended = ThreadTask(work).start(), False
+        try:
+            while (item := await arrived.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+            has_ended = True
+        finally:
+            item = None  # an exception that is kept would keep this frame
+            task.cancel()
+            while not has_ended:  # the command is ended at once
+                has_ended = await arrived.get() is None
+
+    def _adapted(self, decided: Asked) -> tuple[str, ...]:
+        """Return what the command cannot be told, and refuse what nothing can replace."""
+        request, settings = decided.request, decided.request.settings
+        check_settings(settings, self.name, _PROFILE)
+        if request.functions:
+            names = ", ".join([repr(function.name) for function in request.functions[:5]])
+            raise UsageError(
+                f"the model {self.name!r} is a command and can call no functions, and is offered {names}: a client of a"
+                " provider would be right, or an agent without functions"
+            )
+        if settings.hosted_tools:
+            raise UsageError(f"the model {self.name!r} is a command and takes no hosted_tools: {settings.hosted_tools}")
+        if any(isinstance(part, Image | Document) for message in request.messages for part in message.parts):
+            raise UsageError(f"the model {self.name!r} is a command and takes no images or documents: text is right")
+        left_out = [name for name in _LEFT_OUT if getattr(settings, name) is not None]
+        more = [f"{name}={getattr(settings, name)!r} was left out: the command takes none" for name in left_out]
+        return (*adaptations(decided, _PROFILE, taken_settings=()), *more)
+
+    def _launch(self, decided: Asked) -> Launch:
+        messages = decided.request.messages
+        systems = [_text(message) for message in messages if message.role == "system"]
+        system = "\n\n".join(filter(None, [*systems, decided.words or ""]))
+        others = [message for message in messages if message.role != "system"]
+        is_single = len(others) == 1 and others[0].role == "user"
+        prompt = _text(others[0]) if is_single else f"{_SEVERAL}\n\n{transcript(others)}"
+        template = " ".join(self._command)
+        if system and "{system}" not in template:
+            prompt = f"{system}\n\n{prompt}"
+        texts = {"prompt": prompt, "system": system, "model": self._model}
+        arguments = [self._command[0]]
+        for number, word in enumerate(self._command[1:], start=1):
+            filled = _PLACE.sub(lambda place: texts[place[1]], word)
+            self._check_argument(word, filled, is_behind="--" in self._command[1:number])
+            arguments.append(filled)
+        content = b"" if "{prompt}" in template else prompt.encode("utf-8", "replace")
+        return Launch(
+            arguments=arguments,
+            env=self._env,
+            cwd=self._cwd,
+            content=content,
+            max_output_bytes=self._max_output_bytes,
+        )
+
+    def _check_argument(self, word: str, filled: str, *, is_behind: bool) -> None:
+        if "\0" in filled:
+            raise UsageError(f"the text for {word!r} holds a NUL character, which no argument can")
+        if _PLACE.match(word) and filled.startswith("-") and not is_behind:
+            raise UsageError(
+                f"the text for {word!r} of {self.name!r} begins with '-' and would be read as an option: an argument"
+                " '--' before it, or the prompt on standard input, would be right"
+            )
+
+    def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:
+        """Refuse the answer of a command that failed; all that it wrote is read by now."""
+        status = run.status or 0
+        if status == 0:
+            return
+        with suppress(BadReply):
+            output.feed(b"", is_last=True)
+        self._check_failure(output.failure())
+        how = f"exit status {status}" if status > 0 else _signal(-status)
+        told = f"the command {self._name!r} failed with {how}{self._said(run)}"
+        known = failure(500, {}, self._masked(run.errors.decode("utf-8", "replace")).encode())
+        kind = Overloaded if type(known) is ProviderError else type(known)
+        raise kind(told, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name)
+
+    def _check_failure(self, found: tuple[str, int | None, float | None] | None) -> None:
+        if found is None:
+            return
+        message, status, delay_s = found
+        message = self._masked(message)
+        if status is None:
+            error = reported({"error": {"message": message}}, {})
+        else:
+            import json
+
+            headers = {} if delay_s is None else {"retry-after": str(delay_s)}
+            error = failure(status, headers, json.dumps({"error": {"message": message}}).encode())
+        error.model = self.name
+        raise error
+
+    def _said(self, run: CommandRun) -> str:
+        said = " ".join(self._masked(run.errors.decode("utf-8", "replace")).split())
+        return f": {said[-MAX_SHOWN_CHARS:]}" if said else ""
+
+    def _masked(self, text: str) -> str:
+        env = os.environ if self._env is None else self._env
+        return plain(Secrets([value for name, value in env.items() if is_secret_name(name)]).mask(text))
+
+
+def _text(message: Message) -> str:
+    return "\n".join([part.text for part in message.parts if isinstance(part, Text | FunctionResult)])
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

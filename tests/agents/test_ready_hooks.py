@@ -1,0 +1,89 @@
+"""Do the hooks that come with the package show what happens, and change nothing?"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, LoggingHook, TerminalHook, UsageError
+from fsm_agent.testing import Script, call
+
+
+def leak(key: str) -> str:
+    """Return the key."""
+    return f"{key}\x1b[31m"
+
+
+def states(agent: Agent[Any, Any]) -> list[str]:
+    return [str(step.to) for step in agent.call("Hi").call.record.trace]
+
+
+def agent(*hooks: Any) -> Agent[Any, Any]:
+    return Agent(
+        Script(call("leak", key="sk-proj-abcdefghijklmnop1234567890"), "[bold]Do\x1b[2Jne."),
+        functions=[leak],
+        hooks=hooks,
+    )
+
+
+@pytest.mark.spec("4.38: a hook that logs")
+def test_events_are_logged_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:
+    hook = LoggingHook("bank", levels={"Stepped": logging.INFO, "FunctionStarted": None})
+    with caplog.at_level(logging.INFO, logger="bank"):
+        assert states(agent(hook)) == states(agent())
+    found = [(record.levelno, record.fsm_agent["event"]) for record in caplog.records if record.name == "bank"]  # type: ignore[attr-defined]
+    assert (logging.INFO, "Stepped") in found
+    assert [name for _, name in found if name != "Stepped"] == ["FunctionEnded", "Done"]
+    assert "sk-proj-abcdefghij" not in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+@pytest.mark.spec("4.38: a hook that draws on the terminal")
+def test_the_terminal_shows_the_answer_and_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert states(agent(TerminalHook())) == states(agent())
+    out, err = capsys.readouterr()
+    assert out == "[bold]Do[2Jne.\n"
+    assert "leak(" in err
+    assert "Calling" in err
+    assert "\x1b" not in out + err
+
+
+class Broken:
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        raise OSError("gone")
+
+    def flush(self) -> None:
+        raise OSError("gone")
+
+    def isatty(self) -> bool:
+        return False
+
+
+class BrokenLogger(logging.Logger):
+    def isEnabledFor(self, level: int) -> bool:
+        raise OSError("gone")
+
+
+@pytest.mark.parametrize("make", [TerminalHook, lambda: LoggingHook(BrokenLogger("x"))])
+def test_an_error_in_a_hook_is_logged_and_changes_nothing(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = states(agent())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", Broken())
+        patched.setattr(sys, "stderr", Broken())
+        assert states(agent(make())) == expected
+    assert any(record.name == "fsm_agent.hooks" for record in caplog.records)
+
+
+def test_an_unknown_event_or_level_is_refused() -> None:
+    with pytest.raises(UsageError, match="Stepped"):
+        LoggingHook(levels={"Steped": 10})
+    with pytest.raises(UsageError, match="levels"):
+        LoggingHook(levels={"Stepped": "INFO"})  # type: ignore[dict-item]
