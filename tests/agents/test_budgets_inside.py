@@ -10,6 +10,7 @@ import pytest
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.handoffs import handoff
 from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
@@ -258,3 +259,22 @@ def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices
     assert [each.cost_pico_usd for each in reports] == [10_000_000]
     assert from_json(to_json(reports), tuple[RoundReport, ...]) == reports
     assert Agent(Script(spending(10, "42"))).call("x").usage.cost_usd is None
+
+
+def test_another_model_for_one_call_needs_a_price_as_well():
+    agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR}, limits=Limits(cost_usd=1))
+    with pytest.raises(UsageError, match="nobody knows the price of 'other'"):
+        agent.seed("x", model=Script("42", name="other"))
+    assert agent.call("x", model=Script(spending(10, "42"))).usage.cost_usd == 0.00001
+
+
+def test_an_agent_that_takes_the_dialog_over_has_what_is_left_of_the_budget():
+    asks = spending(60, call("transfer_to_clerk"))
+    clerk = Agent(Script(spending(41, "Done.")), name="clerk")
+    first = Agent(Script(asks), functions=[handoff(clerk)], limits=Limits(tokens=100))
+    with pytest.raises(CallFailed, match=r"limits\.tokens is 40, all that the call around this one had left") as raised:
+        first.call("x")
+    assert raised.value.call.record.ending.reason is Reason.OVER_BUDGET
+    clerk = Agent(Script(spending(40, "Done.")), name="clerk")
+    first = Agent(Script(asks), functions=[handoff(clerk)], limits=Limits(tokens=100))
+    assert first.call("x").usage.total_tokens == 100
