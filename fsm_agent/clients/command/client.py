@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, U
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings
@@ -69,9 +68,6 @@ class CommandClient(Closing):
         timeout_s: The longest run; that of a request may be shorter.
         max_output_bytes: The longest output.
 
-    Attributes:
-        cost_usd: What the command has reported as the cost of all answers so far.
-
     Raises:
         ConfigError: An argument is invalid.
     """
@@ -108,13 +104,16 @@ class CommandClient(Closing):
         self._cwd = None if cwd is None else os.fspath(cwd)
         self._timeout_s, self._max_output_bytes = timeout_s, max_output_bytes
         self._is_closed = False
-        self._lock = threading.Lock()
-        self.cost_usd = 0.0
 
     @property
     def name(self) -> str:
         """The client and the model, as ``name:model``."""
         return f"{self._name}:{self._model}" if self._model else self._name
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models whose prices have to be known; none if the command says itself what an answer costs."""
+        return () if self._json is not None and self._json.cost_usd is not None else (self.name,)
 
     def __repr__(self) -> str:
         return f"<CommandClient {self.name!r}{' closed' if self._is_closed else ''}>"
@@ -192,10 +191,8 @@ class CommandClient(Closing):
         self._check_failure(output.failure())
         if not pieces:
             raise BadReply(f"the command {launch.program!r} ended without an answer{self._said(run)}")
-        if output.usage.total_tokens:
+        if output.usage != UNUSED:
             yield UsageReported(output.usage)
-        with self._lock:
-            self.cost_usd += output.cost_usd or 0.0
         yield Reply(
             message=Message.of("assistant", "".join(pieces)),
             usage=output.usage,

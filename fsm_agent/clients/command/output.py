@@ -6,6 +6,7 @@ import codecs
 import re
 from typing import Any
 
+from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -59,7 +60,6 @@ class TextOutput:
     """Output that is the answer as it stands; the line ends at its end are not part of it."""
 
     usage = UNUSED
-    cost_usd: float | None = None
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -98,7 +98,6 @@ class JsonOutput:
         self._rest: list[bytes] = []
         self._failure: tuple[str, int | None, float | None] | None = None
         self.usage = UNUSED
-        self.cost_usd: float | None = None
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
         """Return the pieces of the answer that end in ``data``.
@@ -127,10 +126,10 @@ class JsonOutput:
         numbers = {name: fields.found(name, document) for name in _USAGE}
         counts = {name: n for name, n in numbers.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
         if counts:
-            self.usage = Usage(**counts)
+            self.usage = Usage(**counts, cost_pico_usd=self.usage.cost_pico_usd)
         cost = fields.found("cost_usd", document)
-        if isinstance(cost, int | float) and not isinstance(cost, bool):
-            self.cost_usd = float(cost)
+        if is_finite(cost) and cost >= 0:
+            self.usage = self.usage.changed(cost_pico_usd=round(cost * 10**12))
         error, text = fields.found("error", document), fields.found("text", document)
         if error not in (None, False, ""):
             message = error if isinstance(error, str) else text if isinstance(text, str) else "the command failed"

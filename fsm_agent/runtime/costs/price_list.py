@@ -59,7 +59,7 @@ class PriceList:
         """
         if reply.usage.cost_pico_usd is not None or reply.usage == UNUSED:
             return reply
-        asked = reply.served_by or self._models[0]
+        asked = reply.served_by or next(iter(self._models), "a command that has not said its cost")
         price = self._price(tuple(filter(None, (reply.model, asked))))
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 

@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 from support import fake_command
 
-from fsm_agent import Agent, CommandClient, JsonFields, register_client
+from fsm_agent import Agent, CallFailed, CommandClient, JsonFields, Limits, register_client
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
@@ -126,8 +126,10 @@ for line in ({"type": "start"}, {"item": {"type": "reasoning", "text": "hm"}},
     assert [item.text for item in items if isinstance(item, TextDelta)] == ["Good ", "day."]
     usage = items[-1].usage
     assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (7, 3, 2)
-    ask(client, "complete")
-    assert client.cost_usd == 0.5
+    assert usage.cost_usd == 0.25
+    agent = Agent(client, limits=Limits(cost_usd=0.2))  # the command's own price is known
+    with pytest.raises(CallFailed, match=r"limits\.cost_usd is \$0\.2, and \$0\.25 were used"):
+        agent.call("Hello?")
 
 
 def test_one_json_document_may_have_many_lines() -> None:
