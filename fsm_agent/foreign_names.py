@@ -72,7 +72,6 @@ IMPORT_WORDS = {
     **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "Script"), "fsm_agent.testing.Script"),
     **dict.fromkeys(("WebSearchTool", "TavilySearch"), "WebSearch"),
     **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "CodeExecution"),
-    "handoff": "an agent among functions=[…]",
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
@@ -89,7 +88,7 @@ RESULT_WORDS = {
     **dict.fromkeys(("choices", "response", "last_message"), "message"),
     **dict.fromkeys(("raw_responses", "raw_response"), "record.reply"),
     **dict.fromkeys(("usage_metadata", "token_usage", "response_metadata"), "usage"),
-    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage, of which Price(…).cost_pico_usd(usage) is the cost"),
+    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the Agent"),
     **dict.fromkeys(("finish_reason", "stop_reason"), "ending.reason"),
     **dict.fromkeys(("success", "is_success", "is_ok", "status"), "state"),
     **dict.fromkeys(("error", "errors", "exception"), "failures, and ending"),
@@ -106,7 +105,7 @@ USAGE_WORDS = {
     **dict.fromkeys(("tokens", "total"), "total_tokens"),
     **dict.fromkeys(("cache_read_tokens", "cached_input_tokens", "cache_read_input_tokens"), "cached_tokens"),
     **dict.fromkeys(("requests", "calls", "successful_requests"), "result.iterations"),
-    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "Price(…).cost_pico_usd(usage)"),
+    **dict.fromkeys(("cost", "total_cost"), "cost_usd, with prices=… of the Agent"),
 }
 MESSAGE_WORDS = {
     **dict.fromkeys(("content", "output", "message"), "text"),
@@ -137,7 +136,10 @@ LIMIT_WORDS = {
     **dict.fromkeys(("timeout", "timeout_s", "max_time", "deadline"), "deadline_s=…"),
     **dict.fromkeys(("retries", "max_retries", "output_retries"), "parse_retries=… of answers, recalls=… of requests"),
     **dict.fromkeys(("max_parallel", "concurrency", "max_concurrency"), "parallel=…"),
+    **dict.fromkeys(("max_tokens", "total_tokens_limit", "max_total_tokens", "token_limit"), "tokens=…"),
+    **dict.fromkeys(("budget", "max_cost", "max_cost_usd", "max_budget_usd", "cost_limit"), "cost_usd=…"),
     "max_depth": "depth=…",
+    "max_handoffs": "handoffs=…",
 }
 MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
 

@@ -315,7 +315,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a dictionary as the task": (
         lambda: agent().call({"messages": []}),
-        "UsageError: the task is {'messages': []}: text, a Prompt, a Message or a Dialog would be right",
+        "UsageError: the task is {'messages': []}: text, a Payload, a Prompt, a Message or a Dialog would be right",
     ),
     "a role of another library": (
         lambda: agent().call([{"role": "human", "content": "hi"}]),
@@ -363,7 +363,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no task": (
         lambda: agent().call(None),
-        "UsageError: the task is None: text, a Prompt, a Message or a Dialog would",
+        "UsageError: the task is None: text, a Payload, a Prompt, a Message or a Dialog would",
     ),
     "an empty task": (lambda: agent().call(""), "UsageError: the task is '': a text that asks for something would be"),
     # runs

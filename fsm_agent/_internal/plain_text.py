@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.lazy_import import deferred
+
+if TYPE_CHECKING:
+    import unicodedata
+else:
+    unicodedata = deferred("unicodedata")  # a library of its own on most systems
 
 _KEPT = "\n\t"
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.exchange import MAX_SHOWN_CHARS, Exchange
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.codec import Decoder, request_id
+
+if TYPE_CHECKING:
+    import zlib
+else:
+    zlib = deferred("zlib")
 
 E = TypeVar("E", bound=ProviderError)
 

@@ -17,7 +17,6 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
-from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, Tally
@@ -30,9 +29,12 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     import hashlib
 
+    from fsm_agent.lifecycle.costs import budget as budgets
+    from fsm_agent.lifecycle.costs.budget import Overrun
     from fsm_agent.prompts.extraction.arriving import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
+    budgets = deferred("fsm_agent.lifecycle.costs.budget")
 
 REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
@@ -87,7 +89,7 @@ class StopContext(NamedTuple):
 
 # A string is the reason.  It comes before the parser: a reply that it stops at has no output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
-Answer: TypeAlias = FunctionsRequested | FinalReply | StoppedReply | Overrun | FunctionCall | Outcome
+Answer: TypeAlias = "FunctionsRequested | FinalReply | StoppedReply | Overrun | FunctionCall | Outcome"
 
 _COMPOUND = (dict, list)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -128,8 +130,8 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
 
 def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
     """Return the trigger of a function's end, which may have taken tokens, as it is an agent; and its answer."""
-    if usage != UNUSED and has_budget(r.limits) and exceeded(r, usage):
-        return "over_budget", Overrun(usage=usage, call=call)
+    if usage != UNUSED and budgets.has_budget(r.limits) and budgets.exceeded(r, usage):
+        return "over_budget", budgets.Overrun(usage=usage, call=call)
     return trigger, call
 
 
@@ -159,8 +161,8 @@ def read_reply(
         gate: Decides which calls wait for approval.
     """
     limits = r.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(r, reply.usage):
-        return "over_budget", Overrun(usage=reply.usage)
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+        return "over_budget", budgets.Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
         requested = _requested(r, reply, prompt, seen, gate)

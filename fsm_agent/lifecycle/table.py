@@ -53,7 +53,6 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.costs.budget import Overrun, explained
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
 from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -76,10 +75,13 @@ from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 if TYPE_CHECKING:
     from transitions import Machine
 
+    from fsm_agent.lifecycle.costs import budget as budgets
+    from fsm_agent.lifecycle.costs.budget import Overrun
     from fsm_agent.machine import rows
     from fsm_agent.machine.rows import Row
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
+    budgets = deferred("fsm_agent.lifecycle.costs.budget")
 
 TAKEN = "The answer was taken."
 HANDED_OVER = "The dialog was handed over."
@@ -322,7 +324,7 @@ def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallReco
 
 
 def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.OVER_BUDGET, detail=explained(r, answer))
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.explained(r, answer))
     if answer.call is not None:
         r = r.changed(round=_answered(r, answer.call, prompt))
     return _ended(r, prompt, ending, "Not run: the call is over its budget.")

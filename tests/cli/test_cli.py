@@ -382,7 +382,7 @@ class TestResume:
 
     def test_a_run_has_no_name_without_a_store(self):
         ended, requests = ask(["Hi."], "?", "--run-id", "tidy")
-        assert (ended.exit_code, requests) == (1, [])
+        assert (ended.exit_code, requests) == (2, [])
 
 
 class TestDemo:

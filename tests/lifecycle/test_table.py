@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.outcomes import (
     Injected,
     Modified,
 )
-from fsm_agent.lifecycle.record import FINAL, LIVE, CallRecord, Reason, State
+from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE, CallRecord, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
@@ -76,7 +76,7 @@ def test_rules_need_no_machine():
 
 
 @pytest.mark.spec("1.27: cancelled", "4.30: in every live state")
-@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("state", ITS_OWN)
 def test_a_call_can_be_called_off_in_every_live_state(state):
     call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)
     call.advance("", Cancelled(reason="enough"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from random import Random
 
@@ -102,4 +103,6 @@ def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
 
 
 def test_the_walks_took_every_row():
-    assert [name for name in _rows() if not taken[name]] == []
+    """Those of handoffs need another agent, and are taken in ``tests/agents/test_handoffs.py``."""
+    rows = [name for name in _rows() if not re.search(r"handed_over|HandedOver", name)]
+    assert [name for name in rows if not taken[name]] == []
