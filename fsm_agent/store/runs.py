@@ -25,7 +25,7 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.lifecycle.seeding import earlier_messages, is_same_request, on_its_own
-from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import key_bytes, verified
 from fsm_agent.mistakes import check
@@ -53,6 +53,7 @@ class Definition(NamedTuple):
     make: Callable[..., Any]  # of a header, what `save` returned or None, and what earlier turns are to be added
     save: Callable[[Any], str]
     new_id: Callable[[], str]  # for runs without a name
+    is_same: Callable[[Header, Header], bool] = is_same_request  # two headers, but for code
 
 
 Held: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
@@ -118,7 +119,7 @@ class Runs:
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
-            if not is_same_request(there, ours):
+            if not definition.is_same(there, ours):
                 raise
             return False  # only the code has changed since
 
