@@ -19,6 +19,7 @@ from fsm_agent.flows.definition.declaring import (
     wait,
 )
 from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.diagram import flow_diagram, run_diagram
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.effects import AwaitAnswer
@@ -44,9 +45,11 @@ __all__ = [
     "end",
     "execute",
     "failure",
+    "flow_diagram",
     "gather",
     "pause",
     "race",
+    "run_diagram",
     "snapshot",
     "subflow",
     "wait",

@@ -24,6 +24,7 @@ from fsm_agent.flows.definition.table import (
     Entry,
     entries_of,
     machine_for,
+    row_name,
     states_enum,
     with_defaults,
 )
@@ -111,6 +112,13 @@ class Flow(FlowDriving[D], Generic[D]):
     def entries(self) -> tuple[Entry, ...]:
         """All rows, each once for each trigger, those for what the user's leave open included."""
         return tuple(entries_of(self))
+
+    @cached_property
+    def row_names(self) -> Mapping[str, bool]:
+        """The names of all rows, and whether the user wrote them."""
+        return {
+            row_name(entry.source, entry.event, entry.to, entry.guard): not entry.is_default for entry in self.entries
+        }
 
     @cached_property
     def state_enum(self) -> type[StrEnum]:

@@ -43,6 +43,11 @@ class Entry(NamedTuple):
         return self.row is None or self.row.is_default
 
 
+def row_name(source: str, event: str, to: str, guard: str) -> str:
+    """Return a row, or the step of one, as text."""
+    return f"{source} --{event}{f' [{guard}]' if guard else ''}--> {to}"
+
+
 def with_defaults(rows: Sequence[Row[Any]], live: Sequence[Work[Any, Any]], has_deadline: bool) -> tuple[Row[Any], ...]:
     """Return the rows, and a row for each trigger of each state that may find none which takes it."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None}

@@ -14,7 +14,8 @@ from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
 from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
 from fsm_agent.machine.process import AnyEffect, Deadline
-from fsm_agent.messages.event import Event
+from fsm_agent.machine.watching import TABLE_WATCHES
+from fsm_agent.messages.event import Event, Stepped
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -169,6 +170,10 @@ class FlowRun(Working, Generic[D]):
         r = r.changed(once={r.here: NOT_BEGUN}) if child is None else r.changed(children={r.here: child})
         self._ahead = r
         return r
+
+    def watch(self, step: Stepped) -> None:
+        for watch in TABLE_WATCHES.get():
+            watch(self.flow, step)
 
     def checked_data(self, data: Any, by: str) -> Any:
         """Return data that an action has made.

@@ -15,7 +15,7 @@ from fsm_agent.flows.definition.states import SeveralState, Work
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
 from fsm_agent.machine.rows import Row, machine_of
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.event import Event, Stepped
 
 Member: TypeAlias = tuple[str, Work[Any, Any], Any]  # its name, its state, the data that it sees
 
@@ -75,6 +75,9 @@ class Members(Working):
             (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
             return Came("done", self._loaded(won), 0.0)
         return Came("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
+
+    def watch(self, step: Stepped) -> None:
+        """Nobody watches: the table is the same for all."""
 
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
