@@ -22,7 +22,7 @@ from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
-ACCEPTED, REFUSED = HERE / "accepted.py", HERE / "refused.py"
+ACCEPTED, REFUSED, REFUSED_FLOWS = HERE / "accepted.py", HERE / "refused.py", HERE / "refused_flows.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
@@ -45,6 +45,11 @@ class TestCheckers:
         wrong = expected(REFUSED, check.__name__)
         assert len(wrong) > 20
         assert set(check([REFUSED])) == wrong
+
+    def test_mistakes_in_flows_are_found(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
+        wrong = expected(REFUSED_FLOWS, check.__name__)
+        assert len({line for _, line, _ in wrong}) >= 13
+        assert set(check([REFUSED_FLOWS])) == wrong
 
 
 def test_the_classes_take_types_at_run_time() -> None:

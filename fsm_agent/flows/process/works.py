@@ -15,7 +15,7 @@ from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import CallState, FunctionState, WaitState, Work
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
 from fsm_agent.flows.process.record import _Record
 from fsm_agent.lifecycle.call import AgentCall, call_class
@@ -229,7 +229,7 @@ class Working(Parent):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
-    def give(self, state: Work[Any, Any], value: Any, *, at_s: float = 0.0) -> None:
+    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float = 0.0) -> None:
         """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
 
         Args:
