@@ -294,3 +294,17 @@ def test_states_of_all_kinds_in_one_flow() -> None:
     made = flow(nap.elapsed(nested), nested.done(first), first.done(over, of=str), first.done(other), start=nap)
     assert [state.name for state in made.live] == ["nap", "nested", "first"]
     assert "Flow('f', 3 states" in repr(made)
+
+
+@dataclass(frozen=True)
+class Longer:
+    by: str
+    note: str = ""
+
+
+def test_an_answer_keeps_its_type_though_it_reads_as_another() -> None:
+    """A no must not become a yes on its way through a store."""
+    state = wait(Longer, Yes)(_question)
+    _both(state)
+    assert state.kinds.load(state.kinds.dump(Yes("ann"))) == Yes("ann")
+    assert state.kinds.load(state.kinds.dump(Longer("ann"))) == Longer("ann")

@@ -158,6 +158,13 @@ class TestTime:
         assert run.state == "late"
         assert run.record.trace[-1].detail.startswith("expired")
 
+    def test_the_time_of_a_state_begins_when_it_is_entered(self) -> None:
+        run = asking.seed(Word())
+        run.advance("begin", Begun(at_s=100.0, id="r"))
+        assert run.deadline == (160.0, "sleep:ask#1")
+        run.give(ask, "x", at_s=150.0)
+        assert run.deadline == (3750.0, "sleep:person#2")
+
     def test_a_clock_that_is_set_back_does_no_harm(self) -> None:
         run = asking.seed(Word(), clients={ask: Script("x")})
         run.advance("begin", Begun(at_s=100.0, id="r"))
@@ -422,6 +429,17 @@ class TestInside:
         flow.call(Word(), clients={heard: Script("hi")})
         assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
         assert inner.seen == ["begun", "answered"]
+
+    @LOOPS
+    def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:
+        async def here(question: Any) -> str:
+            return f"answer to {question.shown}"
+
+        for answer, state in [(here, "over"), (lambda question: None, "person")]:
+            flow = replace(asking, answer=answer, world={"clock": FakeClock()})
+            run = flow.seed(Word(), clients={ask: Script("x")})
+            driven(flow, run)
+            assert run.state == state
 
     def test_an_operator_may_speak_for_any_state(self) -> None:
         run = asking.seed(Word())

@@ -11,7 +11,7 @@ import pytest
 from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
 from support.growth import growth
 
-from fsm_agent import Agent, Approved, Begun, Overloaded, TextDelta, function
+from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, TextDelta, Usage, function
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -251,3 +251,18 @@ def test_a_thousand_members_are_linear() -> None:
         assert len(run.data.results) == count
 
     assert growth(seeded, read, 125, until=LINEAR) < LINEAR
+
+
+def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:
+    def said(text: str) -> Reply:
+        return Reply.of(text).changed(usage=Usage(input_tokens=3, output_tokens=2))
+
+    first = race("first", paying, right)
+    flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
+    run = flow.seed(Batch())
+    run.advance("begin", doubling_begun())
+    asked = Reply(message=Message.of("assistant", asks("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2))
+    run.advance("first#1/paying/model:0", Replied(reply=asked))
+    run.advance("first#1/right/model:0", Replied(reply=said("r")))
+    assert (run.state, run.data.word) == ("over", "r")
+    assert run.record.total_usage == Usage(input_tokens=6, output_tokens=4)
