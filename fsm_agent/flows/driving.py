@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 from fsm_agent.agents.keeping import runs_of
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
-from fsm_agent.flows.definition.states import D, State, Work
+from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep
 from fsm_agent.flows.places import agents_of, listener, outcomes_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.recorder import Recorder
     from fsm_agent.store.runs import Runs
 
-Clients: TypeAlias = "Mapping[Work[Any, Any], Client]"
+Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 Sink: TypeAlias = Callable[[Event], Any]
 
 

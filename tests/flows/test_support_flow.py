@@ -181,3 +181,21 @@ def test_too_many_changes_are_a_failure_of_the_flow() -> None:
     with pytest.raises(FlowFailed, match="the reviewer wished for more than two changes") as failed:
         one.call(s.Ticket("x"), clients=clients)
     assert failed.value.run.state == "rejected"
+
+
+def test_at_the_terminal_an_empty_line_leaves_it_for_another_day(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outbox: Path
+) -> None:
+    models = scripts()
+    for state in (s.triage, s.research, s.draft_warmly, s.draft_tersely, s.judging):
+        monkeypatch.setitem(state.agent.__dict__, "client", models[state])
+    monkeypatch.setattr("sys.argv", ["support.py", "I", "paid", "twice"])
+    typed = iter(["", "order 17", "say sorry", "ok"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    s.main()
+    assert "[customer] Which order?" in capsys.readouterr().out
+    s.main()
+    printed = capsys.readouterr().out
+    assert "[review] Refunded." in printed
+    assert printed.endswith("sent: sent as I paid twice/sending#11\n")
+    assert outbox.read_text().count("\n") == 1
