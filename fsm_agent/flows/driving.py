@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from fsm_agent.agents.keeping import runs_of
+from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
 from fsm_agent.flows.definition.states import D, State
@@ -241,6 +242,12 @@ class FlowDriving(ABC, Generic[D]):
         around = self._around(None, None)
         made: FlowRun[D] = self.runs.replay(run_id, definition_of(self._flow, around, self._world(around)))
         return made
+
+    def keeper(self, deps: Any = None) -> Keeper:
+        """Return the parts with which a `Worker` drives its runs."""
+        around = self._around(deps, None)
+        world = self._world(around)
+        return Keeper(definition_of(self._flow, around, world), world, lambda _: listener(self._flow))
 
     @cached_property
     def runs(self) -> Runs:

@@ -38,6 +38,7 @@ from fsm_agent import (
     SnapshotError,
     SqliteStore,
     Stopped,
+    Worker,
     function,
 )
 from fsm_agent.flows import (
@@ -512,6 +513,24 @@ class TestStores:
         result = flow.resume("p", {"paying#1/ask:1.0": Approved()}, clients=clients)
         assert result.data.text == "Paid."
         assert "paid 1" in repr(clients[paying].requests[-1].messages)
+
+    def test_a_worker_goes_on_when_a_time_is_over_or_somebody_has_answered(
+        self, make: Callable[[Path], Any], tmp_path: Path
+    ) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        client = Script("a", "b")
+        brief = call(Agent(client, name="brief"), name="brief")(lambda d: "?")
+        rest = wait(str, within_s=3600, name="rest")(lambda d: "?")
+        rows = [brief.done(rest, do=put), rest.done(over, do=put), rest.elapsed(late)]
+        clock = FakeClock(time.time() - 7200)
+        flow = Flow("f", Word, start=brief, rows=rows, store=make(folder), world={"clock": clock})
+        for name in ("answered", "left"):
+            with pytest.raises(FlowSuspended):
+                flow.call(Word(), run_id=name)
+        flow.runs.answer("answered", {"answer:rest#2": Returned(text='"by mail"')})
+        clock.advance(7200)
+        assert Worker([flow], flow.runs).run(once=True) >= 2
+        assert [flow.resume(name).state for name in ("answered", "left")] == ["over", "late"]
 
     def test_cancelled_by_post(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
         (folder := tmp_path / "runs").mkdir()
