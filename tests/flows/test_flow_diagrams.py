@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.flow_runs import by_run, s, scripts
+from support.paths import ROOT
 
 from fsm_agent.diagrams import render
 from fsm_agent.errors import UsageError
@@ -78,3 +79,10 @@ def test_a_box_that_is_not_there_is_refused() -> None:
     drawn = flow_diagram(s.support)
     with pytest.raises(UsageError, match="boxes"):
         replace(drawn, boxes=())
+
+
+def test_the_committed_picture_is_what_the_table_draws() -> None:
+    """``write(flow_diagram(support), "diagrams/support_flow.mmd")`` writes it, and ``.svg``, which the page shows."""
+    assert (ROOT / "diagrams" / "support_flow.mmd").read_text() == render(flow_diagram(s.support), "mermaid")
+    svg = (ROOT / "diagrams" / "support_flow.svg").read_text()
+    assert all(f">{name}<" in svg for name in s.support.states if name not in ("Failed", "Cancelled"))

@@ -17,7 +17,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
-from fsm_agent.flows.process.record import _Record
+from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
@@ -117,7 +117,7 @@ class Working(Parent):
 
     record: Any
 
-    def __init__(self, record: _Record, surroundings: Surroundings) -> None:
+    def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
         super().__init__(record)
         self.surroundings = surroundings
 
