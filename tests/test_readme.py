@@ -52,7 +52,7 @@ def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeyp
     with StubServer(["42"] * 8) as server, AGENTS.scoped():
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
-        exec(compile(code, name, "exec"), {"__name__": "readme"})
+        exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "readme"})  # without our future imports
     if output:
         assert capsys.readouterr().out == output
 

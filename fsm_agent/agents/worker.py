@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import listener
@@ -21,18 +22,39 @@ from fsm_agent.agents.keeping import Options, definition_of, runs_of
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost, RunUnknown
-from fsm_agent.store.runs import Runs
+from fsm_agent.store.runs import Definition, Runs
 from fsm_agent.store.store import Lease, Rest, Store
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
 IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
 _log = logging.getLogger("fsm_agent")
+
+
+class Keeper(NamedTuple):
+    """The parts with which a worker drives a run."""
+
+    definition: Definition
+    world_of: Callable[[Any], World]  # of its process
+    listen: Callable[[Any], Callable[[Event], None] | None]  # to its process; None: nobody listens
+
+
+class Keeping(Protocol):
+    """Anything but an agent whose runs a worker may drive, such as a flow."""
+
+    @property
+    def name(self) -> str:
+        """The name by which runs find it."""
+
+    def keeper(self, deps: Any) -> Keeper:
+        """Return the parts with which a worker drives a run of it."""
+
 
 Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
@@ -41,7 +63,7 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, by whose names runs are claimed; runs of others are left alone.
+        agents: The agents, and flows, by whose names runs are claimed; runs of others are left alone.
         runs: Where the runs are: a path, a `Store`, or `Runs` with options.
         deps: What functions find in their `Context`: a mapping by the agent's name, or a function of the agent's name
             and the run's ``extra`` that makes it.
@@ -51,7 +73,7 @@ class Worker:
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any, Any]],
+        agents: Iterable[Agent[Any, Any] | Keeping],
         runs: Runs | Store | str | os.PathLike[str],
         *,
         deps: Deps | None = None,
@@ -60,9 +82,9 @@ class Worker:
     ) -> None:
         self.runs = runs_of(runs)
         self.patience_s = patience_s
-        self._agents: dict[str, Agent[Any, Any]] = {}
+        self._agents: dict[str, Agent[Any, Any] | Keeping] = {}
         for agent in agents:
-            check("an agent", agent, isinstance(agent, Agent), "an Agent")
+            check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
@@ -126,14 +148,15 @@ class Worker:
     def _drive(self, lease: Lease) -> None:
         agent = self._agents[lease.agent]
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        definition = definition_of(agent, self._prompt_of(agent, header), Options(deps=self._deps_of(agent, header)))
-        call, recorder = self.runs.held(lease, definition)
+        keeper = self._keeper(agent, header)
+        call, recorder = self.runs.held(lease, keeper.definition)
         if recorder is None:
             return
         if recorder.patience_s is None or recorder.patience_s > self.patience_s:
             recorder.patience_s = self.patience_s
-        tell = listener(agent.hooks, call)
-        with SyncDriver(call, agent._world_of(call), is_streamed=tell is not None, recorder=recorder) as driver:
+        tell = keeper.listen(call)
+        world = keeper.world_of(call)
+        with SyncDriver(call, world, is_streamed=tell is not None, recorder=recorder) as driver:
             for event in driver.events():
                 if event is None:
                     driver.wait()
@@ -143,12 +166,19 @@ class Worker:
                 if self.is_stopping and isinstance(event, Stepped) and not driver.active:
                     return
 
+    def _keeper(self, agent: Agent[Any, Any] | Keeping, header: Header) -> Keeper:
+        deps = self._deps_of(agent, header)
+        if not isinstance(agent, Agent):
+            return agent.keeper(deps)
+        definition = definition_of(agent, self._prompt_of(agent, header), Options(deps=deps))
+        return Keeper(definition, agent._world_of, partial(listener, agent.hooks))
+
     def _prompt_of(self, agent: Agent[Any, Any], header: Header) -> Prompt[Any] | None:
         """Return the prompt of a run's task; None: the agent's own."""
         path = seed_of(header).prompt
         return None if path == agent.prompt.path else self._prompts.get(path)
 
-    def _deps_of(self, agent: Agent[Any, Any], header: Header) -> Any:
+    def _deps_of(self, agent: Agent[Any, Any] | Keeping, header: Header) -> Any:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)

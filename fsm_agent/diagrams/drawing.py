@@ -68,6 +68,16 @@ class Node:
     is_current: bool = False  # the state in which a run stands or has ended
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
+    box: str = ""  # id of the box that it is in; empty: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A frame around nodes, and around other boxes."""
+
+    id: str
+    label: str
+    box: str = ""  # id of the box that it is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +104,7 @@ class Diagram:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     caption: tuple[str, ...] = ()  # lines
+    boxes: tuple[Box, ...] = ()
 
     def __post_init__(self) -> None:
         ids = Counter(node.id for node in self.nodes)
@@ -102,6 +113,10 @@ class Diagram:
         ends = {name for edge in self.edges for name in (edge.source, edge.target)}
         if unknown := sorted(ends - set(ids)):
             raise UsageError(f"edges of a diagram lead to {unknown!r}: ids of its nodes, {list(ids)!r}, would be right")
+        boxes = {box.id for box in self.boxes}
+        used = {node.box for node in self.nodes} | {box.box for box in self.boxes}
+        if strange := sorted(used - boxes - {""}):
+            raise UsageError(f"nodes of a diagram are in the boxes {strange!r}: ids of its boxes would be right")
 
 
 @overload
@@ -200,9 +215,9 @@ def _mermaid(diagram: Diagram) -> str:
     names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
     lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", "flowchart TB"]
     styles: list[str] = []
+    lines += _mermaid_nodes(diagram, names, "")
     for node in diagram.nodes:
-        name, text = names[node.id], _mermaid_label((node.label, *node.note))
-        lines.append(f"    {name}" + (f"((({text})))" if node.is_final else f"({text})"))
+        name = names[node.id]
         fill, line, color = _colors(node)
         width = 4 if node.is_current else 2
         styles.append(f"    style {name} fill:{fill},stroke:{line},color:{color},stroke-width:{width}px")
@@ -229,6 +244,20 @@ def _mermaid(diagram: Diagram) -> str:
         numbers = ",".join(str(i) for i, (_, other) in enumerate(arrows) if other == look)
         styles.append(f"    linkStyle {numbers} {look}")
     return "\n".join([*lines, *styles]) + "\n"
+
+
+def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: str = "    ") -> list[str]:
+    """Return the lines of the nodes in a box, and of the boxes in it."""
+    lines = []
+    for node in diagram.nodes:
+        if node.box == box:
+            name, text = names[node.id], _mermaid_label((node.label, *node.note))
+            lines.append(f"{indent}{name}" + (f"((({text})))" if node.is_final else f"({text})"))
+    for number, inner in enumerate(diagram.boxes):
+        if inner.box == box:
+            inside = _mermaid_nodes(diagram, names, inner.id, f"{indent}    ")
+            lines += [f"{indent}subgraph box{number}[{_mermaid_label([inner.label])}]", *inside, f"{indent}end"]
+    return lines
 
 
 def _mermaid_label(lines: Iterable[str]) -> str:
@@ -264,12 +293,10 @@ def _digraph(diagram: Diagram) -> Any:
         node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".25,.12"},
         edge_attr={"fontname": _FONT, "fontsize": "11", "arrowsize": "0.7"},
     )
-    for node in diagram.nodes:
-        if not node.is_final:
-            graph.node(names[node.id], **_dot_node(node))
+    _add_nodes(graph, diagram, names, "")
     with graph.subgraph(graph_attr={"rank": "sink"}) as last:
         for node in diagram.nodes:
-            if node.is_final:
+            if node.is_final and not node.box:
                 last.node(names[node.id], **_dot_node(node))
     for node in diagram.nodes:
         if node.is_start:
@@ -279,6 +306,19 @@ def _digraph(diagram: Diagram) -> Any:
     for edge in diagram.edges:
         graph.edge(names[edge.source], names[edge.target], **_dot_edge(edge, by_id[edge.target]))
     return graph
+
+
+def _add_nodes(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
+    """Add the nodes in a box, but for the ends outside of all, and the boxes in it."""
+    for node in diagram.nodes:
+        if node.box == box and (box or not node.is_final):
+            graph.node(names[node.id], **_dot_node(node))
+    for number, inner in enumerate(diagram.boxes):
+        if inner.box == box:
+            look = {"label": _dot_label([inner.label]), "style": "rounded,dashed", "color": _COLORS["faded"][1]}
+            look |= {"labelloc": "b", "fontsize": "12", "fontcolor": _COLORS["faded"][2]}
+            with graph.subgraph(name=f"cluster_{number}", graph_attr=look) as inside:
+                _add_nodes(inside, diagram, names, inner.id)
 
 
 def _dot_node(node: Node) -> dict[str, str]:

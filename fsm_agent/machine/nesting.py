@@ -308,21 +308,31 @@ class Parent(Driven, ABC):
         return self._with(record, name, child, steps)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        """Take a row of the table."""
-        trigger, cursor = outcome.kind, _Cursor(record)
+        """Take the step of an outcome."""
+        return self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
+
+    def take_row(
+        self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
+    ) -> Any:
+        """Return the record after a row of the table, whose step is added to ``steps``."""
+        cursor = _Cursor(record)
         try:
             event: Any = self.machine.events.get(trigger)
-            if event is None or not event.take(cursor, outcome, self):
+            if event is None or not event.take(cursor, answer, self):
                 raise MachineError("no row takes it")
         except MachineError as error:
             legal = ", ".join(sorted(self.machine.get_triggers(record.state.name)))
             what = f"{trigger!r} (key {key!r}) is not possible in {record.state}"
             raise IllegalTrigger(f"{what}: {error.value}; possible: {legal or 'none'}") from error
-        step = Stepped(str(record.state), trigger, str(cursor.state), key, outcome.at_s, cursor.guard)
-        for watch in STEP_WATCHES.get():
-            watch(step)
+        step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)
+        self.watch(step)
         steps.append(step)
         return cursor.after.changed(state=cursor.state, trace=record.trace.push(step))
+
+    def watch(self, step: Stepped) -> None:
+        """Have those who watch see a step, just before it is taken."""
+        for watch in STEP_WATCHES.get():
+            watch(step)
 
     def _with(self, record: Any, name: str, child: Process, steps: list[Event]) -> Any:
         """Return the record with that of a child as it is now; collect the child's steps."""

@@ -257,6 +257,7 @@ class Reconciler(ABC):
         self._deadline = process.deadline
         self.is_timed = self._deadline is not None
         self._is_brief = not self.is_timed
+        has_last = False
         for effect in effects:
             activity = active.get(effect.key)
             if activity is None:
@@ -266,11 +267,13 @@ class Reconciler(ABC):
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
                 (waiting.appendleft if activity.is_instant else waiting.append)(activity)
+                has_last |= activity.is_last
             if activity.timeout_s is not None:
                 self.is_timed, self._is_brief = True, False
             elif not activity.is_brief:
                 self._is_brief = False
         self._is_mixed = len(waiting) > 1 and len(set(map(type, waiting))) > 1
+        self.waiting = deque(sorted(waiting, key=_turn)) if has_last else waiting
         return True
 
     def _can_join(self) -> bool:
@@ -290,6 +293,8 @@ class Reconciler(ABC):
         """Return whether an activity may be performed beside those in progress."""
         if activity.is_instant:
             return True
+        if activity.is_last:
+            return False
         if activity.is_alone:
             return not any(other.is_alone for other in self.active.values())
         if not self.is_bounded(activity):
@@ -430,3 +435,8 @@ class Reconciler(ABC):
             what = f"{name}: what had come when the driver was stopped could not be kept: {error}"
             raised.add_note(what)
             LOG.warning("%s", what)
+
+
+def _turn(activity: Activity) -> tuple[bool, float]:
+    """Return the place of an activity in the order in which they begin; of those that are last, the earliest first."""
+    return (True, activity.effect.wakes_at_s or 0.0) if activity.is_last else (False, 0.0)

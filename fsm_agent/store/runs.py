@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
@@ -25,7 +25,7 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.lifecycle.seeding import earlier_messages, on_its_own, request_differences
-from fsm_agent.machine.journal import Chain, Entry, Journal, Line, fold, header_of, is_signed
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, is_signed
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
@@ -53,6 +53,7 @@ class Definition(NamedTuple):
     make: Callable[..., Any]  # of a header, what `save` returned or None, and what earlier turns are to be added
     save: Callable[[Any], str]
     new_id: Callable[[], str]  # for runs without a name
+    differences: Callable[[Header, Header], Sequence[str]] = request_differences  # of two headers, in words; not code
 
 
 Held: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
@@ -118,7 +119,7 @@ class Runs:
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
-            if differs := request_differences(there, ours):
+            if differs := definition.differences(there, ours):
                 raise refusals.begun_otherwise(journal.run, differs) from None
             return False  # only the code has changed since
 

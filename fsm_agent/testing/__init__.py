@@ -1,6 +1,7 @@
 """Doubles for tests of agents, and conformance suites for codecs, clients and stores of one's own.
 
 `script` holds a model with scripted replies and a clock that moves only on a sleep; the pytest plugin is beside it.
+`explore` walks every way through a flow.
 Nothing in the package needs any of it to run.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 _MODULES = {
     "client_conformance": ("ClientConformance", "Endless"),
     "codec_conformance": ("CodecConformance",),
+    "exploration": ("Explored", "explore"),
     "script": (
         "Delayed",
         "Entry",
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from fsm_agent.testing.client_conformance import ClientConformance as ClientConformance
     from fsm_agent.testing.client_conformance import Endless as Endless
     from fsm_agent.testing.codec_conformance import CodecConformance as CodecConformance
+    from fsm_agent.testing.exploration import Explored as Explored
+    from fsm_agent.testing.exploration import explore as explore
     from fsm_agent.testing.script import Delayed as Delayed
     from fsm_agent.testing.script import Entry as Entry
     from fsm_agent.testing.script import FakeClock as FakeClock

@@ -1,14 +1,17 @@
 """The pytest plugin: a `script` fixture, and the coverage of the lifecycle's rows.
 
-``--fsm-coverage`` prints which rows of the table the run took and which it missed;
+``--fsm-coverage`` prints which rows of the table the run took and which it missed, and those of each flow that it used;
+``--fsm-coverage-fail-under`` is for the rows of flows; ``--fsm-coverage-json`` writes all of it into a file;
 ``--fsm-no-model-requests`` refuses every request to a real model, for the whole run.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,12 +24,21 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fsm_agent")
     group.addoption("--fsm-coverage", action="store_true", help="print which rows of the lifecycle the tests took")
+    group.addoption(
+        "--fsm-coverage-fail-under",
+        type=float,
+        default=0.0,
+        metavar="PERCENT",
+        help="fail if fewer of the rows that users wrote in flows were taken",
+    )
+    group.addoption("--fsm-coverage-json", metavar="FILE", help="write the coverage of rows as JSON")
     group.addoption("--fsm-no-model-requests", action="store_true", help="refuse requests to real models")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "model_requests: may ask a real model, in spite of --fsm-no-model-requests")
-    if config.getoption("--fsm-coverage"):
+    reports = ("--fsm-coverage", "--fsm-coverage-fail-under", "--fsm-coverage-json")
+    if any(config.getoption(name) for name in reports):
         config.pluginmanager.register(_RowCoverage(), "fsm_row_coverage")
     if config.getoption("--fsm-no-model-requests"):
         config.pluginmanager.register(_NoModelRequests(), "fsm_no_model_requests")
@@ -74,33 +86,81 @@ class _RowCoverage:
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
+        self.flows: dict[str, dict[str, bool]] = {}  # the rows of each flow that was used, and whether users wrote them
         self._watching = ExitStack()
 
     def pytest_sessionstart(self) -> None:
-        from fsm_agent.machine.watching import watched_steps
+        from fsm_agent.machine.watching import watched_steps, watched_tables
 
         self._watching.enter_context(watched_steps(self._watch))
+        self._watching.enter_context(watched_tables(self._watch_flow))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._watching.close()
         if (sent := getattr(session.config, "workeroutput", None)) is not None:
             sent["fsm_rows"] = dict(self.taken)
+            sent["fsm_flows"] = self.flows
+        elif self.covered < self._required(session.config):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @property
+    def covered(self) -> float:
+        """The part of the rows that users wrote in flows that was taken, in percent; 100 without any."""
+        names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
+        return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
+
+    def _required(self, config: pytest.Config) -> float:
+        return float(config.getoption("--fsm-coverage-fail-under"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.taken.update(getattr(node, "workeroutput", {}).get("fsm_rows", {}))  # a crashed worker has none
+        sent = getattr(node, "workeroutput", {})  # a crashed worker has none
+        self.taken.update(sent.get("fsm_rows", {}))
+        self.flows.update(sent.get("fsm_flows", {}))
 
     def _watch(self, step: Stepped) -> None:
         self.taken[_named(step.source, step.trigger, step.to, step.guard)] += 1
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def _watch_flow(self, flow: Any, step: Stepped) -> None:
+        self.flows.setdefault(flow.name, dict(flow.row_names))
+        self.taken[f"{flow.name}: {_named(step.source, step.trigger, step.to, step.guard)}"] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         terminalreporter.section("rows of the agent call's lifecycle")
         names = list(_rows())
         for name in names:
             count = self.taken[name]
             terminalreporter.write_line(f"{count:>8}  {name}" if count else f"  MISSED  {name}")
         taken = sum(self.taken[name] > 0 for name in names)
-        terminalreporter.write_line(f"{taken} of {len(names)} rows were taken, {self.taken.total()} steps in all")
+        steps = sum([times for name, times in self.taken.items() if name in names])
+        terminalreporter.write_line(f"{taken} of {len(names)} rows were taken, {steps} steps in all")
+        for flow in sorted(self.flows):
+            self._report_flow(terminalreporter, flow)
+        if self.flows and self.covered < self._required(config):
+            required = self._required(config)
+            terminalreporter.write_line(f"FAILED: {self.covered:.0f} % of the rows of flows, below {required:g} %")
+        if path := config.getoption("--fsm-coverage-json"):
+            Path(path).write_text(json.dumps(self._as_json(), indent=2), "utf-8")
+
+    def _report_flow(self, terminalreporter: Any, flow: str) -> None:
+        """Print the rows of a flow; those that its user did not write only if they were taken."""
+        terminalreporter.section(f"rows of the flow {flow!r}")
+        rows = self.flows[flow]
+        for row, is_own in rows.items():
+            count = self.taken[f"{flow}: {row}"]
+            if is_own or count:
+                default = "" if is_own else "  (default)"
+                terminalreporter.write_line((f"{count:>8}  {row}" if count else f"  MISSED  {row}") + default)
+        own = [row for row, is_own in rows.items() if is_own]
+        taken = sum(self.taken[f"{flow}: {row}"] > 0 for row in own)
+        terminalreporter.write_line(f"{taken} of {len(own)} rows were taken")
+
+    def _as_json(self) -> dict[str, Any]:
+        flows = {
+            flow: {row: {"taken": self.taken[f"{flow}: {row}"], "is_default": not own} for row, own in rows.items()}
+            for flow, rows in self.flows.items()
+        }
+        return {"agent_call": {row: self.taken[row] for row in _rows()}, "flows": flows, "covered": self.covered}
 
 
 def _rows() -> Iterator[str]:

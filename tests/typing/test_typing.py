@@ -23,6 +23,7 @@ from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
 ACCEPTED, REFUSED, BANK = HERE / "accepted.py", HERE / "refused.py", HERE / "bank.py"
+REFUSED_FLOWS = HERE / "refused_flows.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
@@ -46,6 +47,11 @@ class TestCheckers:
         wrong = expected(file, check.__name__)
         assert len(wrong) > 60
         assert set(check([file])) == wrong
+
+    def test_mistakes_in_flows_are_found(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
+        wrong = expected(REFUSED_FLOWS, check.__name__)
+        assert len({line for _, line, _ in wrong}) >= 13
+        assert set(check([REFUSED_FLOWS])) == wrong
 
 
 def test_the_classes_take_types_at_run_time() -> None:

@@ -1,0 +1,253 @@
+"""The checks of a flow, when it is defined: each error names the row or state, and what would be right."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
+
+from fsm_agent._internal.field_checks import is_finite
+from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
+from fsm_agent.flows.definition.states import (
+    CallState,
+    EachState,
+    End,
+    FunctionState,
+    PauseState,
+    Row,
+    SeveralState,
+    State,
+    Work,
+    event_name,
+)
+from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+_IN_PLACE = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
+_HAPPENS = ("done", "elapsed")  # triggers that are no failure
+
+
+def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
+    """Return the states of a flow by name, in the order of the rows.
+
+    Raises:
+        FlowError: Something in the rows is none, or two have one name.
+    """
+    where = f"flow {flow.name!r}"
+    named: dict[str, State[Any]] = {}
+    if not isinstance(flow.start, Work):
+        raise FlowError(f"{where}: start is {shown(flow.start)}: a state that waits would be right")
+    for row in flow.rows:
+        if not isinstance(row, Row):
+            raise FlowError(f"{where}: rows has {shown(row)}: a row such as state.done(target) would be right")
+        if not isinstance(row.to, State):
+            what = shown(row.to)
+            raise FlowError(f"{where}: {row.source.name} has a row to {what}: a state or an end would be right")
+    for state in states_in(flow.start, flow.rows):
+        if named.setdefault(state.name, state) is not state:
+            raise FlowError(f"{where}: two states are called {state.name!r}: other names would be right")
+    return named
+
+
+def check_flow(flow: Flow[Any]) -> None:
+    """Check everything that can be known before a flow runs.
+
+    Raises:
+        FlowError: Something cannot be right.
+    """
+    where = f"flow {flow.name!r}"
+    check_data(where, flow.data)
+    for state in flow.states.values():
+        _check_name(where, state)
+        if isinstance(state, Work):
+            _check_work(where, state)
+    for row in flow.rows:
+        _check_row(where, row)
+    _check_takers(where, flow)
+    _check_ways(where, flow)
+
+
+# The data
+
+
+def check_data(where: str, data: Any) -> None:
+    """Refuse data that could be changed in place, or not be written."""
+    if not _is_frozen(data):
+        right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
+        raise FlowError(f"{where}: the data are {case_name(data)!r}, which can be changed in place: {right}")
+    check_resolved(where, data)
+    for path, kind in _fields(data, case_name(data), set()):
+        origin = get_origin(kind) or kind
+        if isinstance(origin, type) and origin in _IN_PLACE:
+            what = f"the field {path} of the data is a {origin.__name__}, which can be changed in place"
+            raise FlowError(f"{where}: {what}: {_IN_PLACE[origin]} would be right")
+        if dataclasses.is_dataclass(origin) and not _is_frozen(origin):
+            what = f"the field {path} of the data is a {case_name(origin)}, which can be changed in place"
+            raise FlowError(f"{where}: {what}: a frozen dataclass would be right")
+
+
+def _is_frozen(data: Any) -> bool:
+    if not isinstance(data, type):
+        return False
+    parameters = getattr(data, "__dataclass_params__", None)
+    if parameters is not None:
+        return bool(parameters.frozen)
+    if issubclass(data, pydantic.BaseModel):
+        return bool(data.model_config.get("frozen"))
+    return issubclass(data, int | str | float | bool | tuple | bytes) and not issubclass(data, msgspec.Struct)
+
+
+def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
+    """Yield the types of all fields inside of a type, with their paths."""
+    for argument in get_args(kind):
+        yield path, argument
+        yield from _fields(argument, path, seen)
+    is_class = isinstance(kind, type) and get_origin(kind) is None and kind not in seen
+    if not (is_class and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel | tuple))):
+        return
+    seen.add(kind)
+    try:
+        hints = typing.get_type_hints(kind)
+    except (NameError, TypeError):  # local names, which pydantic has found
+        return
+    for name, hint in hints.items():
+        if get_origin(hint) is not typing.ClassVar:
+            yield f"{path}.{name}", hint
+            yield from _fields(hint, f"{path}.{name}", seen)
+
+
+# States
+
+
+def _check_name(where: str, state: State[Any]) -> None:
+    if not isinstance(state.name, str) or not state.name.isidentifier():
+        right = "a name as Python has them would be right, since it is part of keys"
+        raise FlowError(f"{where}: a state is called {state.name!r}: {right}")
+    if state.name in RESERVED:
+        raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
+
+
+def _check_work(where: str, state: Work[Any, Any]) -> None:
+    here = f"{where}: {state.name}"
+    if state.within_s is not None and not (is_finite(state.within_s) and state.within_s > 0):
+        right = "a number of seconds above 0"
+        raise FlowError(f"{here} has the time {state.within_s!r}: {right} would be right")
+    if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
+        what = "must not run twice and has within_s, after which nobody would know what became of it"
+        raise FlowError(f"{here} {what}: leave within_s out")
+    if isinstance(state, CallState):
+        _check_call(here, state)
+    if not isinstance(state, SeveralState):
+        state.kinds.check(here)
+        return
+    names = [member.name for member in state.members]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
+    if isinstance(state, EachState) and (state.parallel is not None and state.parallel < 1):
+        raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
+    for member in state.members:
+        _check_name(where, member)
+        _check_work(where, member)
+        if isinstance(member, PauseState) or member.within_s is not None:
+            right = "within_s of the state around it, or a subflow as the member, would be right"
+            raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+
+
+def _check_call(here: str, state: CallState[Any, Any]) -> None:
+    if not isinstance(state.agent, Agent):
+        if not callable(state.agent):
+            raise FlowError(f"{here} asks {shown(state.agent)}: an Agent would be right")
+        return
+    if state.kinds.kinds == (str,) and state.agent.output is not str:
+        output = case_name(state.agent.output)
+        raise FlowError(f"{here} shall give str, and its agent gives {output}: call(agent, {output}) would be right")
+
+
+# Rows
+
+
+def _check_row(where: str, row: Row[Any]) -> None:
+    source = row.source
+    if not isinstance(source, Work):
+        raise FlowError(f"{where}: the row {row!r} leads out of an end: a row out of a state would be right")
+    if row.trigger not in (*source.triggers, "elapsed"):
+        known = ", ".join(source.triggers) or "elapsed"
+        raise FlowError(f"{where}: the row {row!r} never happens: of {source.name} comes {known}")
+    if row.trigger == "elapsed" and source.within_s is None:
+        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} has no within_s=…")
+    for what, function in (("guard", row.guard), ("action", row.action)):
+        if function is not None and not callable(function):
+            raise FlowError(f"{where}: the {what} of {row!r} is {function!r:.80}: a function would be right")
+        if inspect.iscoroutinefunction(function):
+            raise FlowError(f"{where}: the {what} of {row!r} is a coroutine function: a plain, pure one would be right")
+    if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
+        right = "a named function, whose name stands in the diagram, would be right"
+        raise FlowError(f"{where}: the guard of the row {row!r} has no name: {right}")
+    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.kinds.cases):
+        cases = source.kinds.cases
+        known = ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.kinds!r} alone, so leave of=… out"
+        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} gives {known}")
+
+
+def _check_takers(where: str, flow: Flow[Any]) -> None:
+    """For each state, trigger and type there is a last row without a guard, and no row behind that."""
+    takers: dict[tuple[str, str], list[Row[Any]]] = {}
+    useful: set[int] = set()
+    for row in flow.table:
+        for case in cases_of(row):
+            rows = takers.setdefault((row.source.name, event_name(row.trigger, case)), [])
+            if not (rows and rows[-1].guard is None):
+                rows.append(row)
+                useful.add(id(row))
+    for row in flow.rows:
+        if id(row) not in useful:
+            right = "remove it, or move it up"
+            raise FlowError(f"{where}: the row {row!r} is never taken, since rows before it take all: {right}")
+    for state in flow.live:
+        _check_taken(where, state, takers)
+
+
+def _check_taken(where: str, state: Work[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
+    """Refuse a state for whose outcomes there may be no row."""
+    outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
+    for trigger, case in outcomes:
+        event = event_name(trigger, case)
+        rows = takers.get((state.name, event), [])
+        if not rows:
+            of = f", of={case_name(case)}" if case is not ANY else ""
+            right = f"{state.name}.{trigger}(…{of}) would be right"
+            raise FlowError(f"{where}: {state.name} has no row for {event!r}: {right}")
+        if rows[-1].guard is not None:
+            right = "one more row, without when=…, would be right"
+            raise FlowError(f"{where}: if {rows[-1]!r} is not taken, no row of {state.name} is: {right}")
+    if isinstance(state, PauseState) and all(row.is_default for row in takers[state.name, "elapsed"]):
+        raise FlowError(f"{where}: {state.name} has no row for 'elapsed': {state.name}.elapsed(…) would be right")
+
+
+def _check_ways(where: str, flow: Flow[Any]) -> None:
+    """From the start to each state, and from each to an end that is no default."""
+    ways: dict[str, set[str]] = {}
+    for row in flow.rows:
+        ways.setdefault(row.source.name, set()).add(row.to.name)
+    reached, waiting = set[str](), [flow.start.name]
+    while waiting:
+        if (name := waiting.pop()) not in reached:
+            reached.add(name)
+            waiting += ways.get(name, ())
+    if lost := [state.name for state in flow.live if state.name not in reached]:
+        raise FlowError(f"{where}: nothing leads to {lost[0]}: a row to it would be right, or remove its rows")
+    ending = {state.name for state in flow.states.values() if isinstance(state, End)}
+    while more := {r.source.name for r in flow.rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
+        ending |= more
+    if stuck := [state.name for state in flow.live if state.name not in ending]:
+        raise FlowError(f"{where}: from {stuck[0]} no end is reached but by failing: a row to an end would be right")

@@ -1,0 +1,355 @@
+"""The words with which states are declared: decorators of pure functions and of functions that act, and makers.
+
+More than 300 lines, because type checkers need each word once for each number of types.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
+from fsm_agent.flows.definition.states import (
+    A,
+    CallState,
+    D,
+    EachState,
+    End,
+    FunctionState,
+    GatherState,
+    PauseState,
+    SubflowState,
+    Task,
+    WaitState,
+    Work,
+)
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.flow import Flow
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import Default, Retries
+from fsm_agent.mistakes import shown
+
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+A4 = TypeVar("A4")
+I = TypeVar("I")  # noqa: E741  # an item
+S = TypeVar("S")  # the data of another flow
+
+PARALLEL = 32  # members of `each` that go on at once
+
+
+class _Calls(Generic[A]):
+    """A decorator of what an agent is asked; an object, since type checkers solve its types where it is used."""
+
+    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, kinds, name, within_s
+
+    def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
+        return CallState(task, *self._options)
+
+
+class _ChosenCalls(Generic[D, A]):
+    """The same, of an agent that is chosen by the data."""
+
+    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, kinds, name, within_s
+
+    def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
+        return CallState(task, *self._options)
+
+
+@overload
+def call(agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None) -> _Calls[A]: ...
+@overload
+def call(
+    agent: Agent[Any, Any], a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+) -> _Calls[A1]: ...
+@overload
+def call(
+    agent: Agent[Any, Any], a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+) -> _Calls[A1 | A2]: ...
+@overload
+def call(
+    agent: Agent[Any, Any],
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _Calls[A1 | A2 | A3]: ...
+@overload
+def call(
+    agent: Agent[Any, Any],
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    a4: type[A4],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _Calls[A1 | A2 | A3 | A4]: ...
+def call(agent: Agent[Any, Any], /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> _Calls[Any]:
+    """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
+
+    Args:
+        agent: The agent.
+        kinds: The types of the answer, one or several; none: the agent's own output.
+        name: The state's; by default that of the function.
+        within_s: How many seconds it may take.
+    """
+    if not isinstance(agent, Agent):
+        raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
+    return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
+
+
+@overload
+def call_chosen(
+    choose: Callable[[D], Agent[Any, Any]],
+    a1: type[A1],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenCalls[D, A1]: ...
+@overload
+def call_chosen(
+    choose: Callable[[D], Agent[Any, Any]],
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenCalls[D, A1 | A2]: ...
+def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
+    """Declare a state as `call` does, with an agent that a pure function of the data chooses."""
+    return _ChosenCalls(choose, kinds, name, within_s)
+
+
+class _Executes:
+    """A decorator of a function that acts, with its policy."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
+    @overload
+    def __call__(self, function: Callable[[D, Context[Any]], Awaitable[A]], /) -> FunctionState[D, A]: ...
+    @overload
+    def __call__(self, function: Callable[[D], A], /) -> FunctionState[D, A]: ...
+    @overload
+    def __call__(self, function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]: ...
+    def __call__(self, function: Any, /) -> Any:
+        return _function_state(function, **self._options)
+
+
+@overload
+def execute(function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
+@overload
+def execute(function: Callable[[D, Context[Any]], Awaitable[A]], /) -> FunctionState[D, A]: ...
+@overload
+def execute(function: Callable[[D], A], /) -> FunctionState[D, A]: ...
+@overload
+def execute(function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]: ...
+@overload
+def execute(
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+    once: bool = False,
+    reconcile: Callable[[Context[Any]], Any] | None = None,
+    timeout_s: float | None = None,
+    retries: Retries | None = None,
+    on_error: Default | None = None,
+    blocking: bool = True,
+) -> _Executes: ...
+def execute(function: Any = None, /, **options: Any) -> Any:
+    """Declare a state that waits for a function, plain or coroutine: ``@execute`` or ``@execute(once=True)``.
+
+    It takes the data, and a `Context` if it has a second parameter: ``context.idempotency_key`` is the same in every
+    attempt.  What it raises is a `Failure` for rows of ``failed``.
+
+    Args:
+        function: The function.
+        options: ``name`` and ``within_s`` as of `call`; ``once``, ``reconcile``, ``timeout_s``, ``retries``,
+            ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
+    """
+    return _Executes(**options) if function is None else _function_state(function, **options)
+
+
+def _function_state(
+    function: Any, name: str = "", within_s: float | None = None, on_error: Any = None, **policy: Any
+) -> FunctionState[Any, Any]:
+    if not callable(function):
+        raise FlowError(f"execute was given {shown(function)}: a function of the data would be right")
+    name = name or str(getattr(function, "__name__", ""))
+    kinds = Kinds(name, returned_kinds(function))
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    if len(parameters) not in (1, 2):
+        right = "one of the data, and a Context if it needs one, would be right"
+        raise FlowError(f"the function {name!r} has {len(parameters)} parameters: {right}")
+    made = Function(
+        name=name if name.isascii() and 0 < len(name) <= 64 else "function",
+        call=function,
+        is_async=inspect.iscoroutinefunction(function),
+        takes_context=len(parameters) == 2,
+        format=lambda value, _: kinds.dump(value),
+        on_error=on_error or "fail",
+        **policy,
+    )
+    return FunctionState(made, kinds, within_s)
+
+
+class _Waits(Generic[A]):
+    """A decorator of what somebody is shown."""
+
+    def __init__(self, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = kinds, name, within_s
+
+    def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
+        return WaitState(question, *self._options)
+
+
+@overload
+def wait(a1: type[A1], /, *, name: str | None = None, within_s: float | None = None) -> _Waits[A1]: ...
+@overload
+def wait(
+    a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+) -> _Waits[A1 | A2]: ...
+@overload
+def wait(
+    a1: type[A1], a2: type[A2], a3: type[A3], /, *, name: str | None = None, within_s: float | None = None
+) -> _Waits[A1 | A2 | A3]: ...
+@overload
+def wait(
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    a4: type[A4],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _Waits[A1 | A2 | A3 | A4]: ...
+def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
+    """Declare a state that waits for an answer of one of these types; decorates what somebody is shown.
+
+    Args:
+        kinds: The types of the answer.
+        name: The state's; by default that of the function.
+        within_s: How many seconds it waits.
+    """
+    if not kinds:
+        raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
+    return _Waits(kinds, name, within_s)
+
+
+def pause(name: str, delay_s: float) -> PauseState[Any]:
+    """Return a state that waits for time to pass."""
+    return PauseState(name, delay_s)
+
+
+@overload
+def gather(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+) -> GatherState[D, tuple[A1, A2]]: ...
+@overload
+def gather(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+) -> GatherState[D, tuple[A1, A2, A3]]: ...
+@overload
+def gather(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
+def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
+    """Return a state that waits for all members at once, and gives what they gave, in the order written.
+
+    The first that fails ends the others.
+    """
+    return _gathered(name, members, within_s, is_race=False)
+
+
+@overload
+def race(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+) -> GatherState[D, A1 | A2]: ...
+@overload
+def race(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+) -> GatherState[D, A1 | A2 | A3]: ...
+def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
+    """Return a state that waits for the first member that gives something; the others are let go of."""
+    return _gathered(name, members, within_s, is_race=True)
+
+
+def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race: bool) -> GatherState[Any, Any]:
+    for member in members:
+        if not isinstance(member, Work):
+            raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
+    if len(members) < 2:
+        raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
+    return GatherState(name, members, within_s, is_race)
+
+
+def each(
+    name: str,
+    member: Work[I, A],
+    over: Callable[[D], Sequence[I]],
+    *,
+    parallel: int | None = PARALLEL,
+    within_s: float | None = None,
+) -> EachState[D, tuple[A, ...]]:
+    """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
+
+    The first that fails ends the others; `each_settled` collects failures instead.
+
+    Args:
+        name: Its name.
+        member: A state whose data are an item.
+        over: Returns the items; pure.
+        parallel: How many go on at once; None: all.
+        within_s: How many seconds all of it may take.
+    """
+    return EachState(name, member, over, parallel, False, within_s)
+
+
+def each_settled(
+    name: str,
+    member: Work[I, A],
+    over: Callable[[D], Sequence[I]],
+    *,
+    parallel: int | None = PARALLEL,
+    within_s: float | None = None,
+) -> EachState[D, tuple[A | Failure, ...]]:
+    """Return a state as `each` does; what failed is among the results, as a `Failure`."""
+    return EachState(name, member, over, parallel, True, within_s)
+
+
+def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: float | None = None) -> SubflowState[D, S]:
+    """Return a state that waits for another flow, and gives the data that it ended with.
+
+    Args:
+        name: Its name.
+        flow: The flow.
+        start: Returns the data that it begins with; pure.
+        within_s: How many seconds it may take.
+    """
+    return SubflowState(name, flow, start, within_s)
+
+
+def end(name: str) -> End:
+    """Return an end that is as it should be."""
+    return End(name)
+
+
+def failure(name: str, detail: str = "") -> End:
+    """Return an end that is not as it should be; ``detail`` says why, for people."""
+    return End(name, detail, is_failure=True)

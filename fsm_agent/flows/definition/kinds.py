@@ -1,0 +1,226 @@
+"""The types of what a state gives, and its values as JSON.
+
+A value of one of several types is written with the name of its type.  What comes without, from a web form, say, is
+read by its shape, so types that have one shape are refused when the flow is defined.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from enum import Enum
+from functools import cached_property
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANY: Any = object()  # the case of a state whose values the table does not tell apart
+_MOST_SHOWN = 500  # characters of a problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A reason why a state did not give what it should: the answer that rows of ``failed`` are given."""
+
+    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function
+    detail: str = ""  # for people
+    where: str = ""  # the state, or the member of several
+
+
+class Kinds:
+    """The types of what a state gives.
+
+    Args:
+        state: The name of the state, for errors.
+        kinds: The types; none: nothing is given.
+    """
+
+    def __init__(self, state: str, kinds: Sequence[Any]) -> None:
+        self.state = state
+        self.kinds = tuple(kinds)
+        self.names = [case_name(kind) for kind in self.kinds]
+
+    def __repr__(self) -> str:
+        return " | ".join(self.names)
+
+    @cached_property
+    def cases(self) -> tuple[Any, ...]:
+        """The values that rows tell apart: types, the members of an enum, True and False; `ANY` if there is one."""
+        if len(self.kinds) > 1:
+            return self.kinds
+        (kind,) = self.kinds or (ANY,)
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return tuple(kind)
+        return (True, False) if kind is bool else (ANY,)
+
+    def case_of(self, value: Any) -> Any:
+        """Return the case that a value is."""
+        for case in self.cases:
+            if case is ANY or value is case or value == case or _is_of(value, case):
+                return case
+        raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
+
+    @cached_property
+    def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
+        return [pydantic.TypeAdapter(kind) for kind in self.kinds]
+
+    @cached_property
+    def _either(self) -> pydantic.TypeAdapter[Any]:
+        return pydantic.TypeAdapter(union_of(self.kinds))
+
+    def dump(self, value: Any) -> str:
+        """Return a value as JSON.
+
+        Raises:
+            OutcomeError: It is none of the types, or cannot be read again.
+        """
+        index = self._index(value)
+        text = dumped(self._adapters[index], value, self.state, self.names[index])
+        return text if len(self.kinds) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
+
+    def _index(self, value: Any) -> int:
+        if len(self.kinds) == 1:
+            return 0
+        for exactly in (True, False):
+            for index, kind in enumerate(self.kinds):
+                if type(value) is kind if exactly else _is_of(value, kind):
+                    return index
+        raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
+
+    def load(self, text: str) -> Any:
+        """Return the value that JSON holds: with the name of its type, as `dump` writes it, or without.
+
+        Raises:
+            OutcomeError: It is none.
+        """
+        try:
+            if len(self.kinds) == 1:
+                return self._adapters[0].validate_json(text)
+            data = pydantic_core.from_json(text)
+            if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
+                return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
+            return self._either.validate_json(text)
+        except ValueError as error:
+            problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
+            raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
+
+    def check(self, where: str) -> None:
+        """Refuse types that cannot be found, or that JSON cannot tell apart.
+
+        Raises:
+            FlowError: It names them.
+        """
+        for kind in self.kinds:
+            check_resolved(where, kind)
+        if twice := [name for name in self.names if self.names.count(name) > 1]:
+            raise FlowError(f"{where} gives two types that are called {twice[0]!r}: other names would be right")
+        shapes: dict[Any, Any] = {}
+        for kind, adapter in zip(self.kinds, self._adapters, strict=True) if len(self.kinds) > 1 else ():
+            shape = _shape(kind, adapter)
+            if shape is not None and (other := shapes.setdefault(shape, kind)) is not kind:
+                raise FlowError(
+                    f"{where} gives {case_name(other)} or {case_name(kind)}, which JSON cannot tell apart:"
+                    f" a field such as kind: Literal[{case_name(kind).lower()!r}] in each would be right"
+                )
+
+
+def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str) -> str:
+    """Return a value as JSON that can be read again.
+
+    Raises:
+        OutcomeError: There is none.
+    """
+    try:
+        text = adapter.dump_json(value, warnings="error").decode()
+        adapter.validate_json(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        problem = f"{where} has {shown(value)}, and JSON could not be read again as {right}"
+        raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
+    return text
+
+
+def check_resolved(where: str, kind: Any) -> None:
+    """Refuse a type that names others which cannot be found, or of which there is no JSON.
+
+    Raises:
+        FlowError: It says so.
+    """
+    try:
+        adapter = pydantic.TypeAdapter(kind)
+        if adapter.pydantic_complete:
+            return
+        problem = "names types that cannot be found"
+    except Exception as error:  # pydantic raises what annotations raise
+        problem = f"cannot be written as JSON: {type(error).__name__}: {str(error).splitlines()[0]:.200}"
+    raise FlowError(f"{where}: {case_name(kind)} {problem}: a type of a module, of plain fields, would be right")
+
+
+def case_name(case: Any) -> str:
+    """Return the name of a type, or of a member of an enum, for people and for triggers."""
+    if isinstance(case, Enum):
+        return str(case.name)
+    if get_origin(case) is not None:
+        return str(case).replace("typing.", "")
+    return getattr(case, "__name__", None) or repr(case)
+
+
+def union_of(kinds: Sequence[Any]) -> Any:
+    """Return the union of types."""
+    return Union[tuple(kinds)]  # noqa: UP007  # of as many as there are
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types that an annotation names."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def returned_kinds(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return the types that a function returns, by its annotation.
+
+    Raises:
+        FlowError: There is none, or it names what cannot be found.
+    """
+    name = getattr(function, "__name__", repr(function))
+    try:
+        hint = get_type_hints(function).get("return", ANY)
+    except (NameError, TypeError):  # a type that is local to a function: look where it was written
+        hint = _local_hint(function)
+    if hint is ANY:
+        raise FlowError(f"the function {name!r} has no return type: '-> str', say, would be right")
+    if isinstance(hint, str):
+        raise FlowError(f"the return type {hint!r} of the function {name!r} cannot be found: one of a module is right")
+    return tuple(NoneType if kind is None else kind for kind in kinds_of(hint))
+
+
+def _local_hint(function: Callable[..., Any]) -> Any:
+    hint = inspect.signature(function).return_annotation
+    if not isinstance(hint, str):
+        return ANY if hint is inspect.Signature.empty else hint
+    known = inspect.getclosurevars(function)
+    names = {**known.globals, **known.nonlocals, **known.builtins}
+    builtins = {kind.__name__: kind for kind in (str, int, float, bool, bytes)}
+    return {**builtins, **names, "None": NoneType}.get(hint, hint)
+
+
+def _is_of(value: Any, case: Any) -> bool:
+    if not isinstance(case, type):
+        case = get_origin(case)
+    if isinstance(value, bool) and case is not bool:
+        return False
+    return isinstance(case, type) and isinstance(value, case)
+
+
+def _shape(kind: Any, adapter: pydantic.TypeAdapter[Any]) -> Any:
+    """Return the properties of an object in JSON, with the values that they have always; None: it is no object."""
+    if not (isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))):
+        return None
+    known = adapter.json_schema().get("properties", {})
+    return frozenset((name, str(known[name].get("const"))) for name in known)

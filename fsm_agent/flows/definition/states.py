@@ -1,0 +1,335 @@
+"""States, and the rows that they make.
+
+A state is something to wait for, or an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
+from the review to the sending that is taken when the review was done with an `Approve`.
+
+More than 300 lines, because each kind of state stands beside the others, with the rows that it makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+D = TypeVar("D")  # the data of a flow
+A = TypeVar("A")  # what a state gives
+B = TypeVar("B")  # one of its types
+Task: TypeAlias = str | Message | Dialog
+
+
+class State(Generic[D]):
+    """Something to wait for, or an end.
+
+    Attributes:
+        name: Its name in keys, traces and diagrams.
+        doc: Its docstring.
+    """
+
+    name: str
+    doc: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class End(State[Any]):
+    """An end of a flow."""
+
+    def __init__(self, name: str, detail: str = "", is_failure: bool = False) -> None:
+        self.name = name
+        self.detail = detail
+        self.is_failure = is_failure
+
+
+class Row(Generic[D]):
+    """One decision: at this trigger, with this type, if the guard holds, the action makes the data that go on.
+
+    Attributes:
+        source: Where it is taken.
+        trigger: "done", "failed", "elapsed", and of a flow's own "cancelled", "expired", "exhausted".
+        case: The type, or member of an enum, that it is for; `ANY`: all.
+        to: The state that follows.
+        guard: A function of data and answer.
+        action: A function of data and answer that returns data; None: they stay as they are.
+        is_default: The table of the user has none for the trigger.
+    """
+
+    __slots__ = ("action", "case", "guard", "is_default", "source", "to", "trigger")
+
+    def __init__(
+        self,
+        source: State[D],
+        trigger: str,
+        to: State[D],
+        guard: Callable[[D, Any], bool] | None = None,
+        action: Callable[[D, Any], D] | None = None,
+        case: Any = ANY,
+        is_default: bool = False,
+    ) -> None:
+        self.source = source
+        self.trigger = trigger
+        self.case = case
+        self.to = to
+        self.guard = guard
+        self.action = action
+        self.is_default = is_default
+
+    def __repr__(self) -> str:
+        guard = f" [{self.guard.__name__}]" if self.guard else ""
+        target = getattr(self.to, "name", repr(self.to))
+        return f"{self.source.name} --{event_name(self.trigger, self.case)}{guard}--> {target}"
+
+
+def event_name(trigger: str, case: Any) -> str:
+    """Return the name of a trigger with its type."""
+    return trigger if case is ANY else f"{trigger} {case_name(case)}"
+
+
+class Work(State[D], Generic[D, A]):
+    """A state that waits.
+
+    Attributes:
+        kinds: The types of what it gives.
+        within_s: How many seconds it may take; None: no matter how long.
+        triggers: What can come of it, beside the end of its time.
+    """
+
+    kinds: Kinds
+    within_s: float | None = None
+    triggers: tuple[str, ...] = ("done", "failed")
+
+    def elapsed(self, to: State[D], *, do: Callable[[D, None], D] | None = None) -> Row[D]:
+        """Return a row for the end of its time."""
+        return Row(self, "elapsed", to, None, do)
+
+    @property
+    def members(self) -> tuple[Work[Any, Any], ...]:
+        """The states inside of it."""
+        return ()
+
+
+class _Giving(Work[D, A]):
+    """A state that gives something."""
+
+    @overload
+    def done(
+        self, to: State[D], *, when: Callable[[D, A], bool] | None = None, do: Callable[[D, A], D] | None = None
+    ) -> Row[D]: ...
+    @overload
+    def done(
+        self,
+        to: State[D],
+        *,
+        of: type[B],
+        when: Callable[[D, B], bool] | None = None,
+        do: Callable[[D, B], D] | None = None,
+    ) -> Row[D]: ...
+    @overload
+    def done(
+        self, to: State[D], *, of: A, when: Callable[[D, A], bool] | None = None, do: Callable[[D, A], D] | None = None
+    ) -> Row[D]: ...
+    def done(self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None) -> Row[D]:
+        """Return a row for what it gives.
+
+        Args:
+            to: The state that follows.
+            of: One of its types, or one member of its enum; left out: whatever it gives.
+            when: The guard, a named and pure function of data and answer.
+            do: The action, a pure function of data and answer that returns the data from then on.
+        """
+        return Row(self, "done", to, when, do, of)
+
+
+class _Failing(_Giving[D, A]):
+    """A state that gives something, or fails."""
+
+    def failed(
+        self,
+        to: State[D],
+        *,
+        when: Callable[[D, Failure], bool] | None = None,
+        do: Callable[[D, Failure], D] | None = None,
+    ) -> Row[D]:
+        """Return a row for its `Failure`."""
+        return Row(self, "failed", to, when, do)
+
+
+class CallState(_Failing[D, A]):
+    """A state that waits for an agent call.
+
+    Args:
+        task: Returns what the agent is asked; pure.
+        agent: The agent, or a function of the data that chooses one.
+        kinds: The types of the answer.
+        name: By default that of ``task``.
+        within_s: See `Work`.
+    """
+
+    def __init__(
+        self,
+        task: Callable[[D], Task],
+        agent: Agent[Any, Any] | Callable[[D], Agent[Any, Any]],
+        kinds: Sequence[Any],
+        name: str | None,
+        within_s: float | None,
+    ) -> None:
+        self.task = task
+        self.agent = agent
+        self.name = name or task.__name__
+        self.within_s = within_s
+        self.kinds = Kinds(self.name, kinds)
+        self.doc = inspect.getdoc(task) or ""
+
+    @cached_property
+    def prompt(self) -> Prompt[Any]:
+        """The prompt of its calls."""
+        return Prompt("{{ task }}", path=self.name, output=union_of(self.kinds.kinds))
+
+    def prompt_for(self, agent: Agent[Any, Any]) -> Prompt[Any]:
+        """Return the prompt of a call of this agent: its own, if that asks for the same."""
+        return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
+
+    def agent_for(self, data: D) -> Agent[Any, Any]:
+        """Return the agent that is asked."""
+        return self.agent if isinstance(self.agent, Agent) else self.agent(data)
+
+
+class FunctionState(_Failing[D, A]):
+    """A state that waits for a function.
+
+    Args:
+        function: Its callable takes the data, and a `Context` if it has a second parameter.
+        kinds: The types of what it returns.
+        within_s: See `Work`.
+    """
+
+    def __init__(self, function: Function, kinds: Kinds, within_s: float | None) -> None:
+        self.function = function
+        self.kinds = kinds
+        self.name = kinds.state
+        self.within_s = within_s
+        self.doc = inspect.getdoc(function.call) or ""
+
+
+class WaitState(_Giving[D, A]):
+    """A state that waits for somebody, or for something outside.
+
+    Args:
+        question: Returns what they are shown; pure.
+        kinds: The types of the answer.
+        name: By default that of ``question``.
+        within_s: See `Work`.
+    """
+
+    triggers = ("done",)
+
+    def __init__(
+        self, question: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: float | None
+    ) -> None:
+        self.question = question
+        self.name = name or question.__name__
+        self.kinds = Kinds(self.name, kinds)
+        self.within_s = within_s
+        self.doc = inspect.getdoc(question) or ""
+
+
+class PauseState(Work[D, None]):
+    """A state that waits for time to pass."""
+
+    triggers = ()
+
+    def __init__(self, name: str, delay_s: float) -> None:
+        self.name = name
+        self.within_s = delay_s
+        self.kinds = Kinds(name, ())
+
+
+class SubflowState(_Failing[D, A]):
+    """A state that waits for another flow, and gives the data that it ended with."""
+
+    def __init__(self, name: str, flow: Flow[Any], start: Callable[[D], A], within_s: float | None) -> None:
+        self.name = name
+        self.flow = flow
+        self.start = start
+        self.within_s = within_s
+        self.kinds = Kinds(name, (flow.data,))
+
+
+class SeveralState(_Failing[D, A]):
+    """A state that waits for several members at once.
+
+    Attributes:
+        is_race: The first that gives something is enough.
+        is_lenient: Failures are among the results; otherwise the first ends the others.
+        parallel: How many members go on at once; None: all.
+    """
+
+    is_race = False
+    is_lenient = False
+    parallel: int | None = None
+
+    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+        """Return the name of each member, its state, and the data that it sees."""
+        raise NotImplementedError
+
+
+class GatherState(SeveralState[D, A]):
+    """A state that waits for several states at once, or for the first of them."""
+
+    def __init__(self, name: str, members: Sequence[Work[D, Any]], within_s: float | None, is_race: bool) -> None:
+        self.name = name
+        self.within_s = within_s
+        self.is_race = is_race
+        self._members = tuple(members)
+        if is_race:
+            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.kinds)))
+        else:
+            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.kinds or (None,)) for m in self._members)],))  # type: ignore[misc]
+
+    @property
+    def members(self) -> tuple[Work[Any, Any], ...]:
+        return self._members
+
+    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+        return [(member.name, member, data) for member in self._members]
+
+
+class EachState(SeveralState[D, A]):
+    """A state that waits for one state for each item that the data have when it is entered."""
+
+    def __init__(
+        self,
+        name: str,
+        member: Work[Any, Any],
+        over: Callable[[D], Sequence[Any]],
+        parallel: int | None,
+        is_lenient: bool,
+        within_s: float | None,
+    ) -> None:
+        self.name = name
+        self.member = member
+        self.over = over
+        self.parallel = parallel
+        self.is_lenient = is_lenient
+        self.within_s = within_s
+        kinds = (*member.kinds.kinds, Failure) if is_lenient else member.kinds.kinds
+        self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
+
+    @property
+    def members(self) -> tuple[Work[Any, Any], ...]:
+        return (self.member,)
+
+    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+        return [(str(number), self.member, item) for number, item in enumerate(self.over(data))]

@@ -1,0 +1,28 @@
+"""Errors of flows: in their definition, and at the end of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.errors import FsmAgentError, UsageError
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.process.flow_run import FlowRun
+
+
+class FlowError(UsageError):
+    """A flow that cannot be right; the message names the row or the state, and what would be right."""
+
+
+class _OfRun(FsmAgentError):
+    def __init__(self, message: str, *, run: FlowRun[Any]) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class FlowFailed(_OfRun):
+    """A flow ended in a failure; ``run`` is the `FlowRun`, ``run.record.ending`` says why."""
+
+
+class FlowSuspended(_OfRun):
+    """A flow waits for somebody who is not here, or for a moment far away; ``run.effects`` says for what."""

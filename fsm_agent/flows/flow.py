@@ -1,0 +1,182 @@
+"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic
+
+from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.values import fields_alone
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.flows.definition.checks import check_flow, named_states
+from fsm_agent.flows.definition.kinds import dumped
+from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
+from fsm_agent.flows.definition.table import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    Entry,
+    entries_of,
+    machine_for,
+    row_name,
+    states_enum,
+    with_defaults,
+)
+from fsm_agent.flows.driving import FlowDriving
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.process.record import FlowLimits, FlowRecord
+from fsm_agent.mistakes import plain_json, shown
+
+if TYPE_CHECKING:
+    from fsm_agent.runtime.world import Approve
+    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import Store
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Flow(FlowDriving[D], Generic[D]):
+    """A state machine of the user's own: a start and a table of rows, checked when it is made.
+
+    It works on data of one frozen type: what its states see, and what the actions of its rows return anew.  A flow
+    never changes; ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
+
+    Args:
+        name: For runs, snapshots and diagrams.
+        data: The type of its data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
+        start: The first state.
+        rows: The table, tried from the top.  What it leaves open ends the flow: failures and states whose time is over
+            in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.
+        limits: How many states may be entered, and how long all of it may take.
+        version: Of the table and the data; runs that wait in an older one are brought up by ``upgrades``.
+        upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1.
+        store: Where its runs are kept; see `Agent`.
+        approve: Asked about the functions of its agents that have no approver of their own; see `Agent`.
+        answer: Asked the questions of its people who are here: called with an `AwaitAnswer`, it returns the answer, or
+            None if it has to wait for somebody else.
+        hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        world: More of what performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
+
+    Raises:
+        FlowError: The table cannot be right; the message names the row or the state.
+    """
+
+    name: str
+    data: type[D]
+    _: KW_ONLY
+    start: Work[D, Any]
+    rows: Sequence[Row[D]]
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    version: int = 1
+    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    store: Runs | Store | str | PathLike[str] | None = None
+    approve: Approve[Any] | None = None
+    answer: Callable[[Any], Any] | None = None
+    hooks: Sequence[Any] = ()
+    world: Mapping[str, Any] = field(default_factory=dict)
+    states: Mapping[str, State[Any]] = field(init=False)
+    table: tuple[Row[Any], ...] = field(init=False)  # with the rows for what the user's leave open
+
+    __getstate__ = fields_alone
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise FlowError(f"a flow has the name {shown(self.name)}: a text such as 'support' would be right")
+        check_hooks(self.hooks)
+        states = named_states(self)
+        live = [state for state in states.values() if isinstance(state, Work)]
+        table = with_defaults(self.rows, live, self.limits.deadline_s is not None)
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "table", table)
+        check_flow(self)
+        for end in (FAILED, CANCELLED, EXPIRED):
+            if end is not EXPIRED or self.limits.deadline_s is not None:
+                states[end.name] = end
+        _ = self.state_enum  # refuses names that Python keeps for itself
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
+
+    @cached_property
+    def live(self) -> tuple[Work[Any, Any], ...]:
+        """The states that wait."""
+        return tuple([state for state in self.states.values() if isinstance(state, Work)])
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """All rows, each once for each trigger, those for what the user's leave open included."""
+        return tuple(entries_of(self))
+
+    @cached_property
+    def row_names(self) -> Mapping[str, bool]:
+        """The names of all rows, and whether the user wrote them."""
+        return {
+            row_name(entry.source, entry.event, entry.to, entry.guard): not entry.is_default for entry in self.entries
+        }
+
+    @cached_property
+    def state_enum(self) -> type[StrEnum]:
+        """The enum of its states."""
+        return states_enum(self)
+
+    @cached_property
+    def machine(self) -> Any:
+        """The machine of its table."""
+        return machine_for(self)
+
+    @cached_property
+    def adapter(self) -> pydantic.TypeAdapter[D]:
+        """The writer and reader of its data."""
+        return pydantic.TypeAdapter(self.data)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A fingerprint of its table, and of the prompts of its agents."""
+        rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries]
+        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live))])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def data_json(self, data: D) -> str:
+        """Return data as JSON.
+
+        Raises:
+            OutcomeError: They could not be read again.
+        """
+        return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
+
+    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
+        """Return the record of a run that has not begun.
+
+        Raises:
+            FlowError: The data are of another type.
+        """
+        if not isinstance(data, self.data):
+            raise FlowError(f"flow {self.name!r} was given {shown(data)}: {self.data.__name__} would be right")
+        kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
+        stage: Any = self.state_enum
+        return FlowRecord(
+            flow=self.name,
+            version=self.version,
+            state=stage["Seeded"],
+            data=data,
+            depth=depth,
+            limits=self.limits,
+            **kept,
+        )
+
+
+def _fingerprints(states: Sequence[Work[Any, Any]]) -> list[str]:
+    found = list[str]()
+    for state in states:
+        if isinstance(state, CallState) and isinstance(state.agent, Agent):
+            found.append(f"{state.name}: {state.kinds!r}: {state.agent.prompt.fingerprint}")
+        elif isinstance(state, SubflowState):
+            found.append(f"{state.name}: {state.flow.fingerprint}")
+        found += _fingerprints(state.members)
+    return found

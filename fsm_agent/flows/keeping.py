@@ -1,0 +1,84 @@
+"""The flow's part in keeping runs: headers for its runs, and runs from headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.snapshot import restore, snapshot
+from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.machine.journal import VERSION, Header, Journal
+from fsm_agent.runtime.world import World
+from fsm_agent.store.runs import Definition
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+
+class FlowSeed(Value, frozen=True, kw_only=True):
+    """All that a run of a flow began with, beside code."""
+
+    version: int  # of the flow
+    data: msgspec.Raw
+    depth: int = 0
+
+
+def keep(run: FlowRun[Any], name: str | None) -> None:
+    """Have a run that has not begun kept in the store of its flow, once it is driven.
+
+    Args:
+        run: The run.
+        name: Its name in the store; None: a new one.
+    """
+    if name is not None and (not isinstance(name, str) or not name):
+        raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
+    r, flow = run.record, run.flow
+    seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth)
+    format: Literal[1] = VERSION
+    header = Header(
+        version=format,
+        agent=flow.name,
+        definition=run.definition,
+        seed=msgspec.Raw(to_json(seed).encode()),
+        extra=r.extra,
+    )
+    run.journal = Journal(run, name or "", to_json(header))
+
+
+def definition_of(flow: Flow[Any], surroundings: Surroundings, world: World) -> Definition:
+    """Return the way in which the runs of a flow are made and saved."""
+
+    def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
+        if header.agent != flow.name:
+            raise UsageError(f"the run is one of {header.agent!r}, and this is the flow {flow.name!r}")
+        if document is None:
+            return FlowRun(flow, _seeded(flow, header), surroundings)
+        try:
+            return restore(document, flow, surroundings)
+        except SnapshotError as error:
+            raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
+
+    return Definition(flow.name, make, snapshot, world.new_id, request_differences)
+
+
+def _seeded(flow: Flow[Any], header: Header) -> Any:
+    try:
+        seed: FlowSeed = from_json(bytes(header.seed), FlowSeed)
+        data = flow.adapter.validate_json(bytes(seed.data))
+    except ValueError as error:
+        what = f"the header of the journal holds no run of the flow {flow.name!r}"
+        raise JournalError(f"{what}: {str(error)[:500]}") from None
+    extra: Mapping[str, Any] = header.extra
+    return flow.record_of(data, seed.depth, extra).changed(version=flow.version)
+
+
+def request_differences(one: Header, other: Header) -> list[str]:
+    """Return what differs between two runs as they were begun, in words; not code."""
+    seeds = [msgspec.json.decode(header.seed) for header in (one, other)]
+    compared = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
+    return [name for name, (ours, theirs) in compared.items() if ours != theirs]

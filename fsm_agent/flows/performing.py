@@ -1,0 +1,85 @@
+"""The performers of the effects of flows: people who are here, and the end of a time.
+
+Functions are performed as those of agents are, since their effects are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+from fsm_agent.flows.process.effects import AwaitAnswer, Timer
+from fsm_agent.lifecycle.effects import Sleep
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.perform import aperform, perform
+from fsm_agent.runtime.thread_task import ThreadTask
+
+PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
+
+
+@activity_of(AwaitAnswer)
+class Inquiry(Activity):
+    """A question to somebody who is here; one at a time."""
+
+    __slots__ = ()
+
+    is_alone = True
+
+    def prepare(self) -> bool:
+        return self.process.surroundings.answer is not None
+
+
+@activity_of(Timer)
+class Countdown(Activity):
+    """A wait for the end of a time.
+
+    It begins when there is nothing else to be performed; beside others, the deadline of the process stands for it.
+    """
+
+    __slots__ = ()
+
+    is_last = True
+
+    def prepare(self) -> bool:
+        recorder = self.driver.recorder
+        given_s = None if recorder is None else recorder.patience_s
+        patience_s = PATIENCE_S if given_s is None else given_s
+        return bool(self.effect.until_s - self.world.clock.now() <= patience_s)
+
+
+perform.register(Timer, perform.registry[Sleep])
+aperform.register(Timer, aperform.registry[Sleep])
+
+
+@perform.register(AwaitAnswer)
+def _(effect: AwaitAnswer, activity: Activity) -> Returned | None:
+    value = activity.process.surroundings.answer(effect)
+    if inspect.isawaitable(value):
+        value = activity.handle.run_coroutine(_awaiting(value))
+    return _answered(effect, value, activity)
+
+
+@aperform.register(AwaitAnswer)
+async def _(effect: AwaitAnswer, activity: Activity) -> Returned | None:
+    answer = activity.process.surroundings.answer
+    if inspect.iscoroutinefunction(answer):
+        return _answered(effect, await answer(effect), activity)
+    child = ThreadTask[Any](lambda _: answer(effect))
+    try:
+        value = await asyncio.wrap_future(child.start().future)
+    finally:
+        child.cancel()
+    return _answered(effect, await value if inspect.isawaitable(value) else value, activity)
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _answered(effect: AwaitAnswer, value: Any, activity: Activity) -> Returned | None:
+    if value is None:
+        return None
+    return Returned(text=effect.state.kinds.dump(value), at_s=activity.world.clock.now())

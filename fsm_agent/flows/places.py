@@ -1,0 +1,94 @@
+"""The states of a flow at the paths and keys of its runs, for listeners and for answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.hooks import notify
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
+from fsm_agent.flows.process.works import name_in
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.event import Event, Inside
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+
+def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
+    """Return the state at a path of names, and the rest of the path beyond it; None: there is no such state."""
+    name, _, rest = path.partition(SEPARATOR)
+    state = flow.states.get(name_in(name).partition("#")[0])
+    while rest and isinstance(state, SeveralState):
+        name, _, rest = rest.partition(SEPARATOR)
+        known = {member.name: member for member in state.members}
+        state = known.get(name_in(name), state.members[0])
+    if rest and isinstance(state, SubflowState):
+        return state_at(state.flow, rest)
+    return state, rest
+
+
+def agents_of(works: Iterable[Work[Any, Any]]) -> list[Agent[Any, Any]]:
+    """Return the agents that states ask, those of flows and members inside of them included."""
+    found = list[Agent[Any, Any]]()
+    for work in works:
+        if isinstance(work, CallState) and isinstance(work.agent, Agent):
+            found.append(work.agent)
+        elif isinstance(work, SubflowState):
+            found += agents_of(work.flow.live)
+        found += agents_of(work.members)
+    return found
+
+
+def listener(flow: Flow[Any]) -> Callable[[Event], None] | None:
+    """Return what tells the hooks of a flow of an event, and those of its agents of theirs; None: nobody listens."""
+    if not flow.hooks and not any(agent.hooks for agent in agents_of(flow.live)):
+        return None
+
+    def tell(event: Event) -> None:
+        notify(flow.hooks, event)
+        if isinstance(event, Inside):
+            state, rest = state_at(flow, event.path)
+            if isinstance(state, CallState) and isinstance(state.agent, Agent) and not rest:
+                notify(state.agent.hooks, event.event)
+
+    return tell
+
+
+def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str]) -> dict[str, Outcome]:
+    """Return answers as outcomes by key.
+
+    Args:
+        flow: The flow.
+        answers: Values or outcomes, by state or by key.
+        asked: The keys of the open questions.
+
+    Raises:
+        OutcomeError: No question is of this state, several are, or the value is not of its types.
+    """
+    keys = list(asked)
+    state: State[Any] | None
+    found: dict[str, Outcome] = {}
+    for whom, value in answers.items():
+        if isinstance(whom, State):
+            own = [key for key in keys if state_at(flow, key)[0] is whom]
+            if len(own) != 1:
+                right = f"one of the keys {', '.join(map(repr, keys)) or '(none)'} would be right"
+                raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
+            key, state = own[0], whom
+        else:
+            key, state = whom, state_at(flow, whom)[0] if isinstance(whom, str) else None
+        found[key] = value if isinstance(value, Outcome) else _outcome(key, state, value)
+    return found
+
+
+def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
+    if not isinstance(state, Work):
+        raise OutcomeError(f"the answer to {key!r} is {value!r:.80}, and no state is there: its own key would be right")
+    if isinstance(value, Failure):
+        return FunctionFailed(text=value.detail or value.reason)
+    return Returned(text=state.kinds.dump(value))

@@ -1,0 +1,68 @@
+"""The result of a run of a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fsm_agent._internal.vector import Vector
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import Usage
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.process.flow_run import FlowRun
+    from fsm_agent.flows.process.record import FlowEnding, FlowRecord
+
+D = TypeVar("D")
+
+
+class FlowResult(Generic[D]):
+    """The result of a run of a flow."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: FlowRun[D]) -> None:
+        self.run = run
+
+    @property
+    def record(self) -> FlowRecord:
+        """All that the run knows."""
+        return self.run.record
+
+    @property
+    def data(self) -> D:
+        """The data that the flow ended with."""
+        return self.run.data
+
+    @property
+    def state(self) -> str:
+        """The name of the end."""
+        return self.run.state
+
+    @property
+    def ending(self) -> FlowEnding | None:
+        """The way in which it ended; None: it goes on."""
+        return self.record.ending
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The data that the caller gave with ``extra``."""
+        return self.record.extra
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all agent calls."""
+        return self.record.total_usage
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The flow's own steps."""
+        return self.record.trace
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlowResult) and self.record == other.record
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"FlowResult({self.state}, {self.data!r})"

@@ -1,0 +1,204 @@
+"""One run of a flow: a process that is moved by the flow's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.states import End, SubflowState, Work, event_name
+from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
+from fsm_agent.flows.process.effects import AwaitAnswer, Timer
+from fsm_agent.flows.process.flow_result import FlowResult
+from fsm_agent.flows.process.record import FlowEnding, FlowRecord
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
+from fsm_agent.machine.process import AnyEffect, Deadline
+from fsm_agent.machine.watching import TABLE_WATCHES
+from fsm_agent.messages.event import Event, Stepped
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+D = TypeVar("D")
+
+
+class FlowRun(Working, Generic[D]):
+    """One run of a flow: the mutable cell around its record.
+
+    Args:
+        flow: The flow.
+        record: The state.
+        surroundings: What it has besides.
+    """
+
+    record: FlowRecord
+
+    def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
+        super().__init__(record, surroundings or Surroundings())
+        self.flow = flow
+        self.machine = flow.machine
+        self._ahead = record  # the record that an advance has come to, before it is taken
+
+    def __str__(self) -> str:
+        return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
+
+    @property
+    def state(self) -> str:
+        """The name of the state in which it stands."""
+        return str(self.record.state)
+
+    @property
+    def data(self) -> D:
+        """The data as they are now."""
+        data: D = self.record.data
+        return data
+
+    @property
+    def outcome(self) -> FlowResult[D]:
+        """The result so far."""
+        return FlowResult(self)
+
+    def result(self) -> FlowResult[D]:
+        """Return the result of the run.
+
+        Raises:
+            FlowFailed: It ended in a failure.
+            FlowSuspended: It has not ended, and waits for somebody, or for a moment.
+        """
+        ending = self.record.ending
+        if ending is None:
+            raise FlowSuspended(f"{self} waits for {_explained(self.effects)}", run=self)
+        if ending.is_failure:
+            why = f": {ending.detail}" if ending.detail else ""
+            raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
+        return self.outcome
+
+    @property
+    def definition(self) -> str:
+        """A fingerprint of the table, and of the prompts of its agents."""
+        return self.flow.fingerprint
+
+    # Its works
+
+    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+        """Return the state behind the name of a step, and the data that it sees: the present ones."""
+        for r in (self.record, self._ahead):
+            if r.here == name:
+                state = self.flow.states[str(r.state)]
+                assert isinstance(state, Work)
+                return state, r.data
+        raise OutcomeError(f"{name!r} is no step of {self}: {self.record.here!r} would be right")
+
+    def own_effects(self) -> Iterable[AnyEffect]:
+        yield from super().own_effects()
+        timer = self._timer()
+        if timer is not None:
+            yield Timer(timer.key, timer.at_s)
+
+    def _timer(self) -> Deadline | None:
+        """Return the moment at which the time of the present state is over."""
+        r = self.record
+        within_s = getattr(self.flow.states.get(str(r.state)), "within_s", None)
+        if within_s is None or r.ending is not None:
+            return None
+        return Deadline(r.entered_at_s + within_s, f"{Timer.prefix}:{r.here}")
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        return self.record.deadline_s
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The earliest deadline of the run and its children, and the end of the time of its state."""
+        inner, timer = super().deadline, self._timer()
+        return min([found for found in (inner, timer) if found is not None], default=None)
+
+    def came(self) -> Came:
+        """Return what came of it for the flow around it."""
+        r = self.record
+        assert r.ending is not None
+        if r.ending.is_failure:
+            return Came("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
+        return Came("done", r.data, 0.0)
+
+    # Steps
+
+    def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
+        r: FlowRecord = record
+        trigger, answer, detail, came = self._read(key, outcome)
+        at_s = max(outcome.at_s, r.entered_at_s)
+        moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
+        if trigger in NOTES:
+            return self.noted(moved, key, trigger)
+        if key == "begin":
+            moved = moved.changed(id=outcome.id, started_at_s=at_s)
+        usage = r.total_usage if came is None else r.total_usage + came.usage
+        return self._entered(moved.changed(usage=usage), at_s, detail, steps)
+
+    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, Came | None]:
+        """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
+        kind = "" if isinstance(outcome, Came) else outcome.kind
+        if key == "begin":
+            return "begun", None, "", None
+        if key == "":
+            limit = self.record.limits.deadline_s
+            return kind, None, getattr(outcome, "reason", f"{limit:g} s are over" if limit else ""), None
+        if key.startswith(f"{Timer.prefix}:"):
+            state, _ = self.work(self.record.here)
+            return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
+        if kind in NOTES:
+            return kind, None, "", None
+        name, came = self.came_of(key, outcome)
+        if came.trigger == "failed":
+            why: Failure = came.answer
+            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), came
+        return event_name("done", self.work(name)[0].kinds.case_of(came.answer)), came.answer, "", came
+
+    def _entered(self, r: FlowRecord, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
+        """Return the record with the works of the state that the step has led to."""
+        to = self.flow.states[str(r.state)]
+        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, once={}, children={})
+        if isinstance(to, End):
+            detail = to.detail or detail if to.is_failure else ""
+            return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))
+        if r.steps > r.limits.steps:
+            detail = f"{r.limits.steps} states were entered, which is the limit"
+            moved = self.take_row(r, "exhausted", None, "", at_s, steps, detail)
+            return self._entered(moved, at_s, detail, steps)
+        child = seeded(to, r.data, r.depth, self.surroundings)
+        r = r.changed(once={r.here: NOT_BEGUN}) if child is None else r.changed(children={r.here: child})
+        self._ahead = r
+        return r
+
+    def watch(self, step: Stepped) -> None:
+        for watch in TABLE_WATCHES.get():
+            watch(self.flow, step)
+
+    def checked_data(self, data: Any, by: str) -> Any:
+        """Return data that an action has made.
+
+        Raises:
+            FlowError: They are of another type.
+        """
+        if not isinstance(data, self.flow.data):
+            right = f"{self.flow.data.__name__} would be right"
+            raise FlowError(f"flow {self.flow.name!r}: the action of {by} returned {data!r:.80}: {right}")
+        return data
+
+
+@seeded.register(SubflowState)
+def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> FlowRecord:
+    return state.flow.record_of(state.start(data), depth)
+
+
+@process_of.register(SubflowState)
+def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
+    return FlowRun(state.flow, record, surroundings)
+
+
+def _explained(effects: Iterable[AnyEffect]) -> str:
+    """Return what is waited for, as text for an error."""
+    named = list(effects)[:3]
+    texts = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in named]
+    return ", ".join(texts)

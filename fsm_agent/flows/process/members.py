@@ -1,0 +1,205 @@
+"""Members that go on at once: a process whose children are the members, with a small table of its own.
+
+At most `SeveralState.parallel` of them have begun and not ended, the first in their order, so that a step costs the
+same however many there are.  Results are kept as JSON, and are read again in the order of the members.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any, TypeAlias
+
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.states import SeveralState, Work
+from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
+from fsm_agent.machine.rows import Row, machine_of
+from fsm_agent.messages.event import Event, Stepped
+
+Member: TypeAlias = tuple[str, Work[Any, Any], Any]  # its name, its state, the data that it sees
+
+
+class Members(Working):
+    """Members that go on at once.
+
+    Args:
+        state: The state that waits for them.
+        data: The data that it sees.
+        record: What has become of them.
+        surroundings: What they have besides.
+    """
+
+    record: MembersRecord
+
+    def __init__(self, state: SeveralState[Any, Any], data: Any, record: MembersRecord, around: Surroundings) -> None:
+        super().__init__(record, around)
+        self.machine = _machine()
+        self.state = state
+        self.data = data
+
+    @cached_property
+    def members(self) -> list[Member]:
+        """All members, in their order."""
+        return list(self.state.members_of(self.data))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Member]:
+        return {member[0]: member for member in self.members}
+
+    @property
+    def outcome(self) -> MembersRecord:
+        """The record so far."""
+        return self.record
+
+    @property
+    def definition(self) -> str:
+        """Nothing of its own: it is part of a flow."""
+        return ""
+
+    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+        """Return the state of a member, and the data that it sees."""
+        try:
+            _, state, data = self._by_name[name]
+        except KeyError:
+            raise OutcomeError(f"{name!r} is no member of {self.state!r}") from None
+        return state, data
+
+    def came(self) -> Came:
+        """Return what came of them for the flow around it."""
+        r, state = self.record, self.state
+        assert r.ending is not None
+        if r.ending.is_failure:
+            return Came("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
+        if state.is_race:
+            (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
+            return Came("done", self._loaded(won), 0.0)
+        return Came("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
+
+    def watch(self, step: Stepped) -> None:
+        """Nobody watches: the table is the same for all."""
+
+    def _loaded(self, name: str) -> Any:
+        settled = self.record.settled[name]
+        return settled.failure or self.work(name)[0].kinds.load(settled.text)
+
+    def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
+        if isinstance(outcome, Came) or key not in ("", "begin"):
+            if not isinstance(outcome, Came) and outcome.kind in NOTES:
+                moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
+                return self.noted(moved, key, outcome.kind)
+            name, came = self.came_of(key, outcome)
+            usage = record.usage + came.usage
+            trigger = "gave" if came.trigger == "done" else "broke"
+            return self.take_row(record.changed(usage=usage), trigger, came._replace(where=name), key, came.at_s, steps)
+        moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
+        return moved.changed(id=outcome.id) if key == "begin" else moved
+
+
+# Guards and actions: pure functions of the record, the outcome, and the `Members` themselves
+
+
+def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
+    return not members.members
+
+
+def is_enough(r: MembersRecord, _: Came, members: Members) -> bool:
+    """The first of a race, or the last of all."""
+    return members.state.is_race or is_last(r, _, members)
+
+
+def is_last(r: MembersRecord, _: Came, members: Members) -> bool:
+    return len(r.settled) == len(members.members) - 1
+
+
+def breaks_all(r: MembersRecord, came: Came, members: Members) -> bool:
+    """A failure that ends the others: the first where all are needed, the last of a race."""
+    state = members.state
+    return is_last(r, came, members) if state.is_race else not state.is_lenient
+
+
+def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
+    """Begin as many members as may go on at once."""
+    room = members.state.parallel or len(members.members)
+    once, children, begun = dict(r.once), dict(r.children), r.begun
+    while begun < len(members.members) and len(once) + len(children) < room:
+        name, state, data = members.members[begun]
+        child = seeded(state, data, r.depth, members.surroundings)
+        if child is None:
+            once[name] = NOT_BEGUN
+        else:
+            children[name] = child
+        begun += 1
+    return r.changed(once=once, children=children, begun=begun)
+
+
+def keep(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
+    """Keep what came of a member, and begin the next."""
+    return begin(_settled(r, came, members), came, members)
+
+
+def join(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
+    r = _settled(r, came, members)
+    return _ended(r, FlowEnding(Stage.COMPLETED))
+
+
+def fail(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
+    r = _settled(r, came, members)
+    failures = [(name, r.settled[name].failure) for name, _, _ in members.members if name in r.settled]
+    name, why = next((name, failure) for name, failure in failures if failure is not None)
+    return _ended(r, FlowEnding(why.reason, True, why.detail, name))
+
+
+def keep_reason(r: MembersRecord, outcome: Any, members: Members) -> MembersRecord:
+    return _ended(r, FlowEnding(outcome.kind, True, getattr(outcome, "reason", "")))
+
+
+def end_empty(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
+    return _ended(r, FlowEnding(Stage.COMPLETED))
+
+
+def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
+    return r
+
+
+def _settled(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
+    name = came.where
+    kinds = members.work(name)[0].kinds
+    settled = Settled(failure=came.answer) if came.trigger == "failed" else Settled(kinds.dump(came.answer))
+    once = {other: run for other, run in r.once.items() if other != name}
+    return r.changed(once=once, settled={**r.settled, name: settled})
+
+
+def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
+    """Return the record at its end, without the members that are let go of."""
+    return r.changed(ending=ending, usage=r.total_usage, once={}, children={})
+
+
+_LIVE = (Stage.SEEDED, Stage.WORKING)
+ROWS: tuple[Row, ...] = (
+    ("begun", Stage.SEEDED, Stage.COMPLETED, is_empty, end_empty),
+    ("begun", Stage.SEEDED, Stage.WORKING, None, begin),
+    ("gave", Stage.WORKING, Stage.COMPLETED, is_enough, join),
+    ("gave", Stage.WORKING, None, None, keep),
+    ("broke", Stage.WORKING, Stage.FAILED, breaks_all, fail),
+    ("broke", Stage.WORKING, Stage.COMPLETED, is_last, join),
+    ("broke", Stage.WORKING, None, None, keep),
+    *[(note, Stage.WORKING, None, None, stay) for note in NOTES],
+    ("cancelled", _LIVE, Stage.FAILED, None, keep_reason),
+    ("expired", _LIVE, Stage.FAILED, None, keep_reason),
+)
+
+
+@cache
+def _machine() -> Any:
+    return machine_of(ROWS, Stage)
+
+
+@seeded.register(SeveralState)
+def _(state: SeveralState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> MembersRecord:
+    return MembersRecord(state=Stage.SEEDED, depth=depth)
+
+
+@process_of.register(SeveralState)
+def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, surroundings: Surroundings) -> Members:
+    return Members(state, data, record, surroundings)

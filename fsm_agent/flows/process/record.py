@@ -1,0 +1,111 @@
+"""Records: the whole state of a run of a flow, and of members that go on at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import field
+from msgspec.structs import astuple
+
+from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.lifecycle.record import OnceRun
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import UNUSED, Usage
+
+
+class FlowLimits(Value, frozen=True, kw_only=True):
+    """The budgets of a run of a flow."""
+
+    steps: int = 1000  # states that are entered
+    deadline_s: float | None = None  # from its start
+
+
+class FlowEnding(Value, frozen=True):
+    """The way in which a flow, or a group of members, ended."""
+
+    state: str
+    is_failure: bool = False
+    detail: str = ""
+    where: str = ""  # the member that failed
+
+
+class WorksRecord(Value, frozen=True, kw_only=True):
+    """The part that all records have; two are equal when the same happened, whatever the schedule: but for the trace.
+
+    ``once`` has the works that are no processes of their own, by name, and how often those that must not run twice
+    were begun.
+    """
+
+    id: str = ""
+    state: Any
+    depth: int = 0  # how many agent calls it is inside of
+    once: Mapping[str, OnceRun] = field(default_factory=dict)
+    children: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = UNUSED  # of agent calls that have ended
+    ending: FlowEnding | None = None
+    trace: Vector[Stepped] = Vector()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            mine == others
+            for name, mine, others in zip(self.__struct_fields__, astuple(self), astuple(other), strict=True)
+            if name != "trace"
+        )
+
+    @property
+    def total_usage(self) -> Usage:
+        """Tokens of all replies, those to agent calls that go on included."""
+        return sum([child.total_usage for child in self.children.values()], self.usage)
+
+
+class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
+    """All there is to know about a run of a flow."""
+
+    flow: str
+    version: int = 1
+    data: Any
+    limits: FlowLimits = FlowLimits()
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
+    steps: int = 0  # states that were entered
+    entered_at_s: float = 0.0  # Unix time
+    started_at_s: float = 0.0  # Unix time
+
+    @property
+    def here(self) -> str:
+        """The name of the present step: the state, and the number of states that were entered."""
+        return f"{self.state}#{self.steps}"
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time at which it expires; None: never, or not begun."""
+        limit = self.limits.deadline_s
+        return None if limit is None or not self.steps else self.started_at_s + limit
+
+
+class Stage(StrEnum):
+    """A state of members that go on at once."""
+
+    SEEDED = "Seeded"
+    WORKING = "Working"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Settled(Value, frozen=True):
+    """The result of a member that has ended."""
+
+    text: str = ""  # what it gave, as JSON
+    failure: Failure | None = None
+
+
+class MembersRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
+    """All there is to know about members that go on at once; their state and data are the flow's."""
+
+    begun: int = 0  # how many members, in their order
+    settled: Mapping[str, Settled] = field(default_factory=dict)  # by name

@@ -1,0 +1,226 @@
+"""Save a run of a flow as JSON, and restore it in another process.
+
+Nested records are inside, each as its own kind writes it; which kind that is, the flow says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import field
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import Value, differing, from_json, to_json
+from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
+from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.lifecycle.invariants import inconsistency
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.machine.signing import signed, verified
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+FORMAT: Literal[1] = 1
+
+
+class _Document(Value, frozen=True):
+    """A run of a flow in JSON."""
+
+    format: Literal[1]
+    flow: str
+    record: msgspec.Raw
+
+
+class _FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
+    """A record of a flow whose data and children are JSON."""
+
+    state: str
+    data: msgspec.Raw
+    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+
+
+class _MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
+    """A record of members whose children are JSON."""
+
+    state: str
+    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+
+
+class _Version(msgspec.Struct):
+    version: int = 1
+
+
+def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
+    """Return a run as JSON: its whole record, those of agent calls inside of it included.
+
+    Callables, clients, keys and ``deps`` are not in it.
+
+    Args:
+        run: The run.
+        signing_key: Signs the document, so that `restore` with the same key takes it only as it is; 32 bytes or more.
+
+    Raises:
+        SnapshotError: The record holds a value that could not be read again.
+    """
+    try:
+        text = to_json(_Document(FORMAT, run.flow.name, _flow_json(run.flow, run.record)))
+    except (ValueError, OutcomeError) as error:
+        raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from None
+    return text if signing_key is None else signed(text, signing_key)
+
+
+def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
+    data = msgspec.Raw(flow.data_json(r.data).encode())
+    children = {name: _child_json(flow.states[str(r.state)], child) for name, child in r.children.items()}
+    fields = {**differing(r), "state": str(r.state), "data": data, "children": children}
+    return msgspec.Raw(to_json(_FlowJson(**fields)).encode())
+
+
+def _child_json(state: Any, record: Any) -> msgspec.Raw:
+    match state:
+        case SubflowState():
+            return _flow_json(state.flow, record)
+        case SeveralState():
+            known = {member.name: member for member in state.members}  # of `each` there is one, for all numbers
+            children = {
+                name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
+            }
+            fields = {**differing(record), "state": str(record.state), "children": children}
+            return msgspec.Raw(to_json(_MembersJson(**fields)).encode())
+    return msgspec.Raw(to_json(record).encode())
+
+
+def restore(
+    document: str | bytes,
+    flow: Flow[Any],
+    surroundings: Surroundings | None = None,
+    *,
+    signing_key: str | bytes | None = None,
+) -> FlowRun[Any]:
+    """Return the run that `snapshot` wrote, ready to be driven on.
+
+    Trust a document as far as code; see `fsm_agent.restore`.
+
+    Args:
+        document: The JSON.
+        flow: The flow.
+        surroundings: What the run has besides its record.
+        signing_key: Of `snapshot`.
+
+    Raises:
+        SnapshotError: The document is damaged, of another flow or a newer version, or stands in a state that is gone.
+    """
+    try:
+        read: _Document = from_json(verified(document, signing_key), _Document)
+    except ValueError as error:
+        raise SnapshotError(f"this is no snapshot of a flow of format {FORMAT}: {error}") from None
+    if read.flow != flow.name:
+        raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
+    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), surroundings)
+    try:
+        run.record = run.closed_again()
+    except OutcomeError as error:
+        raise SnapshotError(f"the snapshot contradicts itself: {error}") from None
+    return run
+
+
+def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
+    where = f"the snapshot of the flow {flow.name!r}"
+    try:
+        document = _upgraded(flow, document)
+        r: _FlowJson = from_json(document, _FlowJson)
+        data = flow.adapter.validate_json(bytes(r.data))
+    except SnapshotError:
+        raise
+    except (ValueError, TypeError, LookupError) as error:
+        raise SnapshotError(f"{where} cannot be read: {str(error)[:500]}") from None
+    stage: Any = flow.state_enum
+    if r.state not in stage.__members__:
+        known = ", ".join(flow.states)
+        raise SnapshotError(
+            f"{where} stands in the state {r.state!r}, which there is not; there are {known}: a higher version of the"
+            " flow, and upgrades={…}, would be right"
+        )
+    record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
+    _check(flow, record, where, [*r.children])
+    state: Any = flow.states.get(r.state)
+    children = {name: _child_record(state, data, bytes(raw), where) for name, raw in r.children.items()}
+    return record.changed(children=children)
+
+
+def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> None:
+    """Refuse a record that contradicts itself."""
+    state = flow.states.get(str(r.state))
+    problem = ""
+    if isinstance(state, End) != (r.ending is not None):
+        problem = f"it stands in {r.state}, and has {'an' if r.ending else 'no'} ending"
+    elif r.trace and r.trace[-1].to != r.state:
+        problem = f"it stands in {r.state}, and its trace ends in {r.trace[-1].to}"
+    elif (works := [*children, *r.once]) and works != [r.here]:
+        problem = f"it stands in {r.here}, and has the works {works}"
+    elif isinstance(state, Work) and not works:
+        problem = f"it stands in {r.here}, and waits for nothing"
+    elif works and bool(children) != isinstance(state, CallState | SubflowState | SeveralState):
+        problem = f"{r.state} is another kind of state by now"
+    if problem:
+        raise SnapshotError(f"{where} contradicts itself: {problem}")
+
+
+def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
+    match state:
+        case SubflowState():
+            return _flow_record(state.flow, raw)
+        case SeveralState():
+            return _members_record(state, data, raw, where)
+    try:
+        record: CallRecord = from_json(raw, CallRecord)
+    except ValueError as error:
+        raise SnapshotError(f"{where} holds no agent call: {str(error)[:500]}") from None
+    if problem := inconsistency(record):
+        raise SnapshotError(f"{where} contradicts itself: {problem}")
+    return record
+
+
+def _members_record(state: SeveralState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
+    try:
+        r: _MembersJson = from_json(raw, _MembersJson)
+        stage = Stage(r.state)
+    except ValueError as error:
+        raise SnapshotError(f"{where} holds no members of {state.name}: {str(error)[:500]}") from None
+    members = {name: (member, item) for name, member, item in state.members_of(data)}
+    if unknown := [name for name in (*r.children, *r.once, *r.settled) if name not in members]:
+        known = ", ".join([*members][:10])
+        raise SnapshotError(f"{where} has the member {unknown[0]!r} in {state.name}, which has {known}")
+    begun = len(r.children) + len(r.once) + len(r.settled)
+    if r.ending is None and begun != r.begun:
+        raise SnapshotError(f"{where} contradicts itself: {begun} members of {state.name} are there, {r.begun} began")
+    children = {name: _child_record(*members[name], bytes(raw), where) for name, raw in r.children.items()}
+    return MembersRecord(**{**differing(r), "state": stage, "children": children})
+
+
+def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
+    """Return the JSON record of a run, brought up to the flow's version.
+
+    Raises:
+        SnapshotError: It is newer, or no function brings it up.
+    """
+    version = msgspec.json.decode(document, type=_Version).version
+    if version == flow.version:
+        return document
+    where = f"the snapshot is of version {version} of the flow {flow.name!r}"
+    if version > flow.version:
+        raise SnapshotError(f"{where}, and this is version {flow.version}")
+    data = pydantic_core.from_json(document)
+    while version < flow.version:
+        upgrade = flow.upgrades.get(version)
+        if upgrade is None:
+            right = f"upgrades={{{version}: …}} would be right"
+            raise SnapshotError(f"{where}, and nothing brings version {version} up: {right}")
+        data = upgrade(data)
+        version += 1
+    return msgspec.json.encode({**data, "version": version})

@@ -1,0 +1,280 @@
+"""The works of a process: what its states wait for, by name.
+
+A work is a child, if it is a process of its own (an agent call, another flow, several members), or an effect of the
+process itself: a function, an answer.  What came of either is read into one trigger and one answer.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from fsm_agent._internal.values import from_json, quick_json
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
+from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
+from fsm_agent.flows.process.record import WorksRecord
+from fsm_agent.lifecycle.call import AgentCall, call_class
+from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
+from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
+from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.runtime.world import World
+
+NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
+NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
+BEGINNING = (Begin("begin"),)
+
+
+class Came(NamedTuple):
+    """The end of a work: a trigger, and the answer that rows are given."""
+
+    trigger: str
+    answer: Any
+    at_s: float
+    usage: Usage = UNUSED  # of a child
+    where: str = ""
+
+
+class Surroundings:
+    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
+
+    Args:
+        deps: What functions find in their `Context`.
+        clients: Models of states, in place of those of their agents.
+        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
+        has_approver: Whether the driver has an approver.
+    """
+
+    def __init__(
+        self, deps: Any = None, clients: Mapping[Any, Any] | None = None, answer: Any = None, has_approver: bool = False
+    ) -> None:
+        self.deps = deps
+        self.clients = dict(clients or {})
+        self.answer = answer
+        self.has_approver = has_approver
+        self._worlds: dict[tuple[int, int], World] = {}
+
+    def world(self, state: CallState[Any, Any], data: Any) -> World:
+        """Return the world of the agent call of a state."""
+        agent = state.agent_for(data)
+        client = self.clients.get(state)
+        if client is None:
+            return agent._world
+        key = id(state), id(agent)
+        if key not in self._worlds:
+            options = {"approve": agent.approve, "results": agent.results, **agent.world}
+            self._worlds[key] = World.of(client, **options)
+        return self._worlds[key]
+
+
+@singledispatch
+def seeded(state: Any, data: Any, depth: int, surroundings: Surroundings) -> Any:
+    """Return the record of the child that a state begins; None: the state is an effect of the process itself."""
+    return None
+
+
+@singledispatch
+def process_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> Process:
+    """Return the process around the record of a child.
+
+    Raises:
+        OutcomeError: The state has none.
+    """
+    raise OutcomeError(f"{state!r} is no process of its own")
+
+
+@seeded.register(CallState)
+def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
+    agent = state.agent_for(data)
+    messages, *_ = agent._asked(state.task(data), {}, Options(deps=surroundings.deps))
+    return CallRecord.of(messages, limits=agent.limits, depth=depth)
+
+
+@process_of.register(CallState)
+def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> AgentCall[Any]:
+    agent = state.agent_for(data)
+    prompt = agent._governed_for(state.prompt_for(agent), Options(deps=surroundings.deps))
+    parts = agent._kept(prompt, None, surroundings.deps)
+    parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
+    return call_class(prompt)(record, prompt, **parts)
+
+
+class Working(Parent):
+    """A process whose children are works.
+
+    Args:
+        record: The state.
+        surroundings: What it has besides.
+    """
+
+    record: Any
+
+    def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
+        super().__init__(record)
+        self.surroundings = surroundings
+
+    @property
+    def deps(self) -> Any:
+        """The dependencies that functions find in their `Context`."""
+        return self.surroundings.deps
+
+    @abstractmethod
+    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+        """Return the state that is behind the name of a work, and the data that it sees."""
+
+    # What its children need; see `Parent`
+
+    def child(self, name: str, record: Any) -> Process:
+        state, data = self.work(name)
+        return process_of(state, data, record, self.surroundings)
+
+    def world_of(self, name: str) -> Any:
+        state, data = self.work(name)
+        return self.surroundings.world(state, data) if isinstance(state, CallState) else None
+
+    def begin(self, record: Any, name: str, child: Any) -> None:
+        child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
+
+    def end_of(self, name: str, child: Any) -> Came:
+        r, (state, _) = child.record, self.work(name)
+        at_s = r.trace[-1].at_s
+        if not isinstance(child, AgentCall):
+            came: Came = child.came()
+            return came._replace(at_s=at_s, usage=r.total_usage)
+        ending = r.ending
+        if r.state is State.COMPLETED:
+            output = child.output
+            if output is None and ending.reason != "answered":
+                why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
+                return Came("failed", why, at_s, r.total_usage)
+            return Came("done", output, at_s, r.total_usage)
+        return Came("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
+
+    # Its own effects
+
+    def own_effects(self) -> Iterable[AnyEffect]:
+        r = self.record
+        if not r.trace:
+            yield from BEGINNING
+        for name, once in r.once.items():
+            state, data = self.work(name)
+            if isinstance(state, WaitState):
+                yield AwaitAnswer(f"answer:{name}", state, state.question(data))
+            elif isinstance(state, FunctionState):
+                yield _function_effect(state, data, name, once)
+
+    def came_of(self, key: str, outcome: Any) -> tuple[str, Came]:
+        """Return the name of the work that an outcome is about, and what came of it."""
+        if isinstance(outcome, Came):
+            return key, outcome
+        name = name_in(key)
+        state, _ = self.work(name)
+        kind = type(outcome)
+        if kind is FunctionFailed or (kind is Returned and outcome.is_error):
+            return name, Came("failed", Failure("raised", outcome.text, state.name), outcome.at_s)
+        if kind is not Returned:
+            right = "Returned(text=…) or FunctionFailed(text=…) would be right"
+            raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
+        try:
+            return name, Came("done", state.kinds.load(outcome.text), outcome.at_s)
+        except OutcomeError as error:
+            if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
+                raise  # somebody's mistake, who may try again
+            return name, Came("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+
+    def noted(self, record: Any, key: str, trigger: str) -> Any:
+        """Return the record after a note about a function that must not run twice."""
+        name = name_in(key)
+        run = record.once[name]
+        if trigger == "started":
+            run = OnceRun(attempt=run.attempt + 1)
+        else:
+            run = run.changed(phase="doubtful" if trigger == "interrupted" else "cleared")
+        return record.changed(once={**record.once, name: run})
+
+    def encode_own(self, key: str, outcome: Any) -> str:
+        try:
+            return quick_json(outcome)
+        except ValueError as error:
+            raise OutcomeError(f"the outcome of {key!r} is not taken: {str(error)[:500]}") from None
+
+    def decode_own(self, key: str, document: bytes | str) -> Any:
+        try:
+            return from_json(document, Outcome)
+        except ValueError as error:
+            raise OutcomeError(f"what is no outcome was given for {key!r}: {str(error)[:500]}") from None
+
+    # Speaking for its works
+
+    def keys_of(self, state: Work[Any, Any]) -> list[str]:
+        """Return the keys under which somebody may say what comes of a state, here and inside."""
+        found: list[str] = []
+        for effect in self.own_effects():
+            own = self.work(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
+            if own is state:
+                found.append(effect.key)
+        for name in self.record.children:
+            if self.work(name)[0] is state:
+                found.append(name)
+            cell = self._cell(self.record, name)
+            if isinstance(cell, Working):
+                found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
+        return found
+
+    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float = 0.0) -> None:
+        """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
+
+        Args:
+            state: The state, here or in a flow inside.
+            value: What it gives; a `Failure`: it fails.
+            at_s: When (Unix time).
+
+        Raises:
+            OutcomeError: Nobody waits for it, or not for this; nothing has changed.
+        """
+        keys = self.keys_of(state)
+        if len(keys) != 1:
+            waits = f"{len(keys)} of them are waited for" if keys else "it is not waited for"
+            open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing: it has ended"
+            raise OutcomeError(f"{state!r} cannot be given {value!r:.80}: {waits}; waited for: {open_keys}")
+        if isinstance(value, Failure):
+            outcome: Outcome = FunctionFailed(text=value.detail or value.reason, at_s=at_s)
+        else:
+            outcome = Returned(text=state.kinds.dump(value), at_s=at_s)
+        while StartFunction.prefix == keys[0].rpartition(SEPARATOR)[2].partition(":")[0]:
+            self.advance(keys[0], Started(at_s=at_s))
+            keys = self.keys_of(state)
+        self.advance(keys[0], outcome)
+
+    def closed_again(self) -> Any:
+        """Return the record with the policies of functions applied again to the pending calls inside of it."""
+        r = self.record
+        closed = {name: self._cell(r, name) for name in r.children}
+        return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
+
+
+def name_in(key: str) -> str:
+    """Return the name of the work that a key is about; a child's key is its name."""
+    return key.partition(":")[2].partition(":")[0] or key
+
+
+def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun) -> AnyEffect:
+    function: Any = BoundFunction(state.function, data)
+    call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
+    if not state.function.once:
+        return RunFunction(f"run:{name}", call, function)
+    attempt = once.attempt + 1 if once.phase == "cleared" else once.attempt
+    subject = name if attempt == 1 else f"{name}:{attempt}"
+    if once.phase == "cleared":
+        return StartFunction(f"start:{subject}", call)
+    if once.phase == "doubtful":
+        return FindOut(f"doubt:{subject}", call, function)
+    return RunFunction(f"run:{subject}", call, function, is_once=True)

@@ -1,0 +1,142 @@
+"""Walk every way through a flow: whatever its states give, fail or take too long, and wherever it is cancelled."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from fsm_agent.errors import UsageError
+from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.states import Work
+from fsm_agent.flows.definition.table import row_name
+from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.record import FlowRecord
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept
+from fsm_agent.messages.event import Stepped
+
+D = TypeVar("D")
+
+LIMIT = 20_000  # configurations
+
+
+@dataclass(frozen=True)
+class Explored:
+    """The extent of an exploration.
+
+    Attributes:
+        configurations: How many states with different data there are.
+        rows: How often each row was taken, by name.
+        missed: The rows that users wrote and that were never taken.
+        ends: How many configurations each end has.
+        longest: The steps of the longest way that was walked.
+        is_whole: Nothing was left when the limit was reached.
+    """
+
+    configurations: int
+    rows: Counter[str]
+    missed: tuple[str, ...]
+    ends: Counter[str]
+    longest: int
+    is_whole: bool
+
+
+class _Move(NamedTuple):
+    words: str
+    make: Callable[[FlowRun[Any]], None]
+
+
+def explore(
+    flow: Flow[D],
+    data: D,
+    answers: Mapping[Work[Any, Any], Sequence[Any]],
+    *,
+    holds: Callable[[str, D], bool] | None = None,
+    limit: int = LIMIT,
+) -> Explored:
+    """Walk every way that there is, without any model or function being asked; the shortest ways first.
+
+    Args:
+        flow: The flow.
+        data: What it begins with.
+        answers: What each state may give, one example of each type at least; it may also fail, and its time may end.
+            A state with members, or another flow, gives something as a whole.
+        holds: What is to be true of state and data wherever the flow can be.
+        limit: How many configurations are looked at.
+
+    Raises:
+        AssertionError: ``holds`` is not true; or a guard, an action or a task raised, or JSON changes the data.  The
+            message has the way there.
+        UsageError: A state that gives something has no answers.
+    """
+    if missing := [state.name for state in flow.live if "done" in state.triggers and not answers.get(state)]:
+        raise UsageError(f"answers has none of {', '.join(missing)}: {{{missing[0]}: […]}}, one of each type, is right")
+    first: FlowRun[D] = FlowRun(flow, flow.record_of(data))
+    rows, ends, longest = Counter[str](), Counter[str](), 0
+    _walk(first, _Move("start", _begin), (), rows, holds)
+    seen = {_configuration(flow, first.record)}
+    waiting: deque[tuple[FlowRecord, tuple[str, ...]]] = deque([(first.record, ("start",))])
+    while waiting and len(seen) <= limit:
+        record, way = waiting.popleft()
+        longest = max(longest, len(way))
+        if record.ending is not None:
+            ends[str(record.state)] += 1
+            continue
+        for move in _moves(flow, record, answers):
+            run: FlowRun[D] = FlowRun(flow, record)
+            _walk(run, move, way, rows, holds)
+            if (found := _configuration(flow, run.record)) not in seen:
+                seen.add(found)
+                waiting.append((run.record, (*way, move.words)))
+    missed = tuple([name for name, is_own in flow.row_names.items() if is_own and not rows[name]])
+    return Explored(len(seen), rows, missed, ends, longest, not waiting)
+
+
+def _begin(run: FlowRun[Any]) -> None:
+    run.advance("begin", Begun(at_s=0.0, id="explored"))
+
+
+def _walk(
+    run: FlowRun[Any], move: _Move, way: tuple[str, ...], rows: Counter[str], holds: Callable[[str, Any], bool] | None
+) -> None:
+    """Make a move, and check what has become of the run."""
+    try:
+        move.make(run)
+        _ = run.effects
+        again = run.flow.adapter.validate_json(run.flow.data_json(run.data))
+        if again != run.data:
+            raise AssertionError(f"the data come back from JSON as {again!r}, and were {run.data!r}")
+        if holds is not None and not holds(run.state, run.data):
+            raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is not true in {run.state} of {run.data!r}")
+    except Exception as error:
+        path = " → ".join([*way, move.words])
+        raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
+    for step in run.steps:
+        if isinstance(step, Stepped):
+            rows[row_name(step.source, step.trigger, step.to, step.guard)] += 1
+
+
+def _give(state: Work[Any, Any], value: Any, run: FlowRun[Any]) -> None:
+    run.give(state, value)
+
+
+def _configuration(flow: Flow[Any], r: FlowRecord) -> tuple[str, str]:
+    return str(r.state), flow.data_json(r.data)
+
+
+def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[Work[Any, Any], Sequence[Any]]) -> Iterator[_Move]:
+    state: Any = flow.states[str(r.state)]
+    for value in answers.get(state, ()):
+        yield _Move(f"{state.name} gives {value!r:.60}", partial(_give, state, value))
+    if "failed" in state.triggers:
+        failure = Failure("explored", "as if it had failed")
+        yield _Move(f"{state.name} fails", partial(_give, state, failure))
+    if state.within_s is not None:
+        at_s = r.entered_at_s + state.within_s
+        yield _Move(f"the time of {state.name} ends", lambda run: run.advance(f"sleep:{r.here}", Slept(at_s=at_s)))
+    if r.limits.deadline_s is not None:
+        yield _Move("the deadline", lambda run: run.advance("", Expired()))
+    yield _Move("a cancellation", lambda run: run.advance("", Cancelled()))

@@ -1,0 +1,86 @@
+"""Does the model checker find what is wrong with a flow, and say how to get there?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from support.flow_runs import s
+
+from fsm_agent import UsageError
+from fsm_agent.flows import Flow, end, execute, wait
+from fsm_agent.testing import explore
+
+ANSWERS: dict[Any, Any] = {
+    s.triage: [s.Sorted("billing"), s.Sorted("ad", is_spam=True)],
+    s.research: [s.Known(("paid twice",)), s.Unclear("Which order?")],
+    s.customer: ["order 17"],
+    s.drafting: [(s.Draft("a"), s.Draft("b"))],
+    s.judging: [s.Choice(0), s.Choice(1), s.Choice(7)],
+    s.review: [s.Approve("ann"), s.Change("shorter")],
+    s.sending: ["sent"],
+}
+
+
+def test_every_way_of_the_support_flow() -> None:
+    found = explore(s.support, s.Ticket("x"), ANSWERS, holds=lambda state, t: t.changes <= 2 and t.asked <= 3)
+    assert found.is_whole
+    assert found.missed == ()
+    assert set(found.ends) == {"sent", "closed", "dropped", "rejected", "Failed", "Cancelled"}
+    assert found.configurations > 50
+
+
+def test_the_way_to_what_does_not_hold() -> None:
+    def is_unchanged(state: str, t: Any) -> bool:
+        return bool(t.changes == 0)
+
+    with pytest.raises(AssertionError) as found:
+        explore(s.support, s.Ticket("x"), ANSWERS, holds=is_unchanged)
+    way = str(found.value)
+    assert "is_unchanged is not true in drafting" in way
+    assert way.index("triage gives") < way.index("drafting gives") < way.index("review gives Change(wish='shorter')")
+    assert way.count("→") == 5, "the shortest"
+
+
+def test_an_action_that_raises_is_found() -> None:
+    rows = [
+        s.judging.done(s.review, do=lambda t, a: replace(t, reply=t.drafts[a.best])) if row.guard is s.is_there else row
+        for row in s.support.rows
+        if not (row.source is s.judging and row.trigger == "done" and row.guard is None)
+    ]
+    broken = replace(s.support, rows=rows)
+    with pytest.raises(AssertionError, match=r"judging gives Choice\(best=7\): IndexError"):
+        explore(broken, s.Ticket("x"), ANSWERS)
+
+
+def test_data_that_json_changes_are_found() -> None:
+    @execute
+    def step(d: Box) -> int:
+        return 1
+
+    flow = Flow("f", Box, start=step, rows=[step.done(end("over"), do=lambda d, a: Box((1, 2)))])
+    with pytest.raises(AssertionError, match="come back from JSON as"):
+        explore(flow, Box(), {step: [1]})
+
+
+def test_data_without_bound_are_reported_as_not_whole() -> None:
+    @wait(bool)
+    def more(n: int) -> str:
+        return "?"
+
+    flow = Flow(
+        "f", int, start=more, rows=[more.done(more, of=True, do=lambda n, a: n + 1), more.done(end("over"), of=False)]
+    )
+    found = explore(flow, 0, {more: [True, False]}, limit=100)
+    assert not found.is_whole
+
+
+def test_a_state_without_answers_is_named() -> None:
+    with pytest.raises(UsageError, match="answers has none of triage, research"):
+        explore(s.support, s.Ticket("x"), {})
+
+
+@dataclass(frozen=True)
+class Box:
+    item: Any = None

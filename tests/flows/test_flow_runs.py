@@ -1,0 +1,623 @@
+"""Do timers, deadlines, cancellations, failures, stores and versions do to a flow what they should?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_runs import LOOPS, Driver, by_run, everywhere, people, s, scripts, steps_of
+
+from fsm_agent import (
+    Agent,
+    AlreadyAnswered,
+    Approved,
+    Begun,
+    Cancelled,
+    Context,
+    FolderStore,
+    FunctionFailed,
+    IllegalTrigger,
+    Limits,
+    MemoryStore,
+    NotAsked,
+    OutcomeError,
+    Overloaded,
+    Replied,
+    Reply,
+    Retries,
+    Returned,
+    RunAgain,
+    RunExists,
+    SnapshotError,
+    SqliteStore,
+    Stopped,
+    Worker,
+    function,
+)
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowFailed,
+    FlowLimits,
+    FlowSuspended,
+    call,
+    call_chosen,
+    end,
+    execute,
+    pause,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.outcomes import Expired, Started
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import call as asks
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str = ""
+    n: int = 0
+
+
+bot = Agent("openai:gpt-5-mini", name="bot")
+over, late = end("over"), end("late")
+
+
+@call(bot, within_s=60)
+def ask(d: Word) -> str:
+    return "?"
+
+
+@wait(str, within_s=3600)
+def person(d: Word) -> str:
+    return f"What now? {d.text}"
+
+
+def put(d: Word, a: str) -> Word:
+    return replace(d, text=a)
+
+
+asking = Flow("asking", Word, start=ask, rows=[ask.done(person, do=put), ask.elapsed(late), person.done(over, do=put)])
+
+
+def slow(release: threading.Event) -> Any:
+    """A model that takes its time."""
+
+    def reply(request: Any) -> str:
+        release.wait(20)
+        return "at last"
+
+    return Script(reply)
+
+
+REAL: dict[str, Any] = {"clock": SystemClock()}
+
+
+class TestTime:
+    @everywhere
+    def test_a_short_pause_is_waited_for_and_a_long_one_is_a_rest(self, driven: Driver) -> None:
+        if driven.__name__ == "by_hand":
+            pytest.skip("waits for nothing")
+        for delay_s, state in [(30, "over"), (3600, "nap")]:
+            nap = pause("nap", delay_s)
+            clock = FakeClock()
+            flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], world={"clock": clock})
+            run = flow.seed(Word())
+            driven(flow, run)
+            assert run.state == state
+        assert run.deadline is not None
+        clock.advance(3600)
+        driven(flow, run)
+        assert run.state == "over"
+
+    @LOOPS
+    def test_a_slow_call_is_let_go_of_when_its_time_is_over(self, driven: Driver) -> None:
+        brief = call(bot, within_s=0.2, name="brief")(lambda d: "?")
+        flow = Flow("f", Word, start=brief, rows=[brief.done(over), brief.elapsed(late)], world=REAL)
+        release = threading.Event()
+        run = flow.seed(Word(), clients={brief: slow(release)})
+        began = time.monotonic()
+        try:
+            if driven.__name__ in ("by_arun", "by_adrive"):
+                pytest.skip("a Script holds up the loop")
+            driven(flow, run)
+        finally:
+            release.set()
+        assert run.state == "late"
+        assert time.monotonic() - began < 10
+
+    @LOOPS
+    def test_the_deadline_of_a_flow_ends_it(self, driven: Driver) -> None:
+        clock = FakeClock()
+        flow = replace(asking, limits=FlowLimits(deadline_s=100), world={"clock": clock})
+        run = flow.seed(Word(), clients={ask: Script("x")})
+        driven(flow, run)
+        assert run.state == "person"
+        clock.advance(101)
+        driven(flow, run)
+        assert run.state == "Expired"
+        with pytest.raises(FlowFailed, match="100 s are over"):
+            run.result()
+
+    def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
+        hurried = call(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
+        flow = Flow("f", Word, start=hurried, rows=[hurried.done(over), hurried.failed(late)])
+        run = flow.seed(Word())
+        run.advance("begin", Begun(at_s=10.0, id="r"))
+        assert run.deadline == (15.0, "hurried#1/")
+        run.advance("hurried#1/", Expired(at_s=15.0))
+        assert run.state == "late"
+        assert run.record.trace[-1].detail.startswith("expired")
+
+    def test_the_time_of_a_state_begins_when_it_is_entered(self) -> None:
+        run = asking.seed(Word())
+        run.advance("begin", Begun(at_s=100.0, id="r"))
+        assert run.deadline == (160.0, "sleep:ask#1")
+        run.give(ask, "x", at_s=150.0)
+        assert run.deadline == (3750.0, "sleep:person#2")
+
+    def test_a_clock_that_is_set_back_does_no_harm(self) -> None:
+        run = asking.seed(Word(), clients={ask: Script("x")})
+        run.advance("begin", Begun(at_s=100.0, id="r"))
+        run.advance("ask#1/model:0", Replied(reply=Reply.of("x"), at_s=50.0))
+        assert run.record.entered_at_s == 100.0
+        assert run.record.trace[-1].at_s == 100.0
+
+
+class TestEnds:
+    @LOOPS
+    def test_a_failed_call_takes_its_row_or_the_default(self, driven: Driver) -> None:
+        down = {ask: Script(Overloaded("down", retryable=False))}
+        run = asking.seed(Word(), clients=down)
+        driven(asking, run)
+        assert run.state == "Failed"
+        with pytest.raises(FlowFailed, match=r"model failed: .*down"):
+            run.result()
+
+        def is_model(d: Word, why: Failure) -> bool:
+            return why.reason == "model failed" and why.where == "ask"
+
+        rows = [*asking.rows[:3], ask.failed(late, when=is_model)]
+        flow = replace(asking, rows=rows)
+        run = flow.seed(Word(), clients={ask: Script(Overloaded("down", retryable=False))})
+        driven(flow, run)
+        assert run.state == "late"
+
+    @LOOPS
+    def test_cancelled_from_a_thread_while_a_function_runs(self, driven: Driver) -> None:
+        begun = threading.Event()
+
+        @execute
+        async def hang(d: Word, context: Context[Any]) -> str:
+            begun.set()
+            await asyncio.sleep(60)
+            return ""
+
+        flow = Flow("f", Word, start=hang, rows=[hang.done(over)])
+        run = flow.seed(Word())
+
+        def cancel() -> None:
+            begun.wait(20)
+            run.cancel("enough")
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        began = time.monotonic()
+        driven(flow, run)
+        thread.join()
+        assert run.state == "Cancelled"
+        assert run.record.ending.detail == "enough"  # type: ignore[union-attr]
+        assert time.monotonic() - began < 10
+
+    def test_cancelled_by_hand_before_the_start_and_inside(self) -> None:
+        run = asking.seed(Word())
+        run.advance("", Cancelled(reason="no"))
+        assert (run.state, run.effects) == ("Cancelled", ())
+        run = asking.seed(Word())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.advance("ask#1/", Cancelled(reason="of the child alone"))
+        assert run.state == "Failed"
+        assert run.record.ending.detail == "cancelled: of the child alone"  # type: ignore[union-attr]
+        with pytest.raises(IllegalTrigger, match="has ended"):
+            run.advance("", Cancelled())
+
+    def test_a_flow_is_not_stopped(self) -> None:
+        run = asking.seed(Word())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        before = run.record
+        with pytest.raises(IllegalTrigger):
+            run.advance("", Stopped())
+        assert run.record is before
+        assert [e.key for e in run.effects] == ["sleep:ask#1", "ask#1/model:0"]
+
+    def test_a_loop_ends_at_the_limit(self) -> None:
+        @execute
+        def again(d: int) -> int:
+            return d + 1
+
+        def is_small(d: int, a: int) -> bool:
+            return a < 10**6
+
+        rows = [again.done(again, when=is_small, do=lambda d, a: a), again.done(over)]
+        flow = Flow("f", int, start=again, rows=rows, limits=FlowLimits(steps=25))
+        with pytest.raises(FlowFailed, match="25 states were entered, which is the limit"):
+            flow.call(0)
+
+    @pytest.mark.parametrize("where", ["guard", "action", "task", "question", "type"])
+    def test_all_or_nothing_when_code_raises(self, where: str) -> None:
+        def breaks(*_: Any) -> Any:
+            raise ZeroDivisionError("broken")
+
+        def says(d: Word) -> Any:
+            if d.n:
+                breaks()
+            return "?"
+
+        first = call(bot, name="first")(lambda d: "?")
+        second: Any = call(bot, name="second")(says) if where == "task" else wait(str, name="second")(says)
+        action = {"action": breaks, "type": lambda d, a: "no word"}.get(where, lambda d, a: replace(d, n=1))
+        rows = [first.done(late, when=breaks)] if where == "guard" else []
+        flow = Flow("f", Word, start=first, rows=[*rows, first.done(second, do=action), second.done(over)])
+        run = flow.seed(Word())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        before, document = run.record, snapshot(run)
+        reply = Replied(reply=Reply.of("hi"))
+        if where == "question":  # asked when the effects are read
+            run.advance("first#1/model:0", reply)
+            with pytest.raises(ZeroDivisionError):
+                _ = run.effects
+            return
+        with pytest.raises(FlowError if where == "type" else ZeroDivisionError):
+            run.advance("first#1/model:0", reply)
+        assert run.record is before
+        assert snapshot(run) == document
+        assert [e.key for e in run.effects] == ["first#1/model:0"]
+
+
+class TestFunctions:
+    def test_policies_apply(self) -> None:
+        tries: list[int] = []
+
+        @execute(retries=Retries(attempts=3))
+        def flaky(d: Word) -> str:
+            tries.append(1)
+            if len(tries) < 3:
+                raise ConnectionError("not yet")
+            return "there"
+
+        @execute(timeout_s=0.1)
+        def slow_one(d: Word) -> str:
+            time.sleep(2)
+            return ""
+
+        rows = [flaky.done(slow_one, do=put), slow_one.done(over), slow_one.failed(late)]
+        flow = Flow("f", Word, start=flaky, rows=rows, world={"clock": FakeClock()})
+        result = flow.call(Word())
+        assert (result.state, result.data.text, len(tries)) == ("late", "there", 3)
+        assert "TimeoutError" in result.trace[-1].detail
+
+    def test_the_context_has_deps_and_a_key(self) -> None:
+        seen: list[Any] = []
+
+        @execute
+        def look(d: Word, context: Context[Any]) -> str:
+            seen.append((context.deps, context.idempotency_key))
+            return ""
+
+        flow = Flow("f", Word, start=look, rows=[look.done(over)], world={"new_id": lambda: "r7"})
+        flow.call(Word(), deps={"db": 1})
+        assert seen == [({"db": 1}, "r7/look#1")]
+
+    def test_a_result_of_another_type_is_a_failure(self) -> None:
+        @execute
+        def lies(d: Word) -> int:
+            return "many"  # type: ignore[return-value]
+
+        flow = Flow("f", Word, start=lies, rows=[lies.done(over), lies.failed(late)])
+        result = flow.call(Word())
+        assert result.state == "late"
+        assert result.trace[-1].detail.startswith("wrong type: lies was given")
+
+    def test_once_in_doubt_asks_somebody_and_goes_on(self) -> None:
+        sent: list[str] = []
+
+        @execute(once=True)
+        def send(d: Word, context: Context[Any]) -> str:
+            sent.append(context.idempotency_key)
+            return "ok"
+
+        flow = Flow("f", Word, start=send, rows=[send.done(over, do=put), send.failed(late)])
+        for answer, state in [
+            (RunAgain(), "over"),
+            (Returned(text='"by hand"'), "over"),
+            (FunctionFailed(text="no"), "late"),
+        ]:
+            sent.clear()
+            run = flow.seed(Word())
+            run.advance("begin", Begun(at_s=0.0, id="r"))
+            run.advance("start:send#1", Started())
+            run = flow.restore(snapshot(run))  # its driver is gone
+            by_run(flow, run)
+            assert [e.key for e in run.effects] == ["doubt:send#1"]
+            run.advance("doubt:send#1", answer)
+            by_run(flow, run)
+            assert run.state == state
+            assert sent == (["r/send#1"] if isinstance(answer, RunAgain) else [])
+
+    def test_reconcile_finds_out(self) -> None:
+        @execute(once=True, reconcile=lambda context: Returned(text='"found"'))
+        def send(d: Word) -> str:
+            raise AssertionError("not twice")
+
+        flow = Flow("f", Word, start=send, rows=[send.done(over, do=put)])
+        run = flow.seed(Word())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.advance("start:send#1", Started())
+        by_run(flow, run)
+        assert run.data.text == "found"
+
+
+@function(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+class TestInside:
+    @LOOPS
+    def test_a_flow_in_a_flow_and_an_answer_in_it(self, driven: Driver) -> None:
+        nested = subflow("nested", asking, lambda d: Word(d.text))
+        outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a), nested.failed(late)])
+        clients = {ask: Script("hello")}
+        run = outer.seed(Word("x"), clients=clients)
+        driven(outer, run)
+        assert [e.key for e in run.effects] == ["nested#1/answer:person#2", "nested#1/sleep:person#2"]
+        again = outer.restore(snapshot(run), clients=clients)
+        assert again.record == run.record
+        again.give(person, "bye")
+        assert (again.state, again.data) == ("over", Word("bye"))
+        run.advance("nested#1/", Cancelled())
+        assert run.state == "late"
+
+    def test_an_approver_of_the_flow_is_asked_about_functions_inside(self) -> None:
+        asked: list[str] = []
+        teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
+        paying = call(teller, name="paying")(lambda d: "Pay.")
+
+        def approve(f: Any) -> bool:
+            asked.append(f.name)
+            return False
+
+        flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], approve=approve)
+        result = flow.call(Word(), clients={paying: Script(asks("pay", amount=1), "It was refused.")})
+        assert (result.data.text, asked) == ("It was refused.", ["pay"])
+
+    def test_an_agent_is_chosen_by_the_data(self) -> None:
+        one, two = Agent(Script("one"), name="one"), Agent(Script("two"), name="two")
+
+        def choose(d: Word) -> Agent[Any, Any]:
+            return two if d.n else one
+
+        chosen = call_chosen(choose, str, name="chosen")(lambda d: "?")
+        flow = Flow("f", Word, start=chosen, rows=[chosen.done(over, do=put)])
+        assert flow.call(Word(n=1)).data.text == "two"
+        assert flow.call(Word(n=0)).data.text == "one"
+
+    def test_hooks_of_the_flow_and_of_its_agents(self) -> None:
+        class Hook:
+            def __init__(self) -> None:
+                self.seen: list[str] = []
+
+            def on_stepped(self, event: Any) -> None:
+                self.seen.append(event.trigger)
+
+            def on_done(self, event: Any) -> None:
+                self.seen.append(repr(event.result))
+
+        outer, inner = Hook(), Hook()
+        heard = call(Agent("openai:gpt-5-mini", name="heard", hooks=[inner]), name="heard")(lambda d: "?")
+        flow = Flow("f", Word, start=heard, rows=[heard.done(over, do=put)], hooks=[outer])
+        flow.call(Word(), clients={heard: Script("hi")})
+        assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
+        assert inner.seen == ["begun", "answered"]
+
+    @LOOPS
+    def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:
+        async def here(question: Any) -> str:
+            return f"answer to {question.shown}"
+
+        for answer, state in [(here, "over"), (lambda question: None, "person")]:
+            flow = replace(asking, answer=answer, world={"clock": FakeClock()})
+            run = flow.seed(Word(), clients={ask: Script("x")})
+            driven(flow, run)
+            assert run.state == state
+
+    def test_an_operator_may_speak_for_any_state(self) -> None:
+        run = asking.seed(Word())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.give(ask, "as if")
+        assert (run.state, run.data.text) == ("person", "as if")
+        with pytest.raises(OutcomeError, match="it is not waited for"):
+            run.give(ask, "again")
+        with pytest.raises(OutcomeError):
+            run.give(person, 17)
+
+
+STORES: list[Callable[[Path], Any]] = [
+    lambda path: MemoryStore(),
+    lambda path: FolderStore(path),
+    lambda path: SqliteStore(path / "runs.db"),
+]
+
+
+@pytest.mark.parametrize("make", STORES, ids=["memory", "folder", "sqlite"])
+class TestStores:
+    def test_a_run_survives_its_process_at_each_rest(
+        self, make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (folder := tmp_path / "runs").mkdir()
+        store, clients = make(folder), scripts()
+        flow = replace(s.support, store=store, world={"clock": FakeClock()})
+        with pytest.raises(FlowSuspended, match="answer:customer#3"):
+            flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
+        (waits,) = flow.runs.store.load("t1").run.waits
+        assert json.loads(waits.about) == {"question": "Which order?", "types": ["str"]}
+        assert flow.runs.store.load("t1").run.due_s is not None
+        with pytest.raises(NotAsked):
+            flow.resume("t1", {"answer:customer#1": Returned(text='"?"')}, clients=clients)
+        with pytest.raises(OutcomeError):
+            flow.resume("t1", {s.review: s.Approve("eve")}, clients=clients)
+        with pytest.raises(FlowSuspended, match="answer:review#7"):
+            flow.resume("t1", {s.customer: "order 17"}, clients=clients, by="the customer")
+        with pytest.raises(FlowSuspended, match="answer:review#10"):
+            asyncio.run(flow.aresume("t1", {s.review: s.Change("say sorry")}, clients=clients))
+        result = flow.resume("t1", {"answer:review#10": s.Approve("ann")}, clients=clients)
+        assert (result.state, result.extra) == ("sent", {"ticket": 17})
+        assert result.data.receipt == "sent as t1/sending#11"
+        assert flow.resume("t1").record == result.record
+        assert flow.replay("t1").record == result.record
+        assert (tmp_path / "outbox.txt").read_text().count("\n") == 1
+        with pytest.raises((NotAsked, AlreadyAnswered, OutcomeError)):
+            flow.resume("t1", {s.review: s.Approve("late")})
+
+    def test_the_same_name_goes_on_with_the_same_run(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow = replace(asking, store=make(folder))
+        client = Script("hello")
+        for _ in range(2):
+            with pytest.raises(FlowSuspended):
+                flow.call(Word("a"), run_id="w", clients={ask: client})
+        assert len(client.requests) == 1
+        with pytest.raises(RunExists):
+            flow.call(Word("b"), run_id="w", clients={ask: client})
+
+    def test_a_nested_approval_days_later(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
+        paying = call(teller, name="paying")(lambda d: "Pay.")
+        flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], store=make(folder))
+        clients = {paying: Script(asks("pay", amount=1), "Paid.")}
+        with pytest.raises(FlowSuspended, match=r"paying#1/ask:1\.0"):
+            flow.call(Word(), run_id="p", clients=clients)
+        result = flow.resume("p", {"paying#1/ask:1.0": Approved()}, clients=clients)
+        assert result.data.text == "Paid."
+        assert "paid 1" in repr(clients[paying].requests[-1].messages)
+
+    def test_a_worker_goes_on_when_a_time_is_over_or_somebody_has_answered(
+        self, make: Callable[[Path], Any], tmp_path: Path
+    ) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        client = Script("a", "b")
+        brief = call(Agent(client, name="brief"), name="brief")(lambda d: "?")
+        rest = wait(str, within_s=3600, name="rest")(lambda d: "?")
+        rows = [brief.done(rest, do=put), rest.done(over, do=put), rest.elapsed(late)]
+        clock = FakeClock(time.time() - 7200)
+        flow = Flow("f", Word, start=brief, rows=rows, store=make(folder), world={"clock": clock})
+        for name in ("answered", "left"):
+            with pytest.raises(FlowSuspended):
+                flow.call(Word(), run_id=name)
+        flow.runs.answer("answered", {"answer:rest#2": Returned(text='"by mail"')})
+        clock.advance(7200)
+        assert Worker([flow], flow.runs).run(once=True) >= 2
+        assert [flow.resume(name).state for name in ("answered", "left")] == ["over", "late"]
+
+    def test_cancelled_by_post(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow = replace(asking, store=make(folder))
+        with pytest.raises(FlowSuspended):
+            flow.call(Word("a"), run_id="w", clients={ask: Script("x")})
+        flow.runs.cancel("w", "called off")
+        with pytest.raises(FlowFailed, match="called off"):
+            flow.resume("w")
+
+
+class TestVersions:
+    def waiting(self, **changes: Any) -> str:
+        flow = replace(asking, **changes)
+        run = flow.seed(Word("a"), clients={ask: Script("x")})
+        by_run(flow, run)
+        return snapshot(run)
+
+    def test_a_waiting_run_goes_on_under_a_changed_table(self) -> None:
+        changed = replace(asking, rows=[*asking.rows[:2], person.done(late, do=put)])
+        run = changed.restore(self.waiting())
+        run.give(person, "z")
+        assert run.state == "late"
+
+    def test_a_renamed_state_is_upgraded_or_refused_by_name(self) -> None:
+        somebody = wait(str, name="somebody", within_s=5)(lambda d: "?")
+        rows = [ask.done(somebody, do=put), ask.elapsed(late), somebody.done(over, do=put)]
+        with pytest.raises(SnapshotError, match="the state 'person', which there is not"):
+            replace(asking, rows=rows).restore(self.waiting())
+
+        def rename(record: dict[str, Any]) -> dict[str, Any]:
+            return json.loads(json.dumps(record).replace("person", "somebody"))  # type: ignore[no-any-return]
+
+        new = replace(asking, rows=rows, version=2, upgrades={1: rename})
+        run = new.restore(self.waiting())
+        assert (run.state, run.record.version) == ("somebody", 2)
+        run.give(somebody, "z")
+        assert run.state == "over"
+        with pytest.raises(SnapshotError, match="nothing brings version 1 up"):
+            replace(new, upgrades={}).restore(self.waiting())
+        with pytest.raises(SnapshotError, match=r"of version 2 .* this is version 1"):
+            asking.restore(snapshot(run))
+
+    def test_another_flow_is_refused(self) -> None:
+        with pytest.raises(SnapshotError, match="of the flow 'asking', and 'other'"):
+            replace(asking, name="other").restore(self.waiting())
+
+    def test_each_part_of_a_document_is_refused(self) -> None:
+        document = self.waiting()
+        for length in range(0, len(document), 7):
+            with pytest.raises(SnapshotError):
+                asking.restore(document[:length])
+
+    def test_a_signed_document_is_taken_only_as_it_is(self) -> None:
+        key = "k" * 32
+        run = asking.seed(Word("a"))
+        document = snapshot(run, signing_key=key)
+        assert asking.restore(document, signing_key=key).record == run.record
+        with pytest.raises(SnapshotError):
+            asking.restore(document.replace('"text":"a"', '"text":"b"'), signing_key=key)
+
+    def test_data_that_cannot_be_read_again_are_not_written(self) -> None:
+        made = asking.record_of(Word("a"))
+        run = asking.seed(Word("a"))
+        run.record = made.changed(data=Word(text=17))  # type: ignore[arg-type]
+        with pytest.raises(SnapshotError, match="Word"):
+            snapshot(run)
+
+
+def test_no_secret_is_in_a_snapshot_or_an_error() -> None:
+    secret = "sk-very-secret"
+    flow = replace(asking)
+    run = flow.seed(Word("a"), deps={"key": secret}, clients={ask: Script("x")})
+    by_run(flow, run)
+    assert secret not in snapshot(run)
+    with pytest.raises(FlowSuspended) as waiting:
+        run.result()
+    assert secret not in str(waiting.value)
+
+
+def test_one_driver_at_a_time_and_steps_of_the_record() -> None:
+    flow = replace(asking, answer=people())
+    run = flow.seed(Word("a"), clients={ask: Script("x")})
+    assert flow.run(replace_answers(flow, run)).state == "over"
+    assert steps_of(run)[-1] == ("person", "done", "over")
+
+
+def replace_answers(flow: Any, run: Any) -> Any:
+    run.surroundings.answer = lambda question: "fine"
+    return run

@@ -1,0 +1,268 @@
+"""Do members go on at once, give their results in order, and end each other when they should?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
+from support.growth import growth
+
+from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, TextDelta, Usage, function
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    call,
+    each,
+    each_settled,
+    end,
+    execute,
+    gather,
+    race,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.messages.event import Inside
+from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import call as asks
+
+
+@dataclass(frozen=True)
+class Batch:
+    items: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    failed: tuple[str, ...] = ()
+    word: str = ""
+
+
+LINEAR = 2.0**1.1  # for twice as many
+over = end("over")
+bot = Agent("openai:gpt-5-mini", name="bot")
+
+
+@execute
+def double(n: int) -> int:
+    if n < 0:
+        raise ValueError(f"{n} is below 0")
+    return 2 * n
+
+
+@call(bot, int)
+def think(n: int) -> str:
+    return f"Twice {n}?"
+
+
+@call(bot)
+def left(d: Batch) -> str:
+    return "left?"
+
+
+@call(bot)
+def right(d: Batch) -> str:
+    return "right?"
+
+
+def items(d: Batch) -> tuple[int, ...]:
+    return d.items
+
+
+def keep(d: Batch, a: tuple[int, ...]) -> Batch:
+    return replace(d, results=a)
+
+
+def keep_settled(d: Batch, a: tuple[int | Failure, ...]) -> Batch:
+    failed = tuple([x.detail for x in a if isinstance(x, Failure)])
+    return replace(d, results=tuple([x for x in a if not isinstance(x, Failure)]), failed=failed)
+
+
+doubled = each("doubled", double, items, parallel=3)
+doubling = Flow("doubling", Batch, start=doubled, rows=[doubled.done(over, do=keep)])
+settled = each_settled("settled", double, items)
+settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=keep_settled)])
+
+
+@everywhere
+@pytest.mark.parametrize("count", [0, 1, 30])
+def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None:
+    if driven is by_hand:
+        pytest.skip("performs no functions of members")
+    run = doubling.seed(Batch(tuple(range(count))))
+    driven(doubling, run)
+    assert run.state == "over"
+    assert run.data.results == tuple(2 * n for n in range(count))
+
+
+def test_parallel_is_the_machines() -> None:
+    run = doubling.seed(Batch(tuple(range(10))))
+    run.advance("begin", doubling_begun())
+    assert [e.key for e in run.effects] == ["doubled#1/run:0", "doubled#1/run:1", "doubled#1/run:2"]
+    run.advance("doubled#1/run:1", Returned(text="2"))
+    assert [e.key for e in run.effects] == ["doubled#1/run:0", "doubled#1/run:2", "doubled#1/run:3"]
+    again = doubling.restore(snapshot(run))
+    assert again.record == run.record
+    assert [e.key for e in again.effects] == [e.key for e in run.effects]
+    by_run(doubling, again)
+    assert again.data.results == tuple(2 * n for n in range(10))
+
+
+def doubling_begun() -> Any:
+    return Begun(at_s=0.0, id="r1")
+
+
+@LOOPS
+def test_the_first_failure_ends_the_others_or_is_collected(driven: Driver) -> None:
+    run = doubling.seed(Batch((1, -2, 3, 4)))
+    driven(doubling, run)
+    assert run.state == "Failed"
+    assert "ValueError: -2 is below 0" in run.record.ending.detail  # type: ignore[union-attr]
+    other = settling.seed(Batch((1, -2, 3)))
+    driven(settling, other)
+    assert (other.data.results, other.data.failed) == ((2, 6), ("ValueError: -2 is below 0",))
+
+
+def test_members_run_side_by_side_in_threads_and_tasks() -> None:
+    barrier, gate = threading.Barrier(3, timeout=20), []
+
+    @execute
+    def meet(n: int) -> int:
+        barrier.wait()
+        return n
+
+    @execute
+    async def meet_async(n: int) -> int:
+        gate.append(n)
+        while len(gate) < 3:  # noqa: ASYNC110  # the others are tasks beside it
+            await asyncio.sleep(0)
+        return n
+
+    for state, driven in [(meet, by_threads), (meet_async, by_arun)]:
+        together = each("together", state, items)
+        flow = Flow("f", Batch, start=together, rows=[together.done(over, do=keep)])
+        run = flow.seed(Batch((1, 2, 3)))
+        driven(flow, run)
+        assert run.data.results == (1, 2, 3)
+
+
+@everywhere
+def test_the_first_wins_a_race(driven: Driver) -> None:
+    first = race("first", left, right)
+    flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
+    clients: Any = {left: Script(Overloaded("no", retryable=False)), right: Script("r")}
+    if driven is by_hand:
+        clients = {left: Script("r"), right: Script("r")}
+    run = flow.seed(Batch(), clients=clients)
+    driven(flow, run)
+    assert (run.state, run.data.word) == ("over", "r")
+    if driven is not by_hand:
+        lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
+        driven(flow, lost)
+        assert lost.state == "Failed"
+
+
+def test_two_models_stream_side_by_side() -> None:
+    both = gather("both", left, right)
+    flow = Flow("f", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=" ".join(a)))])
+    run = flow.seed(Batch(), clients={left: Script("a b"), right: Script("c d")})
+    events = list(flow.stream(run))
+    told = [(e.path, e.event.text) for e in events if isinstance(e, Inside) and isinstance(e.event, TextDelta)]
+    assert [text for path, text in told if path == "both#1/left"] == ["a", " b"]
+    assert [text for path, text in told if path == "both#1/right"] == ["c", " d"]
+    assert run.data.word == "a b c d"
+
+
+@LOOPS
+def test_a_flow_for_each_item(driven: Driver) -> None:
+    inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
+    nested = subflow("nested", inner, lambda n: n)
+    all_of_them = each("all_of_them", nested, items, parallel=1)
+    flow = Flow("f", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
+    run = flow.seed(Batch((1, 2)), clients={think: Script("2", "4")})
+    driven(flow, run)
+    assert run.data.results == (2, 4)
+
+
+def test_keys_of_members_are_paths() -> None:
+    inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
+    nested = subflow("nested", inner, lambda n: n)
+    all_of_them = each("all_of_them", nested, items)
+    flow = Flow("f", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
+    run = flow.seed(Batch((1, 2)))
+    run.advance("begin", doubling_begun())
+    keys = ["all_of_them#1/0/think#1/model:0", "all_of_them#1/1/think#1/model:0"]
+    assert [e.key for e in run.effects] == keys
+    assert run.owner(keys[1]).process.record.id == "r1/all_of_them#1/1/think#1"  # type: ignore[attr-defined]
+
+
+@function(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
+
+
+@call(teller)
+def paying(d: Batch) -> str:
+    return "Pay 17."
+
+
+@wait(str)
+def someone(d: Batch) -> str:
+    return "?"
+
+
+def test_approvals_and_answers_in_any_order_through_json() -> None:
+    both = gather("both", paying, someone)
+    flow = Flow(
+        "f", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=", ".join(a)))],
+        world={"clock": FakeClock()},
+    )  # fmt: skip
+    for order in ([0, 1], [1, 0]):
+        client = Script(asks("pay", amount=17), "It is paid.")
+        run = flow.seed(Batch(), clients={paying: client})
+        by_run(flow, run)
+        assert [e.key for e in run.effects] == ["both#1/answer:someone", "both#1/paying/ask:1.0"]
+        answers = [("both#1/answer:someone", Returned(text='"me"')), ("both#1/paying/ask:1.0", Approved())]
+        for index in order:
+            run = flow.restore(snapshot(run), clients={paying: client})
+            run.advance(*answers[index])
+        by_run(flow, run)
+        assert run.data.word == "It is paid., me"
+        assert run.record.usage == run.record.total_usage
+
+
+def test_a_thousand_members_are_linear() -> None:
+    many = each("many", think, items)
+    flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])
+
+    def seeded(count: int) -> Any:
+        return count, Batch(tuple(range(count)))
+
+    def read(given: Any) -> None:
+        count, data = given
+        run = flow.seed(data, clients={think: Script(*["2"] * count)})
+        by_run(flow, run)
+        assert len(run.data.results) == count
+
+    assert growth(seeded, read, 125, until=LINEAR) < LINEAR
+
+
+def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:
+    def said(text: str) -> Reply:
+        return Reply.of(text).changed(usage=Usage(input_tokens=3, output_tokens=2))
+
+    first = race("first", paying, right)
+    flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
+    run = flow.seed(Batch())
+    run.advance("begin", doubling_begun())
+    asked = Reply(message=Message.of("assistant", asks("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2))
+    run.advance("first#1/paying/model:0", Replied(reply=asked))
+    run.advance("first#1/right/model:0", Replied(reply=said("r")))
+    assert (run.state, run.data.word) == ("over", "r")
+    assert run.record.total_usage == Usage(input_tokens=6, output_tokens=4)

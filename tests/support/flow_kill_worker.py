@@ -1,0 +1,67 @@
+"""OS processes that drive the support flow and are killed at one of its steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fsm_agent import RunAgain
+from fsm_agent.flows import FlowSuspended
+from fsm_agent.messages.event import Stepped
+from fsm_agent.testing import Script
+from support.flow_runs import s
+
+RUN = "t1"
+
+
+class Model(Script):
+    """A model that knows from the task what to say, however often it is asked."""
+
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        return self._made(_reply(request.messages[-1].text), request, timeout_s)
+
+
+def _reply(task: str) -> str:
+    if task.startswith("Of which kind"):
+        return '{"kind": "billing"}'
+    if task.startswith("What is known"):
+        return '{"facts": ["paid twice"]}' if "order 17" in task else '{"question": "Which order?"}'
+    return '{"best": 1}' if task.startswith("Which of these") else '{"text": "Refunded."}'
+
+
+def models() -> dict[Any, Any]:
+    return dict.fromkeys([s.triage, s.research, s.draft_warmly, s.draft_tersely, s.judging], Model())
+
+
+def drive(folder: str, kill_at: int) -> None:
+    """Go on with the run, and be killed at the step of this number; 0: never."""
+    os.chdir(folder)
+    steps = 0
+
+    def sink(event: Any) -> None:
+        nonlocal steps
+        steps += isinstance(event, Stepped)
+        if kill_at and steps == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    flow = replace(s.support, store=str(Path(folder, "runs.db")))
+    flow.runs.lease_s = 0.5
+    one = flow.seed(s.Ticket("x"), run_id=RUN, clients=models())
+    answers: dict[str, Any] = {"customer": "order 17", "review": s.Approve("ann")}
+    try:
+        flow.run(one, sink)
+    except FlowSuspended as waiting:
+        while True:
+            (key,) = [effect.key for effect in waiting.run.effects if effect.question]
+            state = key.rpartition(":")[2].partition("#")[0]
+            answer = RunAgain() if key.startswith("doubt:") else answers[state]
+            with Path("asked.txt").open("a") as file:
+                file.write(f"{key}\n")
+            try:
+                flow.resume(RUN, {key: answer}, clients=models(), sink=sink)
+                return
+            except FlowSuspended as again:
+                waiting = again

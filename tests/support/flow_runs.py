@@ -1,0 +1,138 @@
+"""The support flow of the examples, with scripts for its models, and the ways to drive the run of a flow."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
+from fsm_agent.flows.process.effects import Timer
+from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.testing import Script
+from support.paths import ROOT
+
+
+def _example() -> Any:
+    spec = importlib.util.spec_from_file_location("support_flow_example", ROOT / "examples" / "support.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its types are looked up
+    spec.loader.exec_module(module)
+    return module
+
+
+s = _example()
+
+
+def scripts() -> dict[Any, Script]:
+    """Two rounds: the customer is asked once, and the reviewer wishes for one change."""
+    return {
+        s.triage: Script('{"kind": "billing"}'),
+        s.research: Script('{"question": "Which order?"}', '{"facts": ["paid twice"]}'),
+        s.draft_warmly: Script('{"text": "Dear friend"}', '{"text": "Dearest friend"}'),
+        s.draft_tersely: Script('{"text": "Refunded."}', '{"text": "Refunded. Sorry."}'),
+        s.judging: Script('{"best": 1}', '{"best": 1}'),
+    }
+
+
+def people() -> Callable[[AwaitAnswer], Any]:
+    """Return the answers of the customer and the reviewer, one after the other."""
+    said = {"customer": ["order 17"], "review": [s.Change("say sorry"), s.Approve("ann")]}
+    return lambda question: said[question.state.name].pop(0)
+
+
+def by_run(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    events: list[Any] = []
+    run(one, flow._world(one.surroundings).changed(threads=0), events.append)
+    return events
+
+
+def by_threads(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    events: list[Any] = []
+    run(one, flow._world(one.surroundings), events.append)
+    return events
+
+
+def by_run_unheard(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    run(one, flow._world(one.surroundings))
+    return []
+
+
+def by_drive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    return list(drive(one, flow._world(one.surroundings)))
+
+
+def by_arun(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    events: list[Any] = []
+    asyncio.run(arun(one, flow._world(one.surroundings), events.append))
+    return events
+
+
+def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    async def main() -> list[Any]:
+        return [event async for event in adrive(one, flow._world(one.surroundings))]
+
+    return asyncio.run(main())
+
+
+def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    """Perform one effect at a time, in another order than the drivers, through JSON before each.  Keeps the run."""
+    around = one.surroundings
+    world = flow._world(around)
+    while one.effects:
+        one.record = flow.restore(snapshot(one)).record
+        one._effects, one._ahead = None, one.record
+        effects = [e for e in one.effects if not isinstance(e, Timer | AwaitAnswer)]
+        people = [e for e in one.effects if isinstance(e, AwaitAnswer) and around.answer]
+        if not effects and not people:
+            break
+        effect: Any = (effects or people)[-1]
+        one.advance(effect.key, _performed(effect, one, world))
+    return []
+
+
+def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
+    owner = one.owner(effect.key)
+    match effect:
+        case Begin():
+            return Begun(at_s=world.clock.now(), id=world.new_id())
+        case CallModel():
+            client = (owner.world or world).client
+            return Replied(reply=client.complete(effect.request), at_s=world.clock.now())
+        case StartFunction():
+            return Started(at_s=world.clock.now())
+        case AwaitAnswer():
+            return Returned(text=effect.state.kinds.dump(one.surroundings.answer(effect)), at_s=world.clock.now())
+        case RunFunction():
+            function: Any = effect.function
+            path = effect.key.rpartition(SEPARATOR)[0]
+            assert not path, "of the flow itself"
+            outcome = run_function(Run(effect, one, world))  # type: ignore[arg-type]
+            assert isinstance(outcome, Returned | FunctionFailed), function
+            return outcome
+    raise AssertionError(effect)
+
+
+DRIVERS = [by_run, by_threads, by_run_unheard, by_drive, by_arun, by_adrive, by_hand]
+Driver = Callable[[Flow[Any], FlowRun[Any]], list[Any]]
+everywhere = pytest.mark.parametrize("driven", DRIVERS)
+LOOPS = pytest.mark.parametrize("driven", DRIVERS[:-1])
+
+
+def steps_of(one: FlowRun[Any]) -> list[tuple[str, str, str]]:
+    return [(step.source, step.trigger, step.to) for step in one.record.trace]
+
+
+def mapped(answers: Mapping[Any, Any]) -> dict[Any, Script]:
+    """A script with one reply for each state."""
+    return {state: Script(text) for state, text in answers.items()}

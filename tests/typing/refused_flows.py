@@ -1,0 +1,72 @@
+"""Mistakes in flows that type checkers find, each with what mypy and pyright say of its line; never run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fsm_agent import Agent, Context
+from fsm_agent.flows import Flow, call, end, execute, gather, wait
+
+
+@dataclass(frozen=True)
+class Ticket:
+    text: str
+    asked: int = 0
+
+
+@dataclass(frozen=True)
+class Known:
+    facts: str
+
+
+@dataclass(frozen=True)
+class Unclear:
+    question: str
+
+
+bot = Agent("openai:gpt-5-mini")
+
+
+@call(bot, Known, Unclear)
+def research(t: Ticket) -> str:
+    return t.text
+
+
+@wait(str, within_s=60)
+def customer(t: Ticket) -> str:
+    return t.text
+
+
+@execute
+def sending(t: Ticket, context: Context) -> int:
+    return 1
+
+
+@call(bot)
+def other(n: int) -> str:
+    return "?"
+
+
+sent = end("sent")
+
+
+def may_ask(t: Ticket, a: Unclear) -> bool:
+    return t.asked < 3
+
+
+research.done(snet, of=Known)  # noqa: F821  # mypy: name-defined; pyright: reportUndefinedVariable
+research.dome(sent, of=Known)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+sent.done(customer)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+customer.failed(sent)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+research.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
+research.done(sent, of=Known, do=lambda t, a: a.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+customer.done(sent, do=lambda t, a: None)  # mypy: arg-type, return-value; pyright: reportArgumentType
+customer.done(sent, do=lambda t, a: replace(t, txet=a))  # mypy: call-arg
+customer.done(sent, do=lambda t, a: replace(t, asked=a))  # mypy: arg-type
+research.done(other, of=Known)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
+gather("both", research, other)  # mypy: misc; pyright: reportArgumentType
+good = Flow("good", Ticket, start=customer, rows=[customer.done(sent)])
+good.call("text")  # mypy: arg-type; pyright: reportArgumentType
+good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
+Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
+good.call(Ticket(good.call(Ticket("x")).data.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
