@@ -25,6 +25,8 @@ _KEPT = "Agent(…, store='runs.db')"
 _HOOKS = "Agent(…, hooks=[…])"
 _MODEL = "a name, Agent('provider:model'), or client_for('provider:model', …)"
 
+_FLOW = "fsm_agent.flows.Flow"
+
 IMPORT_WORDS = {
     **dict.fromkeys(("RunContext", "ToolContext", "ToolRuntime", "RunContextWrapper", "AgentContext"), "Context"),
     **dict.fromkeys(("tool", "function_tool", "ai_function", "register_tool"), "function, as in @function"),
@@ -72,6 +74,9 @@ IMPORT_WORDS = {
     **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "Script"), "fsm_agent.testing.Script"),
     **dict.fromkeys(("WebSearchTool", "TavilySearch"), "WebSearch"),
     **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "CodeExecution"),
+    **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "BaseNode"), _FLOW),
+    **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine", "Flow"), _FLOW),
+    **dict.fromkeys(("START", "END"), "start=… and end('…') of fsm_agent.flows"),
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
