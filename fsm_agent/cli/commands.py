@@ -25,6 +25,8 @@ from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.models import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
+    GUESSES,
+    Approve,
     BaseUrl,
     Debug,
     Functions,
@@ -35,6 +37,7 @@ from fsm_agent.cli.models import (
     Quiet,
     code_of,
     connected,
+    guesses,
     is_embedded,
     settings_of,
 )
@@ -120,6 +123,7 @@ def ask(
         Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' goes on with.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
+    approve: Approve = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -127,7 +131,10 @@ def ask(
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, chosen = code_of(function, prompt)
+        is_guess = guesses(model, base_url)
+        functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
+        if is_guess and (functions or (chosen is not None and chosen.offers)):
+            screen.tell(GUESSES)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
         dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
         if run_id is not None and store is None:
@@ -139,7 +146,7 @@ def ask(
                 name="ask",
                 limits=limits,
                 settings=settings,
-                approve=Approver(screen),
+                approve=(lambda _: True) if approve else Approver(screen),
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
