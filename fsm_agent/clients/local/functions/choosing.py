@@ -6,8 +6,8 @@ import json
 import unicodedata
 from collections.abc import Generator, Sequence
 
-from fsm_agent.clients.local.functions.fields import Field, fields_of, first_sentence, spaced
-from fsm_agent.clients.local.functions.question import Question, stems
+from fsm_agent.clients.local.functions.fields import Field, fields_of, first_sentence
+from fsm_agent.clients.local.functions.question import Question, spaced, stems
 from fsm_agent.clients.local.functions.wire import Step, completion, tokens
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Reply
@@ -65,7 +65,7 @@ def hints(question: Question, function: Function) -> float:
     score = PER_WORD * min(shared, MOST_WORDS)
     if needed := sum(field.kind in ("integer", "number") and not field.enum for field in required):
         score += PER_NUMBERS if len(question.numbers) >= needed else -PER_NUMBERS
-    return score + PER_ENUM * sum(bool(field.enum and question.mentioned(field.enum)) for field in required)
+    return score + PER_ENUM * sum(bool(field.enum and question.mentioned(field.enum)) for field in fields)
 
 
 def _words(function: Function, fields: Sequence[Field]) -> frozenset[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fsm_agent.clients.local.functions.question import spaced
 from fsm_agent.functions.function import Function
 
 _MAX_DEPTH = 6
@@ -117,11 +118,6 @@ def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
                 yield choice
                 break
     yield from schema.get("allOf") or ()
-
-
-def spaced(name: str) -> str:
-    """Return a name as words: ``fetch_weather`` and ``fetchWeather`` as "fetch weather"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[_\-.]+", " ", name)).lower()
 
 
 def first_sentence(text: str) -> str:

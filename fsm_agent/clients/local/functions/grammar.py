@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fsm_agent.clients.local.functions.question import Question, without
+from fsm_agent.clients.local.functions.question import UNSPACED, Question, without
 
 MAX_CHUNKS = 400  # of a phrase
-_CHUNK = re.compile(r"\s+|\w+(?:[-'\u2019.@:/_+&]\w+)*|[^\w\s]+")
+_CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/_+&]\w+)*|[^\w\s]+")
+_SHORT = re.compile(f"{UNSPACED}{{1,6}}")  # a name by itself
 _FREE_TEXT = r'/"[^"\\\n]{1,60}"/'
 _NOT_EMPTY = r"/[^ ](.*[^ ])?/"
 _MOST_ITEMS = 6
@@ -19,8 +20,9 @@ _MOST_ITEMS = 6
 class Grammar:
     """The values of one argument that are left to choose from; what was used is left out while there is more."""
 
-    def __init__(self, question: Question, used: Sequence[str]) -> None:
+    def __init__(self, question: Question, phrases: Sequence[str], used: Sequence[str]) -> None:
         self._question = question
+        self._phrases = phrases
         self._used = used
         self._rules: dict[str, str] = {}
 
@@ -64,7 +66,7 @@ class Grammar:
         return list(dict.fromkeys([value for value in fitting if value not in self._used] or fitting))
 
     def _text(self) -> str:
-        phrases = without(self._question.phrases, self._used) or [self._question.text]
+        phrases = without(self._phrases, self._used) or [self._question.text]
         names = []
         for phrase in phrases:
             if chunks := _chunks(phrase, is_begin=self._question.text.startswith(phrase)):
@@ -77,6 +79,8 @@ class Grammar:
 
 def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
     """Return the pieces of which a copy of the phrase is made: words, and names of several words."""
+    if _SHORT.fullmatch(phrase):
+        return [phrase]
     chunks = list[str]()
     for chunk in _CHUNK.findall(phrase.replace('"', "'").replace("\\", " "))[:MAX_CHUNKS]:
         goes_on = len(chunks) > 1 and chunks[-1].isspace() and chunk[0].isupper() and chunks[-2][0].isupper()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import date
 from functools import cached_property
 from typing import NamedTuple
@@ -88,6 +88,7 @@ _STOP = frozenset(
 )
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "es", "s", "ed", "al", "or", "er", "e")
 _WORD = re.compile(r"[^\W_]+")
+_CONTENT = re.compile(r"[^\W_]|[^\x00-\x7f]")
 _BREAKS = (
     "a|an|the|of|for|in|on|at|to|from|by|with|and|or|is|are|was|were|be|do|does|did|can|could|would|will|what|who|when|"
     "where|which|how|me|my|i|you|your|please|that|this|it|its|has|have|whose|between|about|near|into|than|then|if|so|"
@@ -95,6 +96,15 @@ _BREAKS = (
 )
 _BREAK = re.compile(rf"(?<![\w\x00])(?:{_BREAKS})(?![\w\x00'\u2019-])|[|?!;\n]|\.(?=\s|$)|['\u2019]s\b", re.I)
 _BREAK_AT_COMMAS = re.compile(rf"{_BREAK.pattern}|,\s+(?-i:(?=[a-z]))", re.I)
+_ORDER = re.compile(
+    r"^(?:please |can you |could you |i (?:want|need|would like) to )?(?:find|get|give|show|tell|calculate|compute|"
+    r"convert|translate|book|play|set|send|search|list|look up|retrieve|provide|fetch|check|create|make|add|order|buy|"
+    r"remind|turn|switch|delete|open|help|determine|estimate)\b",
+    re.I,
+)
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # scripts without blanks
+_PAIRS = re.compile(f"(?=({UNSPACED}{{2}}))")
+_PLACED = re.compile(r"\b(from|to|into|by)\s+(?:the\s+)?$", re.I)
 _QUOTED = re.compile(
     r"""(?<!\w)(?:'([^'\n]{1,400})'|"([^"\n]{1,2000})"|\u201c([^\u201d\n]{1,2000})\u201d|«([^»\n]{1,2000})»)(?!\w)"""
 )
@@ -215,12 +225,21 @@ class Question:
     @cached_property
     def phrases(self) -> tuple[str, ...]:
         """The pieces between the words that only connect; what is quoted is one piece."""
-        body = _QUOTED.sub(" | ", self.text)
+        body = _QUOTED.sub(" | ", _ORDER.sub("", self.text))
         # A connective between two names belongs to them.
         body = _JOINED.sub(lambda match: match[1] + " \0" + match[2].replace(" ", "\0 \0") + "\0 ", body)
         breaks = _BREAK if self.text[1:].islower() else _BREAK_AT_COMMAS
         pieces = [piece.replace("\0", "").strip(" ,:()") for piece in breaks.split(body)]
-        return tuple(dict.fromkeys([text for text in (*self.quoted, *pieces) if _WORD.search(text)]))
+        return tuple(dict.fromkeys([text for text in (*self.quoted, *pieces) if _CONTENT.search(text)]))
+
+    def after(self, *prepositions: str) -> list[str]:
+        """Return the phrases before which there is one of "from", "to", "into" and "by"."""
+        found = []
+        for phrase in self.phrases:
+            before = _PLACED.search(self.text[: max(0, self.text.find(phrase))])
+            if before and before[1].lower() in prepositions:
+                found.append(phrase)
+        return found
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -228,25 +247,30 @@ class Question:
         return stems(self.text)
 
     @cached_property
-    def _spaced(self) -> str:
-        return f" {' '.join(_WORD.findall(self.text.lower()))} "
+    def _words(self) -> list[tuple[int, str]]:
+        return [(match.start(), match.group()) for match in _WORD.finditer(self.text)]
 
     def place_of(self, value: object) -> int | None:
         """Return where a value is mentioned, by its words or their stems; None if it is not."""
-        words = _WORD.findall(str(value).lower())
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return next((number.start for number in self.numbers if as_json(value) in number.values), None)
+        words = _WORD.findall(spaced(str(value)))
         if not words:
             return None
-        if (at := self._spaced.find(f" {' '.join(words)} ")) >= 0:
-            return at
+        if len(words) == len(words[0]) == 1 and words[0].isascii():  # a letter: "a" is not A
+            return next((place for place, word in self._words if word == str(value) != "I"), None)
+        asked = [word.lower() for _, word in self._words]
+        for index in range(len(asked) - len(words) + 1):
+            if asked[index : index + len(words)] == words:
+                return self._words[index][0]
         if not self.text.isascii() and (at := self.text.lower().find(str(value).lower())) >= 0:
             return at  # scripts without blanks
-        wanted = {_stem(word) for word in words} - _STOP
-        if not wanted or not wanted <= {_stem(word) for word in _WORD.findall(self.text.lower())}:
-            return None
-        return min(
-            [match.start() for match in _WORD.finditer(self.text.lower()) if _stem(match.group()) in wanted],
-            default=None,
-        )
+        return self.place_of_stems({_stem(word) for word in words} - _STOP)
+
+    def place_of_stems(self, wanted: Set[str]) -> int | None:
+        """Return where the first of these stems is, if all are in the question."""
+        places = {_stem(word.lower()): place for place, word in reversed(self._words)}
+        return min([places[stem] for stem in wanted]) if wanted and wanted <= places.keys() else None
 
     def mentioned(self, values: Iterable[object]) -> list[object]:
         """Return those of the values that the question mentions, in its order."""
@@ -255,17 +279,11 @@ class Question:
         ]
         return [value for _, _, value in sorted(places, key=lambda entry: entry[:2])]
 
-    @cached_property
-    def units(self) -> frozenset[str]:
-        """The stems of the words directly behind numbers."""
-        behind = [_WORD.match(self.text[number.end :].lstrip(" -")) for number in self.numbers]
-        return stems(" ".join([match.group() for match in behind if match]))
-
-    def words_near(self, number: Number) -> frozenset[str]:
-        """Return the stems of the words beside a number, up to the next one and the end of the sentence."""
+    def words_near(self, number: Number) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the stems of the words before and behind a number, up to the next one and the end of the sentence."""
         before = re.split(r"[.;?!](?=\s)|\d", self.text[max(0, number.start - 60) : number.start])[-1]
         behind = re.split(r"[.;?!,](?=\s)|\d|\band\b", self.text[number.end : number.end + 60])[0]
-        return stems(" ".join([*_WORD.findall(before)[-4:], *_WORD.findall(behind)[:2]]))
+        return stems(" ".join(_WORD.findall(before)[-4:])), stems(" ".join(_WORD.findall(behind)[:2]))
 
 
 def as_json(value: float) -> str:
@@ -275,8 +293,13 @@ def as_json(value: float) -> str:
 
 def stems(text: str) -> frozenset[str]:
     """Return the stems of the words of a text, without those that only connect; names in one word are split."""
-    split = re.sub(r"([a-z])([A-Z])", r"\1 \2", text)
-    return frozenset([_stem(word) for word in _WORD.findall(split.lower()) if word not in _STOP])
+    words = [_stem(word) for word in _WORD.findall(spaced(text)) if word not in _STOP]
+    return frozenset([*words, *_PAIRS.findall(text)])
+
+
+def spaced(name: str) -> str:
+    """Return a name as words in lower case: ``fetch_weather`` and ``fetchWeather`` as "fetch weather"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[_\-.]+", " ", name)).lower()
 
 
 def _stem(word: str) -> str:
@@ -291,4 +314,4 @@ def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
     pieces = list(phrases)
     for text in used:
         pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]
-    return [piece.strip() for piece in pieces if _WORD.search(piece)]
+    return [piece.strip() for piece in pieces if _CONTENT.search(piece)]
