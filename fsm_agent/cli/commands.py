@@ -6,7 +6,9 @@ More than 300 lines, because the options of a command are the parameters of its 
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +53,8 @@ from fsm_agent.cli.runs.worker import worker
 from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.errors import CallSuspended
+from fsm_agent.messages.settings import Settings
 from fsm_agent.providers.catalog import split_model
 from fsm_agent.store.runs import Runs
 
@@ -151,10 +155,20 @@ def ask(
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
             call = agent.seed(dialog, run_id=run)
-            command = "" if run is None else f"fsm-agent runs answer {run} --store {store}"
+            command = "" if run is None else f"fsm-agent runs answer {run} --store {shlex.quote(str(store))}"
             if run is not None and run_id is None:
                 screen.tell(f"run {run} in {store}")
-            answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+            asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
+            try:
+                answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+            except (CallSuspended, KeyboardInterrupt) as end:
+                if run is not None:
+                    screen.tell(
+                        f"it goes on with: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}"
+                    )
+                elif isinstance(end, CallSuspended):
+                    screen.tell("it is kept nowhere: ask again with --approve, or with --store runs.db to answer later")
+                raise
 
 
 @app.command()
@@ -204,6 +218,14 @@ def _reach(model: str, base_url: str | None) -> Reach:
         options=("--model", f"llamacpp:{server.model}", "--base-url", server.base_url, *settings),
         environment={"LLAMA_API_KEY": server.api_key},
     )
+
+
+def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
+    """Return options as they are written in a shell, a blank before each; the limits of a run stay as they were."""
+    given = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
+    given += [("--function", value) for value in functions or ()]
+    given += [("--set", value) for value in settings or () if value.partition("=")[0] in Settings.__struct_fields__]
+    return "".join([f" {name} {shlex.quote(value)}" for name, value in given])
 
 
 def _kept(store: Path | None) -> AbstractContextManager[Runs | None]:

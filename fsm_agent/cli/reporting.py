@@ -11,11 +11,12 @@ import typer
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.terminal import discard_output, error_line
-from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
+from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
 T = TypeVar("T")
 
-FAILED, INTERRUPTED, BROKEN_PIPE = 1, 130, 141  # the latter two: 128 + SIGINT, 128 + SIGPIPE, as shells count
+# 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
+FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def reporting(debug: bool) -> Iterator[None]:
         if debug:
             traceback.print_exc()
         error_line(_explained(error))
-        raise typer.Exit(FAILED) from None
+        raise typer.Exit(SUSPENDED if isinstance(error, CallSuspended) else FAILED) from None
 
 
 def _explained(error: Exception) -> str:

@@ -206,7 +206,7 @@ class TestAsk:
 
     def test_a_function_that_needs_approval_waits_for_somebody(self):
         ended, _ = ask([asks_for("remove", path="x")], "?", "--function", "tools_of_test:remove", "--json")
-        assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (1, ["ask:1.0"])
+        assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (3, ["ask:1.0"])
         assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
 
     @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ class TestResume:
 
     def kept(self, *arguments, name="remove", **given):
         ended, _ = ask([asks_for(name, **given)], "?", *arguments, *self.STORE, "--run-id", "tidy")
-        assert ended.exit_code == 1
+        assert ended.exit_code == 3
         return ended
 
     def resume(self, messages, *arguments, run_id="tidy"):
@@ -317,7 +317,7 @@ class TestResume:
         self.answer("ask:1.0", "--deny")
         self.answer("ask:1.2", "--deny", "--reason", "Not on Sundays.")
         ended, requests = self.resume([], *self.REMOVE)
-        assert (ended.exit_code, requests) == (1, [])
+        assert (ended.exit_code, requests) == (3, [])
         assert "waits for approval as ask:1.1: remove(path='bbb" in ended.stderr
         self.answer("ask:1.1", "--approve")
         ended, requests = self.resume(["b is gone."], *self.REMOVE)
@@ -330,7 +330,7 @@ class TestResume:
         self.kept(*self.REMOVE, path="x")
         before = run("runs", "export", "tidy", *self.STORE).stdout
         ended, requests = self.resume([], *self.REMOVE)
-        assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
+        assert (ended.exit_code, ended.stdout, requests) == (3, "", [])
         assert "waits in ToolInterrupt for 'ask:1.0'" in ended.stderr
         assert run("runs", "export", "tidy", *self.STORE).stdout == before
 
@@ -690,7 +690,7 @@ class TestEmbedded:
         for shown in (
             "The model is SmolLM2-135M-Instruct.",
             "Seeded → Calling (begun)",
-            "Calling → ToolInterrupt (functions_asked)",
+            "Calling → ToolInterrupt (functions_asked: 'add' was chosen and filled in step by step",
             "function: add(a=17, b=25)",
             "function: add → 42",
             "model: The answer is 42.",

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fsm_agent.clients.local.functions.question import UNSPACED, Question, without
+from fsm_agent.clients.local.functions.question import Question, without
+from fsm_agent.clients.local.functions.words import UNSPACED
 
 MAX_CHUNKS = 400  # of a phrase
 _CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/_+&]\w+)*|[^\w\s]+")

@@ -8,6 +8,8 @@ from datetime import date
 from functools import cached_property
 from typing import NamedTuple
 
+from fsm_agent.clients.local.functions.words import CONNECTING, WORD, spaced, stem, stems
+
 MAX_CHARS = 4_000  # of a question that are read
 
 _SMALL = (
@@ -46,48 +48,6 @@ _DATES = (
 _YEAR = re.compile(r"\b(?:1[0-9]|20)\d\d\b")
 _TIME = re.compile(r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s*(?P<half>[ap]\.?m\b\.?)|\b\d{1,2}:\d\d\b", re.I)
 
-# English words that only connect.
-_STOP = frozenset(
-    [
-        *("a", "an", "the", "of", "for", "to", "in", "on", "at", "and", "or", "is", "are", "was", "were", "with", "by"),
-        *(
-            "from",
-            "what",
-            "how",
-            "who",
-            "which",
-            "when",
-            "where",
-            "me",
-            "my",
-            "i",
-            "you",
-            "can",
-            "could",
-            "would",
-            "will",
-        ),
-        *(
-            "tell",
-            "find",
-            "get",
-            "give",
-            "please",
-            "calculate",
-            "return",
-            "that",
-            "this",
-            "it",
-            "be",
-            "do",
-            "does",
-            "did",
-        ),
-        *("if", "as", "need", "want"),
-    ]
-)
-_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "es", "s", "ed", "al", "or", "er", "e")
-_WORD = re.compile(r"[^\W_]+")
 _CONTENT = re.compile(r"[^\W_]|[^\x00-\x7f]")
 _BREAKS = (
     "a|an|the|of|for|in|on|at|to|from|by|with|and|or|is|are|was|were|be|do|does|did|can|could|would|will|what|who|when|"
@@ -102,8 +62,6 @@ _ORDER = re.compile(
     r"remind|turn|switch|delete|open|help|determine|estimate)\b",
     re.I,
 )
-UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # scripts without blanks
-_PAIRS = re.compile(f"(?=({UNSPACED}{{2}}))")
 _PLACED = re.compile(r"\b(from|to|into|by)\s+(?:the\s+)?$", re.I)
 _QUOTED = re.compile(
     r"""(?<!\w)(?:'([^'\n]{1,400})'|"([^"\n]{1,2000})"|\u201c([^\u201d\n]{1,2000})\u201d|«([^»\n]{1,2000})»)(?!\w)"""
@@ -248,13 +206,13 @@ class Question:
 
     @cached_property
     def _words(self) -> list[tuple[int, str]]:
-        return [(match.start(), match.group()) for match in _WORD.finditer(self.text)]
+        return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
 
     def place_of(self, value: object) -> int | None:
         """Return where a value is mentioned, by its words or their stems; None if it is not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return next((number.start for number in self.numbers if as_json(value) in number.values), None)
-        words = _WORD.findall(spaced(str(value)))
+        words = WORD.findall(spaced(str(value)))
         if not words:
             return None
         if len(words) == len(words[0]) == 1 and words[0].isascii():  # a letter: "a" is not A
@@ -265,12 +223,12 @@ class Question:
                 return self._words[index][0]
         if not self.text.isascii() and (at := self.text.lower().find(str(value).lower())) >= 0:
             return at  # scripts without blanks
-        return self.place_of_stems({_stem(word) for word in words} - _STOP)
+        return self.place_of_stems({stem(word) for word in words} - CONNECTING)
 
     def place_of_stems(self, wanted: Set[str]) -> int | None:
         """Return where the first of these stems is, if all are in the question."""
-        places = {_stem(word.lower()): place for place, word in reversed(self._words)}
-        return min([places[stem] for stem in wanted]) if wanted and wanted <= places.keys() else None
+        places = {stem(word.lower()): place for place, word in reversed(self._words)}
+        return min([places[name] for name in wanted]) if wanted and wanted <= places.keys() else None
 
     def mentioned(self, values: Iterable[object]) -> list[object]:
         """Return those of the values that the question mentions, in its order."""
@@ -283,30 +241,12 @@ class Question:
         """Return the stems of the words before and behind a number, up to the next one and the end of the sentence."""
         before = re.split(r"[.;?!](?=\s)|\d", self.text[max(0, number.start - 60) : number.start])[-1]
         behind = re.split(r"[.;?!,](?=\s)|\d|\band\b", self.text[number.end : number.end + 60])[0]
-        return stems(" ".join(_WORD.findall(before)[-4:])), stems(" ".join(_WORD.findall(behind)[:2]))
+        return stems(" ".join(WORD.findall(before)[-4:])), stems(" ".join(WORD.findall(behind)[:2]))
 
 
 def as_json(value: float) -> str:
     """Return a number as JSON: whole ones without a point."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
-
-
-def stems(text: str) -> frozenset[str]:
-    """Return the stems of the words of a text, without those that only connect; names in one word are split."""
-    words = [_stem(word) for word in _WORD.findall(spaced(text)) if word not in _STOP]
-    return frozenset([*words, *_PAIRS.findall(text)])
-
-
-def spaced(name: str) -> str:
-    """Return a name as words in lower case: ``fetch_weather`` and ``fetchWeather`` as "fetch weather"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"[_\-.]+", " ", name)).lower()
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:

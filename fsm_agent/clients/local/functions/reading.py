@@ -9,7 +9,8 @@ from typing import Any
 
 from fsm_agent.clients.local.functions.fields import Field
 from fsm_agent.clients.local.functions.grammar import quoted
-from fsm_agent.clients.local.functions.question import Number, Question, as_json, stems, without
+from fsm_agent.clients.local.functions.question import Number, Question, as_json, without
+from fsm_agent.clients.local.functions.words import stems
 
 _NUMERIC = ("integer", "number")
 _OF_FLAGS = stems("include is has have with show use allow enable only")

@@ -153,8 +153,11 @@ def _answered(plain: Request) -> Making:
     words = Message.of("user", f"Question: {asked}\n{told} {_ANSWER}")
     system = [message for message in plain.messages if message.role == "system"]
     reply = yield Step(plain.changed(messages=[*system, words]))
-    if all(_is_in(result.text, reply.message.text) for result in results):
-        return Made(reply, note)
+    text = reply.message.text
+    if all(_is_in(result.text, text) for result in results):
+        for result in results:  # the model likes to quote what it is told
+            text = re.sub(rf'"({re.escape(result.text.strip())})([.]?)"', r"\1\2", text)
+        return Made(reply.changed(message=Message.of("assistant", text)), note)
     return Made(reply.changed(message=Message.of("assistant", verbatim), logprobs=()), f"{note}, verbatim")
 
 
