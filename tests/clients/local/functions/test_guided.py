@@ -288,6 +288,13 @@ class TestEnds:
         held.set()
         assert len(server.paths) <= 3
 
+    def test_requests_that_are_each_in_time_may_be_late_together(self, server: LlamaServer):
+        never = threading.Event()
+        for number in range(1, 6):
+            server.at[number] = lambda: never.wait(0.3) or None
+        with client_of(server) as client, pytest.raises(TimedOut, match="in 1 s"):
+            client.complete(ASKED, timeout_s=1)
+
     def test_a_stream_may_be_left(self, server: LlamaServer):
         with client_of(server) as client:
             items = client.stream(ASKED)

@@ -148,6 +148,21 @@ class TestFilling:
         wanted = function(["item"], item={"type": "string"})
         assert finished(filled(Question("Is there any milk left?"), wanted), ' "milk"') == {"item": "milk"}
 
+    def test_a_number_whose_words_are_rather_anothers_is_left_to_the_model(self):
+        priced = {"type": "integer", "description": "Price of the apples."}
+        wanted = function(["total", "apples"], total=priced, apples={"type": "integer"})
+        question = Question("Give me 5 apples for 20 dollars.")
+        assert finished(filled(question, wanted), " 20") == {"total": 20, "apples": 5}
+
+    def test_what_one_argument_has_used_is_not_offered_to_the_next(self):
+        wanted = function(["first", "second"], first={"type": "string"}, second={"type": "string"})
+        steps = filled(Question("Compare Oslo and Rome."), wanted)
+        next(steps)
+        step = steps.send(Reply.of(' "Oslo"'))
+        grammar = step.request.settings.extra_body["grammar"]
+        assert "Rome" in grammar
+        assert "Oslo" not in grammar
+
     def test_a_flag_that_is_named_and_one_that_is_denied(self):
         flags = function([], include_owner={"type": "boolean"}, symbols={"type": "boolean"})
         question = Question("Include the owner, without symbols.")
