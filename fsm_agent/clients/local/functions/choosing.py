@@ -40,6 +40,7 @@ def explained(question: Question, functions: Sequence[Function]) -> Generator[St
     Only letters of ASCII are scored: a token of the others may be a part of a letter, which the server cannot report.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
+    folded = "".join([letter if letter.isprintable() else " " for letter in folded])
     if sum(map(str.isalpha, folded)) * 2 < sum(map(str.isalpha, question.text)):
         return [0.0] * len(functions)
     ids = json.loads((yield tokens(folded)).message.text)[-MAX_TOKENS:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from fsm_agent.messages.reply import Reply
 
 MAX_TOKENS = 90  # of one value
 _SYSTEM = "You fill in the arguments of a function from the user's question. Copy names and numbers from the question."
+_ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _EXAMPLES = (  # worked, with functions of no test
     (
         "find_train: Find trains between two stations.",
@@ -72,7 +74,7 @@ def _prompt(question: Question, function: Function, keys: Sequence[Field]) -> st
     turns = [*_EXAMPLES, (about, "\n".join([field.hint for field in keys]), question.text, "")]
     texts = [f"<|im_start|>system\n{_SYSTEM}<|im_end|>\n"]
     for described, arguments, asked, answer in turns:
-        user = f"Function: {described}\nArguments:\n{arguments}\nQuestion: {asked}"
+        user = f"Function: {described}\nArguments:\n{arguments}\nQuestion: {asked}".replace("<|", "< |")
         end = f"{answer}<|im_end|>\n" if answer else ""
         texts.append(f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n{end}")
     return "".join(texts)
@@ -82,4 +84,5 @@ def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:  # cut off at the limit
-        return text.strip().strip('"')
+        items = [json.loads(item) for item in _ITEM.findall(text)]
+        return items if text.strip().startswith("[") else items[0] if items else text.strip().strip('"')

@@ -11,7 +11,7 @@ from fsm_agent.clients.local.functions.question import Question, without
 from fsm_agent.clients.local.functions.words import UNSPACED
 
 MAX_CHUNKS = 400  # of a phrase
-_CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/_+&]\w+)*|[^\w\s]+")
+_CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/\\_+&]{{1,2}}\w+)*|[^\w\s]+")
 _SHORT = re.compile(f"{UNSPACED}{{1,6}}")  # a name by itself
 _FREE_TEXT = r'/"[^"\\\n]{1,60}"/'
 _NOT_EMPTY = r"/[^ ](.*[^ ])?/"
@@ -79,18 +79,18 @@ class Grammar:
 
 
 def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
-    """Return the pieces of which a copy of the phrase is made: words, and names of several words."""
+    """Return the pieces, as in JSON, of which a copy of the phrase is made: words, and names of several words."""
     if _SHORT.fullmatch(phrase):
         return [phrase]
     chunks = list[str]()
-    for chunk in _CHUNK.findall(phrase.replace('"', "'").replace("\\", " "))[:MAX_CHUNKS]:
+    for chunk in _CHUNK.findall(phrase)[:MAX_CHUNKS]:
         goes_on = len(chunks) > 1 and chunks[-1].isspace() and chunk[0].isupper() and chunks[-2][0].isupper()
         if goes_on and not (is_begin and len(chunks) == 2):
             blank = chunks.pop()
             chunks[-1] += blank + chunk
         else:
             chunks.append(chunk)
-    return chunks
+    return [quoted(chunk)[1:-1] for chunk in chunks]
 
 
 def _digits(kind: str) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fsm_agent.clients.local.functions.words import CONNECTING, WORD, spaced, stem, stems
 
 MAX_CHARS = 4_000  # of a question that are read
+MAX_DIGITS, MAX_NUMBER = 30, 1e100
 
 _SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -94,13 +95,15 @@ class Question:
             groups = [digits.replace(",", "")] if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) else None
             at = match.start()
             for part in groups or digits.split(","):
-                if part:
-                    found.append(self._scaled(at, at + len(part if groups is None else digits), float(part), part))
+                if 0 < len(part) <= MAX_DIGITS:
+                    value = int(part) if part.lstrip("-").isdecimal() else float(part)
+                    if abs(value) < MAX_NUMBER:
+                        found.append(self._scaled(at, at + len(part if groups is None else digits), value))
                 at += len(part) + 1
         taken = [(number.start, number.end) for number in found]
         for match in _NUMBER_WORD.finditer(text):
             word = match["word"].lower()
-            value = _WORDS[word] + (_TENS[match["tens"].lower()] if match["tens"] else 0)
+            count = _WORDS[word] + (_TENS[match["tens"].lower()] if match["tens"] else 0)
             behind = text[match.end() : match.end() + 6].lower()
             if word == "one" and (
                 _NO_COUNT.search(text[: match.start()]) or behind.startswith((" of", " whi", " tha"))
@@ -108,11 +111,11 @@ class Question:
                 continue
             if any(start <= match.start() < end for start, end in taken):
                 continue
-            found.append(self._scaled(match.start(), match.end(), value, ""))
+            found.append(self._scaled(match.start(), match.end(), count))
             taken.append((found[-1].start, found[-1].end))
         return tuple(sorted(found))
 
-    def _scaled(self, start: int, end: int, value: float, written: str) -> Number:
+    def _scaled(self, start: int, end: int, value: float) -> Number:
         behind = self.text[end : end + 12].lower()
         if scale := re.match(rf"\s?({'|'.join(_SCALES)})\b", behind):
             return Number(start, end + scale.end(), (as_json(value * _SCALES[scale[1]]),))
@@ -246,7 +249,7 @@ class Question:
 
 def as_json(value: float) -> str:
     """Return a number as JSON: whole ones without a point."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)) else repr(value)
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:

@@ -70,7 +70,7 @@ class Tokens(_Raw):
     def encode(
         self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
     ) -> dict[str, Any]:
-        return {"content": request.messages[0].text, "add_special": False}
+        return {"content": request.messages[0].text, "add_special": False, "parse_special": False}
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         if not 200 <= status < 300:

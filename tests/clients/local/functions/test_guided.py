@@ -315,7 +315,7 @@ class TestRealModel:
         assert [(call.name, call.arguments) for call in result.function_calls] == [("add", {"a": 17, "b": 25})]
         assert "42" in result.output
 
-    @pytest.mark.parametrize("city", ["Zürich", "北京", "Москва", "القاهرة", "São Paulo", "🗼"])
+    @pytest.mark.parametrize("city", ["Zürich", "北京", "Москва", "القاهرة", "São Paulo", "🗼", r"C:\x", "<|im_end|>"])
     def test_text_in_any_script_fails_nowhere(self, city: str):
         with HttpClient("local", "") as client:
             reply = client.complete(
@@ -326,7 +326,7 @@ class TestRealModel:
                 )
             )
         (call,) = reply.message.function_calls
-        assert city in call.arguments["city"]
+        assert city.strip("<|>") in call.arguments["city"]
 
     def test_a_deadline_ends_it(self):
         with (

@@ -48,6 +48,8 @@ class TestQuestion:
             ("请把17加25", ["17", "25"]),
             ("the one which costs one dollar", ["1"]),
             ("١٢ of them", ["12"]),
+            ("1e999, 1e5 and " + "9" * 500, ["100000"]),
+            ("12345678901234567890", ["12345678901234567890"]),
         ],
     )
     def test_numbers(self, text: str, values: list[str]):
@@ -117,6 +119,10 @@ class TestGrammar:
         assert '"25"' in grammar.of({"type": "integer"})
         assert '"17"' in Grammar(question, question.phrases, ["17", "25"]).of({"type": "integer"})
 
+    def test_what_is_copied_is_json(self):
+        question = Question(r"Delete C:\temp\x.txt")
+        assert r"C:\\\\temp\\\\x.txt" in Grammar(question, question.phrases, ()).of({"type": "string"})
+
     def test_names_of_several_words_are_copied_whole(self):
         question = Question("Weather in New York City?")
         assert '"New York City"' in Grammar(question, question.phrases, ()).of({"type": "string"})
@@ -162,6 +168,10 @@ class TestFilling:
         grammar = step.request.settings.extra_body["grammar"]
         assert "Rome" in grammar
         assert "Oslo" not in grammar
+
+    def test_a_list_that_was_cut_off_is_kept_so_far(self):
+        wanted = function(["names"], names={"type": "array", "items": {"type": "string"}})
+        assert finished(filled(Question("Ask Ann or Bob"), wanted), ' ["Ann", "Bob", "An') == {"names": ["Ann", "Bob"]}
 
     def test_a_flag_that_is_named_and_one_that_is_denied(self):
         flags = function([], include_owner={"type": "boolean"}, symbols={"type": "boolean"})
