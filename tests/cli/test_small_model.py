@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.fault_server import STALL, FaultServer
 from support.paths import ROOT, TESTS
 from support.stub_server import StubServer
 
@@ -92,6 +94,28 @@ class TestEnds:
         with StubServer([ASKS, "It is done."]) as stub:
             ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, "--approve", folder=folder)
         assert (ended.returncode, ended.stdout) == (0, "It is done.\n")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+    def test_after_ctrl_c_a_kept_call_has_a_next_step(self, folder: Path):
+        launch = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        with FaultServer([STALL]) as server:
+            kept = ("--base-url", server.base_url, "--store", "runs.db", "--run-id", "one")
+            process = subprocess.Popen(
+                [sys.executable, "-c", f"{launch}from fsm_agent.cli import main; main()", "ask", "?", *STUB, *kept],
+                env=ENVIRONMENT,
+                cwd=folder,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stderr is not None
+            assert "Seeded → Calling (begun)\n" in iter(process.stderr.readline, "")
+            process.send_signal(signal.SIGINT)
+            told = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        resume = (
+            f"fsm-agent runs resume one --store runs.db --model openai-compatible:stub --base-url {server.base_url}"
+        )
+        assert f"it goes on with: {resume}\n" in told
 
     def test_a_failure_has_another_status(self, tmp_path: Path):
         with StubServer([]) as stub:
