@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,8 @@ from fsm_agent.cli.local_models import app as local_models
 from fsm_agent.cli.models import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
+    GUESSES,
+    Approve,
     BaseUrl,
     Debug,
     Functions,
@@ -38,6 +41,7 @@ from fsm_agent.cli.models import (
     Quiet,
     code_of,
     connected,
+    guesses,
     is_embedded,
     settings_of,
 )
@@ -51,6 +55,8 @@ from fsm_agent.cli.runs.worker import worker
 from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.local.server import local_server
 from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.errors import CallSuspended
+from fsm_agent.messages.settings import Settings
 from fsm_agent.providers.catalog import split_model
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
@@ -127,6 +133,7 @@ def ask(
         Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' goes on with.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
+    approve: Approve = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -134,7 +141,10 @@ def ask(
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, chosen = code_of(function, prompt)
+        is_guess = guesses(model, base_url)
+        functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
+        if is_guess and (functions or (chosen is not None and chosen.offers)):
+            screen.tell(GUESSES)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
         dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
         if run_id is not None and store is None:
@@ -146,15 +156,25 @@ def ask(
                 name="ask",
                 limits=limits,
                 settings=settings,
-                approve=Approver(screen),
+                approve=(lambda _: True) if approve else Approver(screen),
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
             call = agent.seed(dialog, run_id=run)
-            command = "" if run is None else f"fsm-agent runs answer {run} --store {store}"
+            command = "" if run is None else f"fsm-agent runs answer {run} --store {shlex.quote(str(store))}"
             if run is not None and run_id is None:
                 screen.tell(f"run {run} in {store}")
-            answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+            asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
+            try:
+                answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+            except (CallSuspended, KeyboardInterrupt) as end:
+                if run is not None:
+                    screen.tell(
+                        f"it goes on with: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}"
+                    )
+                elif isinstance(end, CallSuspended):
+                    screen.tell("it is kept nowhere: ask again with --approve, or with --store runs.db to answer later")
+                raise
 
 
 @app.command()
@@ -168,12 +188,16 @@ def chat(
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
     store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
+    approve: Approve = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Talk with a model: a line is a turn. /help shows the commands."""
     with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, _ = code_of(function, None)
+        is_guess = guesses(model, base_url)
+        functions, _ = code_of(function, None, trusted=approve or not is_guess)
+        if is_guess and functions:
+            screen.tell(GUESSES)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")
         with connected(model, base_url, screen) as (client, _), _kept(store) as kept:
             agent = Agent(
@@ -183,7 +207,7 @@ def chat(
                 system=_EMBEDDED_SYSTEM if system is None and is_embedded(model, base_url) else system or "",
                 limits=limits,
                 settings=settings,
-                approve=Approver(screen),
+                approve=(lambda _: True) if approve else Approver(screen),
                 store=Runs(MemoryStore()) if kept is None else kept,
             )
             talk = Chat(agent, name, screen, "" if store is None else str(store))
@@ -243,6 +267,14 @@ def _reach(model: str, base_url: str | None) -> Reach:
         options=("--model", f"llamacpp:{server.model}", "--base-url", server.base_url, *settings),
         environment={"LLAMA_API_KEY": server.api_key},
     )
+
+
+def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
+    """Return options as they are written in a shell, a blank before each; the limits of a run stay as they were."""
+    given = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
+    given += [("--function", value) for value in functions or ()]
+    given += [("--set", value) for value in settings or () if value.partition("=")[0] in Settings.__struct_fields__]
+    return "".join([f" {name} {shlex.quote(value)}" for name, value in given])
 
 
 def _kept(store: Path | None) -> AbstractContextManager[Runs | None]:

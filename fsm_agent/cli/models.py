@@ -12,6 +12,7 @@ from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
@@ -20,6 +21,10 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
 
 EMBEDDED = "local:"
+GUESSES = (
+    "about two in three simple calls of this small model are right, and it may call a function that does not fit; check"
+    " its arguments or name a larger model"
+)
 EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local: is the small embedded one.")]
@@ -33,16 +38,22 @@ NamedPrompt = Annotated[
     str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
+Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
 Many = list[str] | None
 
 
-def code_of(functions: list[str] | None, prompt: str | None) -> tuple[list[Function], Prompt | None]:
+def code_of(
+    functions: list[str] | None, prompt: str | None, *, trusted: bool = True
+) -> tuple[list[Function], Prompt | None]:
     """Return the functions and the prompt that the options name.
 
-    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation.
+    A user who names a function in a command has chosen it: only one that requires approval needs a confirmation, unless
+    the model is not trusted to call the right one.
     """
     named = [option("--function", load_function, function) for function in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
+    if not trusted:
+        return named, chosen
     if chosen is not None and chosen.offers:
         chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
     return [_chosen(function) for function in named], chosen
@@ -61,6 +72,16 @@ def settings_of(model: str, base_url: str | None, options: Many, **defaults: str
 
 def is_embedded(model: str, base_url: str | None) -> bool:
     return base_url is None and split_model(model)[0].is_embedded
+
+
+def guesses(model: str, base_url: str | None) -> bool:
+    """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
+    if not is_embedded(model, base_url):
+        return False
+    provider, name = split_model(model)
+    path = find_model(name or None)
+    served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
+    return provider.profile_of(served).function_calls == "guided"
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageErr
 
 T = TypeVar("T")
 
-FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141  # the latter two: 128 + a signal, as shells count
+# 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
+FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
 
 @contextmanager
@@ -36,14 +37,11 @@ def reporting(debug: bool) -> Iterator[None]:
     except (KeyboardInterrupt, typer.Abort):
         error_line("interrupted")
         raise typer.Exit(INTERRUPTED) from None
-    except CallSuspended as error:
-        error_line(explained(error))
-        raise typer.Exit(SUSPENDED) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
         error_line(explained(error))
-        raise typer.Exit(FAILED) from None
+        raise typer.Exit(SUSPENDED if isinstance(error, CallSuspended) else FAILED) from None
 
 
 def explained(error: Exception) -> str:

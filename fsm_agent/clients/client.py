@@ -181,7 +181,10 @@ class HttpClient(Closing):
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
         self._check_open()
-        exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=False)
+        endpoint = await self._alocate()
+        if request.functions and endpoint.profile.function_calls == "guided":
+            return _last([item async for item in self._aguided(request, endpoint, timeout_s, is_stream=False)])
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=False)
         failure: ProviderError | None = None
         response: AsyncResponse | None = None
         try:
@@ -208,9 +211,15 @@ class HttpClient(Closing):
         self._check_open()
         return self._aask(request, timeout_s=timeout_s)
 
-    def _ask(self, request: Request, *, stream: bool, timeout_s: float | None) -> Generator[Delta | Reply]:
+    def _ask(
+        self, request: Request, *, stream: bool, timeout_s: float | Deadline | None, endpoint: Endpoint | None = None
+    ) -> Generator[Delta | Reply]:
         self._check_open()
-        exchange = self._exchange(request, self._access.locate(), timeout_s, is_stream=stream)
+        endpoint = endpoint or self._access.locate()
+        if request.functions and endpoint.profile.function_calls == "guided":
+            yield from self._guided(request, endpoint, timeout_s, is_stream=stream)
+            return
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=stream)
         failure: ProviderError | None = None
         with closing(self._send(exchange)) as response:
             reader = _reader(exchange, response)
@@ -231,14 +240,23 @@ class HttpClient(Closing):
         finally:
             del failure
 
-    async def _aask(self, request: Request, *, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
+    async def _aask(
+        self,
+        request: Request,
+        *,
+        timeout_s: float | Deadline | None,
+        endpoint: Endpoint | None = None,
+        is_stream: bool = True,
+    ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        exchange = self._exchange(request, await self._alocate(), timeout_s, is_stream=True)
+        endpoint = endpoint or await self._alocate()
+        if request.functions and endpoint.profile.function_calls == "guided":
+            async for item in self._aguided(request, endpoint, timeout_s, is_stream=is_stream):
+                yield item
+            return
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
-        try:
-            response = await _in_time(exchange, self._asend(exchange))
-        except (httpx.TransportError, TimeoutError) as error:
-            raise exchange.failure(error, has_begun=False) from error
+        response = await self._abegun(exchange)
         try:
             reader = _reader(exchange, response)
             while data := await _in_time(exchange, response.read()):
@@ -261,12 +279,42 @@ class HttpClient(Closing):
         finally:
             del failure
 
+    def _guided(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> Generator[Delta | Reply]:
+        """Make one reply of several requests, for a model that does not call functions by itself."""
+        from fsm_agent.clients.local.functions.steps import Guided, driven
+
+        deadline = _deadline(timeout_s)
+        return driven(
+            Guided(request, endpoint.profile),
+            lambda step: self._ask(
+                step.request, stream=is_stream and step.is_answer, timeout_s=deadline, endpoint=step.at(endpoint)
+            ),
+        )
+
+    def _aguided(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> AsyncGenerator[Delta | Reply]:
+        """`_guided` for asyncio."""
+        from fsm_agent.clients.local.functions.steps import Guided, adriven
+
+        deadline = _deadline(timeout_s)
+        return adriven(
+            Guided(request, endpoint.profile),
+            lambda step: self._aask(
+                step.request, timeout_s=deadline, endpoint=step.at(endpoint), is_stream=is_stream and step.is_answer
+            ),
+        )
+
     async def _alocate(self) -> Endpoint:
         access = self._access
         return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
 
-    def _exchange(self, request: Request, endpoint: Endpoint, timeout_s: float | None, *, is_stream: bool) -> Exchange:
-        exchange = Exchange(endpoint, request, self._network, Deadline(timeout_s), is_stream)
+    def _exchange(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> Exchange:
+        exchange = Exchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
         if exchange.adapted:
             self._warn(exchange.adapted)
         return exchange
@@ -298,6 +346,12 @@ class HttpClient(Closing):
             self._check_open()
             raise
 
+    async def _abegun(self, exchange: Exchange) -> AsyncResponse:
+        try:
+            return await _in_time(exchange, self._asend(exchange))
+        except (httpx.TransportError, TimeoutError) as error:
+            raise exchange.failure(error, has_begun=False) from error
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError(f"the client of {self.name!r} is closed: make a new one")
@@ -313,6 +367,10 @@ class HttpClient(Closing):
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
         await self._transports.aclose()
+
+
+def _deadline(timeout_s: float | Deadline | None) -> Deadline:
+    return timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
 
 
 def client_for(

@@ -251,7 +251,14 @@ _BUILT_IN = (
     ),
     _server("vllm", "http://localhost:8000/v1", "VLLM_API_KEY", profile=Profile(reasoning_name="reasoning")),
     _server("llamacpp", "http://localhost:8080/v1", "LLAMA_API_KEY", profile=_LLAMA_CPP, closes_after_stream=True),
-    _chat("local", None, profile=_LLAMA_CPP.changed(images=False), closes_after_stream=True, is_embedded=True),
+    _chat(
+        "local",
+        None,
+        profile=_LLAMA_CPP.changed(images=False),
+        models=(("smollm2-135m", {"function_calls": "guided"}),),  # and what is tuned for it: clients/local/functions
+        closes_after_stream=True,
+        is_embedded=True,
+    ),
     _chat("openai-compatible", None, profile=_LOOSE),
 )
 

@@ -57,6 +57,8 @@ class Profile(Value, frozen=True, kw_only=True):
     required_tool_choice: bool = True  # otherwise the model is left free to call or not
     user_after_results: bool = True  # takes a user's message directly behind the results of functions
     call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
+    # "guided": the model does not call functions by itself; the client chooses one and fills it in, step by step.
+    function_calls: Literal["native", "guided"] = "native"
     # Tools of the provider that it can use: kind, and its type on the wire.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request

@@ -649,7 +649,7 @@ class TestEmbedded:
         for shown in (
             "The model is SmolLM2-135M-Instruct.",
             "Seeded → Calling (begun)",
-            "Calling → ToolInterrupt (functions_asked)",
+            "Calling → ToolInterrupt (functions_asked: 'add' was chosen and filled in step by step",
             "function: add(a=17, b=25)",
             "function: add → 42",
             "model: The answer is 42.",

@@ -32,6 +32,7 @@ from fsm_agent.cli.models import (
     Quiet,
     code_of,
     connected,
+    guesses,
     settings_of,
 )
 from fsm_agent.cli.options import load_agents, load_callable
@@ -298,7 +299,7 @@ def resume(
 ) -> None:
     """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
     with reporting(debug), opened(store) as runs, Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
-        functions, chosen = code_of(function, prompt)
+        functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
         if limits != Limits():
             raise typer.BadParameter("the limits of a run stay as they were", param_hint="--set")

@@ -1,0 +1,75 @@
+"""The function for a question: the one whose description explains it best, if it explains enough of it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Generator, Sequence
+
+from fsm_agent.clients.local.functions.fields import Field, fields_of, first_sentence
+from fsm_agent.clients.local.functions.question import Question
+from fsm_agent.clients.local.functions.wire import Step, completion, tokens
+from fsm_agent.clients.local.functions.words import spaced, stems
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.reply import Reply
+
+MAX_TOKENS = 60  # of a question that are scored: its end
+MAX_SCORED = 8  # functions: of more, those that code finds likeliest
+THRESHOLD = 4.0  # nats, and as much for a shared word
+PER_WORD, MOST_WORDS = 4.0, 3
+PER_NUMBERS = 6.0  # for or against, when the numbers that it needs are there or not
+PER_ENUM = 4.0  # of which a value is mentioned
+_NOTHING = "Function: Do something.\nUser's request: "
+
+
+def chosen(question: Question, functions: Sequence[Function], must: bool) -> Generator[Step, Reply, Function | None]:
+    """Choose the function that a question asks for; None: none of them, unless there must be one."""
+    if must and len(functions) == 1:
+        return functions[0]
+    if len(functions) > MAX_SCORED:
+        functions = sorted(functions, key=lambda function: -hints(question, function))[:MAX_SCORED]
+    gains = yield from explained(question, functions)
+    scores = [gain + hints(question, function) for gain, function in zip(gains, functions, strict=True)]
+    best = max(range(len(functions)), key=lambda index: scores[index])
+    return functions[best] if must or scores[best] > THRESHOLD else None
+
+
+def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
+    """Return how much likelier, in nats, each function makes the question than a function that does something.
+
+    Only letters of ASCII are scored: a token of the others may be a part of a letter, which the server cannot report.
+    """
+    folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
+    folded = "".join([letter if letter.isprintable() else " " for letter in folded])
+    if sum(map(str.isalpha, folded)) * 2 < sum(map(str.isalpha, question.text)):
+        return [0.0] * len(functions)
+    ids = json.loads((yield tokens(folded)).message.text)[-MAX_TOKENS:]
+    forced = "root ::= " + " ".join([f"<[{id}]>" for id in ids])
+    likelihoods = list[float]()
+    for prompt in (_NOTHING, *map(_prompt, functions)):
+        reply = yield completion(prompt, forced, len(ids), logprobs=True)
+        likelihoods.append(sum([token.logprob for token in reply.logprobs[: len(ids)]]))
+    return [likelihood - likelihoods[0] for likelihood in likelihoods[1:]]
+
+
+def _prompt(function: Function) -> str:
+    fields = fields_of(function)
+    names = [field.words for field in fields if field.is_required] or [field.words for field in fields[:3]]
+    described = f"{spaced(function.name)}: {first_sentence(function.description)} ({', '.join(names)})"
+    return f"Function: {described}\nUser's request: "
+
+
+def hints(question: Question, function: Function) -> float:
+    """Return what code can tell for a function: shared words, numbers for those that it needs, values of its enums."""
+    fields = fields_of(function)
+    shared = len(question.stems & _words(function, fields))
+    required = [field for field in fields if field.is_required]
+    score = PER_WORD * min(shared, MOST_WORDS)
+    if needed := sum(field.kind in ("integer", "number") and not field.enum for field in required):
+        score += PER_NUMBERS if len(question.numbers) >= needed else -PER_NUMBERS
+    return score + PER_ENUM * sum(bool(field.enum and question.mentioned(field.enum)) for field in fields)
+
+
+def _words(function: Function, fields: Sequence[Field]) -> frozenset[str]:
+    about_fields = [f"{field.words} {field.description} {' '.join(map(str, field.enum))}" for field in fields]
+    return stems(" ".join([spaced(function.name), function.description, *about_fields]))

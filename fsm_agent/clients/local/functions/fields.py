@@ -1,0 +1,125 @@
+"""The arguments of a function as its JSON Schema has them, references and unions resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fsm_agent.clients.local.functions.words import spaced
+from fsm_agent.functions.function import Function
+
+_MAX_DEPTH = 6
+_MAX_CHOICES = 12  # named in a description
+_IN_QUOTES = re.compile(r"(?<!\w)['\"`\u2018\u201c]([^'\"`\u2019\u201d\n]{1,30})['\"`\u2019\u201d](?!\w)")
+_EXAMPLES = re.compile(r"(?:\be\.?g\.?,?:?|\bsuch as|\bfor example,?|\blike|\boptions?:)\s+([^.;()]{3,120})", re.I)
+_BETWEEN = re.compile(r"\s*(?:,\s*(?:and|or)\b|,|\band\b|\bor\b|/)\s*")
+_DEFAULT = re.compile(r"\bdefaults?\b[^.]*", re.I)
+_ARTICLES = ("a ", "an ", "the ")
+_SENTENCE = re.compile(r"(?<=[.])\s")
+
+
+class Field(NamedTuple):
+    """One argument: its name, resolved schema, and what its description says."""
+
+    name: str
+    schema: Mapping[str, Any]
+    is_required: bool
+
+    @property
+    def kind(self) -> str:
+        """The JSON type of its values."""
+        return str(self.schema.get("type", "string"))
+
+    @property
+    def items(self) -> Mapping[str, Any]:
+        """The schema of the items of a list."""
+        items = self.schema.get("items")
+        return items if isinstance(items, Mapping) else {}
+
+    @property
+    def description(self) -> str:
+        """Its description, in the words of the function's author."""
+        return str(self.schema.get("description", ""))
+
+    @property
+    def words(self) -> str:
+        """Its name as words."""
+        return spaced(self.name)
+
+    @property
+    def enum(self) -> list[Any]:
+        """The values that it, or an item of it, may have; [] if any of its type."""
+        return list(self.schema.get("enum") or self.items.get("enum") or ())
+
+    @property
+    def examples(self) -> list[str]:
+        """The values of a text that its description names, apart from the default."""
+        if self.kind != "string" or self.enum:
+            return []
+        text = _DEFAULT.sub("", self.description)
+        named = _IN_QUOTES.findall(text)
+        for match in _EXAMPLES.finditer(_IN_QUOTES.sub("", text)):
+            listed = [item.strip(" '\"") for item in _BETWEEN.split(match[1]) if not item.lower().startswith(_ARTICLES)]
+            named += [item for item in listed if 0 < len(item) <= 30] if len(listed) > 1 else []
+        return list(dict.fromkeys(named))[:_MAX_CHOICES]
+
+    @property
+    def hint(self) -> str:
+        """A line that tells the model what to fill in."""
+        kind = self.kind
+        if self.schema.get("enum"):
+            kind = f"one of {', '.join(map(str, self.enum[:_MAX_CHOICES]))}"
+        elif kind == "array":
+            kind = f"list of {self.items.get('type', 'string')}s"
+        return f"- {self.name} ({kind}): {first_sentence(self.description)[:160]}"
+
+
+def fields_of(function: Function) -> list[Field]:
+    """Return the arguments of a function, in the order of its schema."""
+    schema = resolved(function.parameters, function.parameters)
+    required = schema.get("required") or ()
+    return [Field(name, of, name in required) for name, of in (schema.get("properties") or {}).items()]
+
+
+def resolved(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return a schema without references, of a union its first alternative that is not null, with one type."""
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return {}
+    merged = dict(schema)
+    for part in _parts(schema, root):
+        merged |= {key: value for key, value in resolved(part, root, depth + 1).items() if key not in schema}
+    if "const" in merged:
+        merged["enum"] = [merged["const"]]
+    if isinstance(merged.get("enum"), list):
+        merged["enum"] = [value for value in merged["enum"] if value is not None]
+    kind = merged.get("type")
+    if isinstance(kind, list):
+        kind = next((name for name in kind if name != "null"), "string")
+    merged["type"] = kind or ("object" if "properties" in merged else "string")
+    if "items" in merged:
+        merged["items"] = resolved(merged["items"], root, depth + 1)
+    if isinstance(merged.get("properties"), Mapping):
+        properties = merged["properties"].items()
+        merged["properties"] = {str(name): resolved(of, root, depth + 1) for name, of in properties}
+    return merged
+
+
+def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas that a schema refers to or is made of."""
+    if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#/"):
+        target: Any = root
+        for key in reference[2:].split("/"):
+            target = target.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        yield target
+    for union in ("anyOf", "oneOf"):
+        for choice in schema.get(union) or ():
+            if isinstance(choice, Mapping) and choice.get("type") != "null":
+                yield choice
+                break
+    yield from schema.get("allOf") or ()
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of the first line."""
+    return _SENTENCE.split(text.strip().split("\n")[0])[0]

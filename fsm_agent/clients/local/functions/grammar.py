@@ -1,0 +1,111 @@
+"""Grammars (llguidance's dialect of Lark) of the values that an argument may have, copied from a question."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fsm_agent.clients.local.functions.question import Question, without
+from fsm_agent.clients.local.functions.words import UNSPACED
+
+MAX_CHUNKS = 400  # of a phrase
+_CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/\\_+&]{{1,2}}\w+)*|[^\w\s]+")
+_SHORT = re.compile(f"{UNSPACED}{{1,6}}")  # a name by itself
+_FREE_TEXT = r'/"[^"\\\n]{1,60}"/'
+_NOT_EMPTY = r"/[^ ](.*[^ ])?/"
+_MOST_ITEMS = 6
+
+
+class Grammar:
+    """The values of one argument that are left to choose from; what was used is left out while there is more."""
+
+    def __init__(self, question: Question, phrases: Sequence[str], used: Sequence[str]) -> None:
+        self._question = question
+        self._phrases = phrases
+        self._used = used
+        self._rules: dict[str, str] = {}
+
+    def of(self, schema: Mapping[str, Any]) -> str:
+        """Return the grammar of a value of this schema, with the blank before it."""
+        start = f'" " {self._value(schema)}'
+        return "\n".join(
+            ["%llguidance {}", f"start: {start}", *[f"{name}: {body}" for body, name in self._rules.items()]]
+        )
+
+    def _rule(self, body: str, kind: str = "r") -> str:
+        return self._rules.setdefault(body, f"{kind}{len(self._rules)}")  # terminals have capitals
+
+    def _one_of(self, values: Sequence[str]) -> str:
+        return self._rule(" | ".join([quoted(value) for value in values]))
+
+    def _value(self, schema: Mapping[str, Any]) -> str:
+        if enum := schema.get("enum"):
+            return self._one_of([quoted(value) for value in enum])
+        match type_of(schema):
+            case "boolean":
+                return self._one_of(["true", "false"])
+            case "integer" | "number" as kind:
+                numbers = self._numbers(kind)
+                return self._one_of(numbers) if numbers else _digits(kind)
+            case "array":
+                items = schema.get("items")
+                value = self._value(items if isinstance(items, Mapping) else {})
+                return self._rule(f'"[" {value} (", " {value}){{0,{_MOST_ITEMS}}} "]"')
+            case "object" if properties := schema.get("properties"):
+                wanted = [name for name in properties if name in schema.get("required", properties)]
+                pairs = [f"{quoted(f'{quoted(name)}: ')} {self._value(properties[name])}" for name in wanted]
+                return self._rule('"{" ' + ' ", " '.join(pairs) + ' "}"')
+            case "object":
+                return '"{}"'
+        return self._text()
+
+    def _numbers(self, kind: str) -> list[str]:
+        values = [value for number in self._question.numbers for value in number.values]
+        fitting = [value for value in values if kind == "number" or re.fullmatch(r"-?\d+", value)]
+        return list(dict.fromkeys([value for value in fitting if value not in self._used] or fitting))
+
+    def _text(self) -> str:
+        phrases = without(self._phrases, self._used) or [self._question.text]
+        names = []
+        for phrase in phrases:
+            if chunks := _chunks(phrase, is_begin=self._question.text.startswith(phrase)):
+                names.append(self._rule(f'%regex {{"substring_chunks": {quoted(chunks)}}}', "P"))
+        if not names:
+            return _FREE_TEXT
+        text = self._rule(f"({' | '.join(names)}) & {_NOT_EMPTY}", "T")
+        return f'"\\"" {text} "\\""'
+
+
+def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
+    """Return the pieces, as in JSON, of which a copy of the phrase is made: words, and names of several words."""
+    if _SHORT.fullmatch(phrase):
+        return [phrase]
+    chunks = list[str]()
+    for chunk in _CHUNK.findall(phrase)[:MAX_CHUNKS]:
+        goes_on = len(chunks) > 1 and chunks[-1].isspace() and chunk[0].isupper() and chunks[-2][0].isupper()
+        if goes_on and not (is_begin and len(chunks) == 2):
+            blank = chunks.pop()
+            chunks[-1] += blank + chunk
+        else:
+            chunks.append(chunk)
+    return [quoted(chunk)[1:-1] for chunk in chunks]
+
+
+def _digits(kind: str) -> str:
+    return "/-?[0-9]{1,9}/" if kind == "integer" else r"/-?[0-9]{1,9}(\.[0-9]{1,6})?/"
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """Return the type of a schema's values; of several, the first that is not null."""
+    for choice in schema.get("anyOf") or schema.get("oneOf") or ():
+        if (kind := type_of(choice)) != "null":
+            return kind
+    kind = schema.get("type", "string")
+    return next((name for name in kind if name != "null"), "string") if isinstance(kind, list) else str(kind)
+
+
+def quoted(value: object) -> str:
+    """Return a value as JSON, letters of all scripts as they are."""
+    return json.dumps(value, ensure_ascii=False)

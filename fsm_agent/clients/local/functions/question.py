@@ -1,0 +1,260 @@
+"""The facts that code reads off a question: its numbers, dates, phrases and words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence, Set
+from datetime import date
+from functools import cached_property
+from typing import NamedTuple
+
+from fsm_agent.clients.local.functions.words import CONNECTING, WORD, spaced, stem, stems
+
+MAX_CHARS = 4_000  # of a question that are read
+MAX_DIGITS, MAX_NUMBER = 30, 1e100
+
+_SMALL = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS_WORDS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_ORDINALS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_TENS = {word: 10 * number for number, word in enumerate(_TENS_WORDS, 2)}
+_WORDS: dict[str, float] = {
+    **{word: number for number, word in enumerate(_SMALL)},
+    **_TENS,
+    **{word: number for number, word in enumerate(_ORDINALS, 3)},
+    **{"dozen": 12, "hundred": 100, "thousand": 1000, "half": 0.5, "twice": 2, "double": 2, "triple": 3},
+}
+_SCALES = {"hundred": 100, "thousand": 1000, "k": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NUMERAL = re.compile(r"(?<![A-Za-z\d.])(?:(?<![\w)])[-\u2212])?\d[\d,]*(?:\.\d+)?(?:[eE]-?\d+(?![A-Za-z]))?")
+_IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]$")
+_NUMBER_WORD = re.compile(
+    rf"\b(?:(?P<tens>{'|'.join(_TENS)})[- ])?(?P<word>{'|'.join(sorted(_WORDS, key=len, reverse=True))})\b", re.I
+)
+_NO_COUNT = re.compile(r"\b(the|which|this|that|any|no|every|each|another)\s+$", re.I)
+
+_MONTH_NAMES = (
+    *("january", "february", "march", "april", "may", "june", "july", "august"),
+    *("september", "october", "november", "december"),
+)
+_MONTHS = {name[:n]: number for number, name in enumerate(_MONTH_NAMES, 1) for n in (3, 4, len(name))}
+_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_DATES = (
+    re.compile(r"\b(?P<year>\d{4})[-./](?P<month>\d{1,2})[-./](?P<day>\d{1,2})\b"),
+    re.compile(r"\b(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})\b"),
+    re.compile(rf"\b{_MONTH}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?:\s*,?\s*(?P<year>\d{{4}}))?", re.I),
+    re.compile(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH}(?:\s*,?\s*(?P<year>\d{{4}}))?", re.I),
+)
+_YEAR = re.compile(r"\b(?:1[0-9]|20)\d\d\b")
+_TIME = re.compile(r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s*(?P<half>[ap]\.?m\b\.?)|\b\d{1,2}:\d\d\b", re.I)
+
+_CONTENT = re.compile(r"[^\W_]|[^\x00-\x7f]")
+_BREAKS = (
+    "a|an|the|of|for|in|on|at|to|from|by|with|and|or|is|are|was|were|be|do|does|did|can|could|would|will|what|who|when|"
+    "where|which|how|me|my|i|you|your|please|that|this|it|its|has|have|whose|between|about|near|into|than|then|if|so|"
+    "using|as"
+)
+_BREAK = re.compile(rf"(?<![\w\x00])(?:{_BREAKS})(?![\w\x00'\u2019-])|[|?!;\n]|\.(?=\s|$)|['\u2019]s\b", re.I)
+_BREAK_AT_COMMAS = re.compile(rf"{_BREAK.pattern}|,\s+(?-i:(?=[a-z]))", re.I)
+_ORDER = re.compile(
+    r"^(?:please |can you |could you |i (?:want|need|would like) to )?(?:find|get|give|show|tell|calculate|compute|"
+    r"convert|translate|book|play|set|send|search|list|look up|retrieve|provide|fetch|check|create|make|add|order|buy|"
+    r"remind|turn|switch|delete|open|help|determine|estimate)\b",
+    re.I,
+)
+_PLACED = re.compile(r"\b(from|to|into|by)\s+(?:the\s+)?$", re.I)
+_QUOTED = re.compile(
+    r"""(?<!\w)(?:'([^'\n]{1,400})'|"([^"\n]{1,2000})"|\u201c([^\u201d\n]{1,2000})\u201d|«([^»\n]{1,2000})»)(?!\w)"""
+)
+_JOINED = re.compile(r"\b([A-Z]\w+) (of the|in the|of|the) (?=[A-Z])")
+
+
+class Number(NamedTuple):
+    """A number in a question: its place, and its values as JSON, of which one may be meant."""
+
+    start: int
+    end: int
+    values: tuple[str, ...]
+
+
+class Question:
+    """The text of a question, and the facts that code reads off it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text[:MAX_CHARS]
+
+    @cached_property
+    def numbers(self) -> tuple[Number, ...]:
+        """The numbers, in order: digits, and words of English."""
+        text, found = self.text, list[Number]()
+        for match in _NUMERAL.finditer(text):
+            if _IDENTIFIER.search(text[: match.start()]):
+                continue
+            digits = match.group().replace("\u2212", "-")
+            groups = [digits.replace(",", "")] if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) else None
+            at = match.start()
+            for part in groups or digits.split(","):
+                if 0 < len(part) <= MAX_DIGITS:
+                    value = int(part) if part.lstrip("-").isdecimal() else float(part)
+                    if abs(value) < MAX_NUMBER:
+                        found.append(self._scaled(at, at + len(part if groups is None else digits), value))
+                at += len(part) + 1
+        taken = [(number.start, number.end) for number in found]
+        for match in _NUMBER_WORD.finditer(text):
+            word = match["word"].lower()
+            count = _WORDS[word] + (_TENS[match["tens"].lower()] if match["tens"] else 0)
+            behind = text[match.end() : match.end() + 6].lower()
+            if word == "one" and (
+                _NO_COUNT.search(text[: match.start()]) or behind.startswith((" of", " whi", " tha"))
+            ):
+                continue
+            if any(start <= match.start() < end for start, end in taken):
+                continue
+            found.append(self._scaled(match.start(), match.end(), count))
+            taken.append((found[-1].start, found[-1].end))
+        return tuple(sorted(found))
+
+    def _scaled(self, start: int, end: int, value: float) -> Number:
+        behind = self.text[end : end + 12].lower()
+        if scale := re.match(rf"\s?({'|'.join(_SCALES)})\b", behind):
+            return Number(start, end + scale.end(), (as_json(value * _SCALES[scale[1]]),))
+        is_percent = behind.lstrip().startswith(("%", "percent", "per cent"))
+        values = (as_json(value), as_json(round(value / 100, 8))) if is_percent else (as_json(value),)
+        return Number(start, end, values)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Number, ...], ...]:
+        """The lists of numbers that stand together, the parts on both sides of an "and" among them."""
+        runs, last_end = list[list[list[Number]]](), -1
+        for number in self.numbers:
+            between = self.text[last_end : number.start] if runs else "."
+            if re.fullmatch(r"\s*[,;]\s*|\s+", between):
+                runs[-1][-1].append(number)
+            elif re.fullmatch(r"\s*,?\s*(?:and|&)\s*", between):
+                runs[-1].append([number])
+            else:
+                runs.append([[number]])
+            last_end = number.end
+        found = list[tuple[Number, ...]]()
+        for parts in runs:
+            whole = [number for part in parts for number in part]
+            if len(parts) > 1 and all(len(part) > 1 for part in parts):
+                found += [tuple(part) for part in parts]
+            if len(whole) > 1:
+                found.append(tuple(whole))
+        return tuple(found)
+
+    @cached_property
+    def dates(self) -> tuple[tuple[int, date], ...]:
+        """The dates whose year is known, and their places, in order."""
+        years = _YEAR.findall(self.text)
+        found = dict[int, date]()
+        for form in _DATES:
+            for match in form.finditer(self.text):
+                year = match["year"] or (years[0] if years else None)
+                month = match["month"].lower()
+                if year is None:
+                    continue
+                try:
+                    found.setdefault(
+                        match.start(), date(int(year), _MONTHS.get(month) or int(month), int(match["day"]))
+                    )
+                except ValueError:
+                    continue
+        return tuple(sorted(found.items()))
+
+    @cached_property
+    def times(self) -> tuple[tuple[int, str], ...]:
+        """The times of day as ``HH:MM``, and their places, in order."""
+        found = []
+        for match in _TIME.finditer(self.text):
+            if match["half"] is None:
+                hour, minute = map(int, match.group().split(":"))
+            else:
+                hour, minute = int(match["hour"]) % 12, int(match["minute"] or 0)
+                hour += 12 if match["half"].lower().startswith("p") else 0
+            if hour < 24 and minute < 60:
+                found.append((match.start(), f"{hour:02}:{minute:02}"))
+        return tuple(found)
+
+    @cached_property
+    def quoted(self) -> tuple[str, ...]:
+        """The texts in quotation marks."""
+        return tuple(["".join(filter(None, match.groups())) for match in _QUOTED.finditer(self.text)])
+
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """The pieces between the words that only connect; what is quoted is one piece."""
+        body = _QUOTED.sub(" | ", _ORDER.sub("", self.text))
+        # A connective between two names belongs to them.
+        body = _JOINED.sub(lambda match: match[1] + " \0" + match[2].replace(" ", "\0 \0") + "\0 ", body)
+        breaks = _BREAK if self.text[1:].islower() else _BREAK_AT_COMMAS
+        pieces = [piece.replace("\0", "").strip(" ,:()") for piece in breaks.split(body)]
+        return tuple(dict.fromkeys([text for text in (*self.quoted, *pieces) if _CONTENT.search(text)]))
+
+    def after(self, *prepositions: str) -> list[str]:
+        """Return the phrases before which there is one of "from", "to", "into" and "by"."""
+        found = []
+        for phrase in self.phrases:
+            before = _PLACED.search(self.text[: max(0, self.text.find(phrase))])
+            if before and before[1].lower() in prepositions:
+                found.append(phrase)
+        return found
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The stems of its words."""
+        return stems(self.text)
+
+    @cached_property
+    def _words(self) -> list[tuple[int, str]]:
+        return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
+
+    def place_of(self, value: object) -> int | None:
+        """Return where a value is mentioned, by its words or their stems; None if it is not."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return next((number.start for number in self.numbers if as_json(value) in number.values), None)
+        words = WORD.findall(spaced(str(value)))
+        if not words:
+            return None
+        if len(words) == len(words[0]) == 1 and words[0].isascii():  # a letter: "a" is not A
+            return next((place for place, word in self._words if word == str(value) != "I"), None)
+        asked = [word.lower() for _, word in self._words]
+        for index in range(len(asked) - len(words) + 1):
+            if asked[index : index + len(words)] == words:
+                return self._words[index][0]
+        if not self.text.isascii() and (at := self.text.lower().find(str(value).lower())) >= 0:
+            return at  # scripts without blanks
+        return self.place_of_stems({stem(word) for word in words} - CONNECTING)
+
+    def place_of_stems(self, wanted: Set[str]) -> int | None:
+        """Return where the first of these stems is, if all are in the question."""
+        places = {stem(word.lower()): place for place, word in reversed(self._words)}
+        return min([places[name] for name in wanted]) if wanted and wanted <= places.keys() else None
+
+    def mentioned(self, values: Iterable[object]) -> list[object]:
+        """Return those of the values that the question mentions, in its order."""
+        places = [
+            (place, index, value) for index, value in enumerate(values) if (place := self.place_of(value)) is not None
+        ]
+        return [value for _, _, value in sorted(places, key=lambda entry: entry[:2])]
+
+    def words_near(self, number: Number) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the stems of the words before and behind a number, up to the next one and the end of the sentence."""
+        before = re.split(r"[.;?!](?=\s)|\d", self.text[max(0, number.start - 60) : number.start])[-1]
+        behind = re.split(r"[.;?!,](?=\s)|\d|\band\b", self.text[number.end : number.end + 60])[0]
+        return stems(" ".join(WORD.findall(before)[-4:])), stems(" ".join(WORD.findall(behind)[:2]))
+
+
+def as_json(value: float) -> str:
+    """Return a number as JSON: whole ones without a point."""
+    return str(int(value)) if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)) else repr(value)
+
+
+def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
+    """Return the phrases, cut at texts that are used up."""
+    pieces = list(phrases)
+    for text in used:
+        pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]
+    return [piece.strip() for piece in pieces if _CONTENT.search(piece)]

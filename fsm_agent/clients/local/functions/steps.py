@@ -1,0 +1,171 @@
+"""One reply of a model that does not call functions by itself, made of several requests.
+
+Pure: `Guided` says which request is next, and is told its reply.  The client sends them; `driven` and `adriven` are the
+loops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing, closing
+from typing import NamedTuple
+
+from fsm_agent.clients.local.functions.choosing import chosen
+from fsm_agent.clients.local.functions.filling import filled
+from fsm_agent.clients.local.functions.grammar import quoted
+from fsm_agent.clients.local.functions.question import Question
+from fsm_agent.clients.local.functions.wire import Step
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    TextDelta,
+    UsageReported,
+)
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.messages.reply import UNUSED, Reply
+from fsm_agent.providers.adaptations import offered_functions
+from fsm_agent.providers.codec import Profile
+
+MAX_CHECKED_CHARS = 200  # of a result: the answer has to contain one that is no longer
+_ANSWER = "Answer the question with the result in one short sentence."
+_WORD = re.compile(r"\w+(?:\.\d+)?")
+
+Making = Generator[Step, Reply, "Made"]
+
+
+class Made(NamedTuple):
+    """A reply, and how it was made."""
+
+    reply: Reply
+    note: str
+    is_streamed: bool = False  # its deltas have been passed on
+
+
+class Guided:
+    """The requests behind one reply, in order.
+
+    Args:
+        request: The request, which offers functions.
+        profile: The capabilities of the model.
+    """
+
+    def __init__(self, request: Request, profile: Profile) -> None:
+        self._making = _made(request, profile)
+        self._usage, self._count = UNUSED, 0
+        self._is_streamed = False
+
+    def next(self, reply: Reply | None) -> Step | Reply:
+        """Take the reply to the last request, None at first; return the next request, or the whole reply."""
+        if reply is not None:
+            self._usage += reply.usage
+        try:
+            step = next(self._making) if reply is None else self._making.send(reply)
+        except StopIteration as end:
+            made: Made = end.value
+            self._is_streamed = made.is_streamed
+            note = f"{made.note} (requests to the model: {self._count})"
+            return made.reply.changed(usage=self._usage, adapted=(note, *made.reply.adapted))
+        self._count += 1
+        return step
+
+    def deltas(self, reply: Reply) -> Iterator[Delta]:
+        """Yield the deltas of the whole reply that have not been passed on."""
+        if not self._is_streamed:
+            if text := reply.message.text:
+                yield TextDelta(text)
+            for index, call in enumerate(reply.message.function_calls):
+                yield FunctionCallStarted(index, call.name)
+                yield ArgumentsDelta(index, call.arguments_json)
+                yield FunctionCallCompleted(index)
+        if reply.usage != UNUSED:
+            yield UsageReported(reply.usage)
+
+
+def driven(guided: Guided, perform: Callable[[Step], Generator[Delta | Reply]]) -> Generator[Delta | Reply]:
+    """Send one request after the other, and yield the deltas and the whole reply."""
+    reply: Reply | None = None
+    while not isinstance(step := guided.next(reply), Reply):
+        with closing(perform(step)) as items:
+            for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                elif not isinstance(item, UsageReported):
+                    yield item
+    yield from guided.deltas(step)
+    yield step
+
+
+async def adriven(
+    guided: Guided, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
+) -> AsyncGenerator[Delta | Reply]:
+    """`driven` for asyncio."""
+    reply: Reply | None = None
+    while not isinstance(step := guided.next(reply), Reply):
+        async with aclosing(perform(step)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                elif not isinstance(item, UsageReported):
+                    yield item
+    for delta in guided.deltas(step):
+        yield delta
+    yield step
+
+
+def _made(request: Request, profile: Profile) -> Making:
+    """Choose: answer from results, call a function, or answer without one."""
+    messages = request.messages
+    plain = request.changed(functions=(), tool_choice="auto")
+    if messages and messages[-1].role == "tool":
+        return (yield from _answered(plain))
+    functions, choice = offered_functions(request, profile)
+    asked = next((message.text for message in reversed(messages) if message.role == "user"), "").strip()
+    if choice != "none" and asked:
+        question = Question(asked)
+        if function := (yield from chosen(question, functions, choice != "auto")):
+            arguments = yield from filled(question, function)
+            called = Reply.of(FunctionCall(name=function.name, arguments_json=quoted(arguments))).changed(
+                finish="tool_calls"
+            )
+            return Made(called, f"{function.name!r} was chosen and filled in step by step: the model calls none itself")
+    reply = yield Step(plain, is_answer=True)
+    return Made(reply, "the model was asked without functions: none explains the question", is_streamed=True)
+
+
+def _answered(plain: Request) -> Making:
+    """Answer from the results of functions, in words of the model if it keeps to them."""
+    message = plain.messages[-1]
+    results = [part for part in message.parts if isinstance(part, FunctionResult)]
+    names = ", ".join([repr(result.name) for result in results])
+    note = f"the answer was made of what {names} returned"
+    if not plain.output.is_text:
+        reply = yield Step(plain, is_answer=True)
+        return Made(reply, note, is_streamed=True)
+    verbatim = "\n".join(map(_verbatim, results))
+    if any(result.is_error for result in results):
+        return Made(Reply.of(verbatim).changed(finish="stop"), f"{note}, verbatim")
+    asked = next((message.text for message in reversed(plain.messages) if message.role == "user"), "")
+    told = " ".join([f"The result is {result.text.strip()}." for result in results])
+    words = Message.of("user", f"Question: {asked}\n{told} {_ANSWER}")
+    system = [message for message in plain.messages if message.role == "system"]
+    reply = yield Step(plain.changed(messages=[*system, words]))
+    text = reply.message.text
+    if all(_is_in(result.text, text) for result in results):
+        for result in results:  # the model likes to quote what it is told
+            text = re.sub(rf'"({re.escape(result.text.strip())})([.]?)"', r"\1\2", text)
+        return Made(reply.changed(message=Message.of("assistant", text)), note)
+    return Made(reply.changed(message=Message.of("assistant", verbatim), logprobs=()), f"{note}, verbatim")
+
+
+def _verbatim(result: FunctionResult) -> str:
+    return f"{result.name} {'failed' if result.is_error else 'returned'}: {result.text.strip()}"
+
+
+def _is_in(result: str, answer: str) -> bool:
+    if len(result) > MAX_CHECKED_CHARS:
+        return bool(answer.strip())
+    return set(_WORD.findall(result.lower())) <= set(_WORD.findall(answer.replace(",", "").lower()))

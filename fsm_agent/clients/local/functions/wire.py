@@ -1,0 +1,113 @@
+"""The two requests of a llama.cpp server that are no chat: to complete a text, and to cut it into tokens.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, read in November 2026; and measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fsm_agent.clients.endpoint import Endpoint
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Codec, Profile, read_json
+from fsm_agent.providers.encoding import AFRESH, Encoding
+from fsm_agent.providers.failures import failure, unreadable
+from fsm_agent.providers.json_codec import JsonCodec
+from fsm_agent.providers.openai.chat_reply import ReplyInParts
+
+
+class _Raw(JsonCodec):
+    """A codec of requests whose only message is a text."""
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        return ()
+
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+        return _Completed(headers)
+
+
+class Completions(_Raw):
+    """The codec of ``/completions``; grammars go into ``extra_body``."""
+
+    name = "llama-completions"
+
+    def path(self, model: str, *, stream: bool) -> str:
+        return "/completions"
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        settings = request.settings
+        body = {"model": model, "prompt": request.messages[0].text, "max_tokens": settings.max_tokens, "temperature": 0}
+        if settings.top_logprobs is not None:
+            body["logprobs"] = 1
+        return {**body, "cache_prompt": True, **settings.extra_body}
+
+
+class _Completed(ReplyInParts):
+    def take_whole(self, document: Any) -> None:
+        for choice in document.get("choices") or () if isinstance(document, dict) else ():
+            if isinstance(choice, dict):
+                choice["message"] = {"content": choice.get("text")}
+        super().take_whole(document)
+
+
+class Tokens(_Raw):
+    """The codec of ``/tokenize``, which is beside ``/v1``; the text of a reply is the JSON list of their ids."""
+
+    name = "llama-tokens"
+
+    def path(self, model: str, *, stream: bool) -> str:
+        return "/tokenize"
+
+    def encode(
+        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
+    ) -> dict[str, Any]:
+        return {"content": request.messages[0].text, "add_special": False, "parse_special": False}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        if not 200 <= status < 300:
+            raise failure(status, headers, body)
+        try:
+            ids = [int(token) for token in read_json(body)["tokens"]]
+        except (LookupError, TypeError, ValueError):
+            raise unreadable("the reply holds no tokens", headers, body) from None
+        return Reply.of(json.dumps(ids))
+
+
+COMPLETIONS, TOKENS = Completions(), Tokens()
+
+
+class Step(NamedTuple):
+    """One of the model's own requests on the way to a reply."""
+
+    request: Request
+    codec: Codec | None = None  # None: that of the model's provider
+    is_answer: bool = False  # its reply is the whole one, and may be streamed
+
+    def at(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint of this request."""
+        if self.codec is None:
+            return endpoint
+        base_url = endpoint.base_url
+        if self.codec is TOKENS:
+            base_url = base_url.copy_with(path=base_url.path.rstrip("/").removesuffix("/v1") or "/")
+        return endpoint.changed(provider=endpoint.provider.changed(codec=self.codec), base_url=base_url)
+
+
+def completion(prompt: str, grammar: str, max_tokens: int, *, logprobs: bool = False) -> Step:
+    """Return the request to complete a text under a grammar; always the likeliest token."""
+    settings = Settings(max_tokens=max_tokens, top_logprobs=0 if logprobs else None, extra_body={"grammar": grammar})
+    return Step(Request(messages=[Message.of("user", prompt)], settings=settings), COMPLETIONS)
+
+
+def tokens(text: str) -> Step:
+    """Return the request to cut a text into tokens."""
+    return Step(Request(messages=[Message.of("user", text)]), TOKENS)

@@ -1,0 +1,164 @@
+"""Does a person decide what a model may call that guesses, and is the next step always said?"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fault_server import STALL, FaultServer
+from support.paths import ROOT, TESTS
+from support.stub_server import StubServer
+
+from fsm_agent.cli.models import GUESSES, code_of, guesses
+from fsm_agent.clients.local.model import command_to_fetch, find_model
+
+needs_model = pytest.mark.skipif(
+    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
+    reason=f"no local model or engine: {command_to_fetch()}",
+)
+ADD = ("--function", "support.own_functions:add")
+STUB = ("--model", "openai-compatible:stub")
+WATCHED = ("--function", "watched_tools:watched")
+CALL = {"id": "c", "type": "function", "function": {"name": "watched", "arguments": "{}"}}
+ASKS = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+TOOLS = """
+from fsm_agent import function
+
+@function(needs_approval=True)
+def watched() -> str:
+    "Do it."
+    return "done"
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)]), "COLUMNS": "200"}
+
+
+def ask(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fsm_agent", "ask", "What is 17 + 25?", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder, stdin=subprocess.DEVNULL, timeout=60
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "watched_tools.py").write_text(TOOLS)
+    return tmp_path
+
+
+def a_model(folder: Path) -> str:
+    (folder / "other.gguf").write_bytes(b"GGUF")
+    return str(folder / "other.gguf")
+
+
+class TestGuesses:
+    def test_the_small_model_guesses_and_no_other(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        assert guesses("local:", None)
+        assert not guesses("local:", "http://127.0.0.1:1/v1")
+        assert not guesses("openai:gpt-5-mini", None)
+        assert not guesses(f"local:{a_model(tmp_path)}", None)
+        monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", a_model(tmp_path))
+        assert not guesses("local:", None)
+
+    def test_a_function_needs_approval_of_whoever_is_there_unless_the_model_is_trusted(self):
+        (trusted,), _ = code_of(["support.own_functions:add"], None)
+        (watched,), _ = code_of(["support.own_functions:add"], None, trusted=False)
+        assert (trusted.needs_approval, watched.needs_approval) == (False, None)
+
+
+class TestEnds:
+    def test_a_suspended_call_has_a_status_and_a_next_step(self, folder: Path):
+        with StubServer([ASKS]) as stub:
+            ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, folder=folder)
+        assert ended.returncode == 3
+        assert "ask again with --approve, or with --store runs.db to answer later" in ended.stderr
+
+    def test_the_command_that_goes_on_can_be_typed_as_it_is(self, folder: Path):
+        with StubServer([ASKS, "It is done."]) as stub:
+            asked = (*STUB, "--base-url", stub.base_url, *WATCHED, "--set", "temperature=0", "--set", "rounds=3")
+            ended = ask(*asked, "--store", "my runs.db", "--run-id", "one", folder=folder)
+            assert ended.returncode == 3
+            lines = [line for line in ended.stderr.splitlines() if "fsm-agent runs" in line]
+            for command in [line[line.index("fsm-agent runs") :] for line in lines]:
+                typed = f"{sys.executable} -m {command.replace('fsm-agent', 'fsm_agent', 1)}"
+                done = subprocess.run(typed, shell=True, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder)
+                assert done.returncode == 0, done.stderr
+        assert len(lines) == 2
+        assert done.stdout == "It is done.\n"
+
+    def test_approve_runs_what_requires_approval(self, folder: Path):
+        with StubServer([ASKS, "It is done."]) as stub:
+            ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, "--approve", folder=folder)
+        assert (ended.returncode, ended.stdout) == (0, "It is done.\n")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+    def test_after_ctrl_c_a_kept_call_has_a_next_step(self, folder: Path):
+        launch = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        with FaultServer([STALL]) as server:
+            kept = ("--base-url", server.base_url, "--store", "runs.db", "--run-id", "one")
+            process = subprocess.Popen(
+                [sys.executable, "-c", f"{launch}from fsm_agent.cli import main; main()", "ask", "?", *STUB, *kept],
+                env=ENVIRONMENT,
+                cwd=folder,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stderr is not None
+            assert "Seeded → Calling (begun)\n" in iter(process.stderr.readline, "")
+            process.send_signal(signal.SIGINT)
+            told = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        resume = (
+            f"fsm-agent runs resume one --store runs.db --model openai-compatible:stub --base-url {server.base_url}"
+        )
+        assert f"it goes on with: {resume}\n" in told
+
+    def test_a_failure_has_another_status(self, tmp_path: Path):
+        with StubServer([]) as stub:
+            assert ask(*STUB, "--base-url", stub.base_url, "--set", "recalls=0", folder=tmp_path).returncode == 1
+        assert ask("--no-such-option", folder=tmp_path).returncode == 2
+
+
+@needs_model
+class TestSmallModel:
+    def test_without_a_person_it_waits(self, tmp_path: Path):
+        ended = ask(*ADD, folder=tmp_path)
+        assert ended.returncode == 3
+        assert ended.stderr.splitlines()[0] == GUESSES
+        assert "waits for approval as ask:1.0: add(a=17, b=25)" in ended.stderr
+
+    def test_with_approve_it_answers(self, tmp_path: Path):
+        ended = ask(*ADD, "--approve", folder=tmp_path)
+        assert (ended.returncode, ended.stdout) == (0, "The answer is 42.\n")
+
+    def test_without_functions_nothing_is_said_of_them(self, tmp_path: Path):
+        ended = ask("--set", "max_tokens=8", folder=tmp_path)
+        assert GUESSES not in ended.stderr
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+    def test_the_person_at_the_terminal_is_asked(self, tmp_path: Path):
+        import pty
+
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "fsm_agent", "ask", "What is 17 + 25?", *ADD]
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT, cwd=tmp_path, start_new_session=True
+        )
+        os.close(theirs)
+        seen = ""
+        while "[y/N]" not in seen:
+            seen += os.read(ours, 4096).decode(errors="replace")
+        assert "May the model call add(a=17, b=25)?" in seen
+        os.write(ours, b"y\n")
+        try:
+            while piece := os.read(ours, 4096):
+                seen += piece.decode(errors="replace")
+        except OSError:
+            pass  # the end of a terminal, on Linux
+        os.close(ours)
+        assert process.wait(60) == 0
+        assert "The answer is 42." in seen

@@ -1,0 +1,336 @@
+"""Do several requests make one reply: its calls, its usage, its errors, and its end when nobody wants it any more?
+
+A small server stands in for llama.cpp's: it finds a question likelier behind a description with the same word.  The
+tests of `TestRealModel` ask the embedded model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, CallFailed, Limits
+from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.local.functions.choosing import THRESHOLD
+from fsm_agent.clients.local.model import command_to_fetch, find_model
+from fsm_agent.errors import ProviderError, TimedOut
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.event import ArgumentsDelta, FunctionCallStarted, TextDelta, UsageReported
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.catalog import provider
+from fsm_agent.runtime.abort import Abort, Aborted
+
+needs_model = pytest.mark.skipif(
+    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
+    reason=f"no local model or engine: {command_to_fetch()}",
+)
+GUIDED = provider("llamacpp").changed(profile=provider("local").profile_of("smollm2-135m"))
+LIKELY, UNLIKELY = -1.0, -(THRESHOLD + 20)
+
+
+class LlamaServer:
+    """Answers `/tokenize`, `/completions` and chats; ``at`` maps the number of a request to what happens before it.
+
+    Attributes:
+        paths: The paths of the requests, in order.
+        chats: The bodies of the chats.
+    """
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.chats: list[dict[str, Any]] = []
+        self.at: dict[int, Callable[[], object]] = {}
+        self.answer = "It is sunny."
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                stub.paths.append(self.path)
+                refusal = stub.at.get(len(stub.paths), lambda: None)()
+                if refusal is not None:
+                    self.send(500, {"error": {"code": 500, "message": str(refusal), "type": "server_error"}})
+                elif self.path == "/tokenize":
+                    self.send(200, {"tokens": [1, 2, 3]})
+                elif self.path == "/v1/completions":
+                    self.send(200, stub.completed(body))
+                else:
+                    stub.chats.append(body)
+                    self.chat(body)
+
+            def chat(self, body: dict[str, Any]) -> None:
+                head = {"id": "c", "object": "chat.completion", "model": body["model"]}
+                usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+                if not body.get("stream"):
+                    message = {"role": "assistant", "content": stub.answer}
+                    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+                    self.send(200, {**head, "choices": choices, "usage": usage})
+                    return
+                pieces = [{"index": 0, "delta": {"content": word + " "}} for word in stub.answer.split()]
+                ends = {"index": 0, "delta": {}, "finish_reason": "stop"}
+                chunks = [{**head, "choices": [choice]} for choice in [*pieces, ends]]
+                lines = [
+                    f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, {**head, "choices": [], "usage": usage}]
+                ]
+                self.write(200, "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+
+            def send(self, status: int, document: dict[str, Any]) -> None:
+                self.write(status, "application/json", json.dumps(document).encode())
+
+            def write(self, status: int, kind: str, content: bytes) -> None:
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                with contextlib.suppress(OSError):  # nobody listens any more
+                    self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Write no log."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def completed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a completion: a likelihood if that is asked, otherwise a copied text."""
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        choice: dict[str, Any] = {"index": 0, "text": ' "Lisbon"', "finish_reason": "stop"}
+        if body.get("logprobs"):
+            logprob = LIKELY if "weather" in body["prompt"] else UNLIKELY
+            choice["logprobs"] = {"content": [{"token": "x", "logprob": logprob, "top_logprobs": []}] * 3}
+        return {"id": "t", "object": "text_completion", "choices": [choice], "usage": usage}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[LlamaServer]:
+    server = LlamaServer()
+    yield server
+    server.close()
+
+
+def client_of(server: LlamaServer) -> HttpClient:
+    return HttpClient(GUIDED, "tiny", base_url=server.base_url)
+
+
+def fetch_weather(city: str) -> str:
+    """Return the weather in a city."""
+    return f"sunny in {city}"
+
+
+def erase(path: str) -> str:
+    """Delete a file."""
+    return "gone"
+
+
+FUNCTIONS = (Function.of(fetch_weather), Function.of(erase))
+ASKED = Request(messages=[Message.of("user", "Is it nice in Lisbon?")], functions=FUNCTIONS)
+CALL = FunctionCall(name="fetch_weather", arguments_json='{"city": "Lisbon"}', id="1.0")
+ANSWERED_PATHS = ["/tokenize", *["/v1/completions"] * 4]  # three likelihoods, one value
+
+
+def with_result(text: str, *, is_error: bool = False) -> Request:
+    result = FunctionResult(id="1.0", name="fetch_weather", text=text, is_error=is_error)
+    return ASKED.changed(messages=[*ASKED.messages, Message.of("assistant", CALL), Message.of("tool", result)])
+
+
+class TestCalls:
+    def test_a_call_is_an_ordinary_reply(self, server: LlamaServer):
+        with client_of(server) as client:
+            reply = client.complete(ASKED)
+        assert reply.message == Message.of("assistant", CALL.changed(id=""))
+        assert reply.finish == "tool_calls"
+        assert server.paths == ANSWERED_PATHS
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (20, 8), "of all requests together"
+        assert len(reply.adapted) == 1
+        assert "'fetch_weather' was chosen and filled in" in reply.adapted[0]
+
+    def test_all_four_methods_agree(self, server: LlamaServer):
+        async def asynchronous() -> list[Any]:
+            async with client_of(server) as client:
+                return [await client.acomplete(ASKED), [item async for item in client.astream(ASKED)]]
+
+        with client_of(server) as client:
+            whole, streamed = client.complete(ASKED), [*client.stream(ASKED)]
+        awaited, astreamed = asyncio.run(asynchronous())
+        assert whole == awaited == streamed[-1] == astreamed[-1]
+        assert streamed == astreamed
+        assert streamed[0] == FunctionCallStarted(0, "fetch_weather")
+        assert streamed[1] == ArgumentsDelta(0, '{"city": "Lisbon"}')
+        assert streamed[-2] == UsageReported(whole.usage)
+
+    def test_a_question_that_nothing_explains_is_asked_without_functions(self, server: LlamaServer):
+        request = ASKED.changed(functions=FUNCTIONS[1:])
+        with client_of(server) as client:
+            items = [*client.stream(request)]
+        assert "tools" not in server.chats[0]
+        assert [item.text for item in items if isinstance(item, TextDelta)] == ["It ", "is ", "sunny. "]
+        assert isinstance(items[-1], Reply)
+        assert "none explains the question" in items[-1].adapted[0]
+        assert items[-2] == UsageReported(items[-1].usage), "the only report, of all requests"
+        assert sum(isinstance(item, UsageReported) for item in items) == 1
+        assert items[-1].usage.input_tokens == 7 + 2 * 5
+
+    @pytest.mark.parametrize("choice", ["required", "erase"])
+    def test_a_function_that_must_be_called_is(self, server: LlamaServer, choice: str):
+        request = ASKED.changed(functions=FUNCTIONS[1:], tool_choice=choice)
+        with client_of(server) as client:
+            assert [call.name for call in client.complete(request).message.function_calls] == ["erase"]
+
+    def test_no_function_is_chosen_where_none_may_be(self, server: LlamaServer):
+        with client_of(server) as client:
+            assert client.complete(ASKED.changed(tool_choice="none")).message.text == "It is sunny."
+        assert server.paths == ["/v1/chat/completions"]
+
+    def test_it_is_switched_off_by_the_profile(self, server: LlamaServer):
+        native = GUIDED.changed(profile=GUIDED.profile.changed(function_calls="native"))
+        with HttpClient(native, "tiny", base_url=server.base_url) as client:
+            reply = client.complete(ASKED)
+        assert (len(server.chats[0]["tools"]), reply.adapted) == (2, ())
+
+    def test_text_of_other_scripts_is_not_scored_but_read(self, server: LlamaServer):
+        weather = Function(
+            name="weather",
+            description="查询一个城市的天气",
+            parameters={"properties": {"city": {"type": "string"}}, "required": ["city"]},
+        )
+        request = Request(messages=[Message.of("user", "请告诉我上海的天气")], functions=(weather,))
+        with client_of(server) as client:
+            assert client.complete(request).message.function_calls
+        assert server.paths == ["/v1/completions"], "the value alone"
+
+
+class TestAnswers:
+    def test_an_answer_with_the_result_is_the_models(self, server: LlamaServer):
+        with client_of(server) as client:
+            reply = client.complete(with_result("sunny"))
+        assert reply.message.text == "It is sunny."
+        assert "'fetch_weather' returned" in reply.adapted[0]
+        assert "Is it nice in Lisbon?" in server.chats[0]["messages"][-1]["content"]
+
+    def test_an_answer_without_the_result_gives_way_to_the_result(self, server: LlamaServer):
+        with client_of(server) as client:
+            items = [*client.stream(with_result("rain, 7 degrees"))]
+        assert [item.text for item in items if isinstance(item, TextDelta)] == [
+            "fetch_weather returned: rain, 7 degrees"
+        ]
+        assert isinstance(items[-1], Reply)
+        assert "verbatim" in items[-1].adapted[0]
+
+    def test_a_failure_is_told_as_it_is(self, server: LlamaServer):
+        with client_of(server) as client:
+            reply = client.complete(with_result("no such city", is_error=True))
+        assert reply.message.text == "fetch_weather failed: no such city"
+        assert server.paths == []
+
+    def test_a_typed_answer_is_held_to_its_schema(self, server: LlamaServer):
+        server.answer = "7"
+        with client_of(server) as client:
+            request = with_result("7 degrees").changed(output=Output(int))
+            client.complete(request)
+        assert "response_format" in server.chats[0]
+
+
+class TestEnds:
+    @pytest.mark.parametrize("number", [1, 2, 5])
+    def test_a_request_that_fails_is_an_error_and_not_a_reply_without_calls(self, server: LlamaServer, number: int):
+        server.at[number] = lambda: "out of order"
+        with client_of(server) as client, pytest.raises(ProviderError, match="out of order"):
+            client.complete(ASKED)
+        assert len(server.paths) == number
+
+    @pytest.mark.parametrize("number", [1, 3, 5])
+    def test_a_thread_is_ended_between_requests(self, server: LlamaServer, number: int):
+        abort = Abort()
+        server.at[number] = abort.set
+        with client_of(server) as client, pytest.raises(Aborted):
+            abort.run(client.complete, ASKED)
+        assert len(server.paths) == number
+
+    @pytest.mark.parametrize("number", [1, 3, 5])
+    def test_a_task_is_cancelled_between_requests(self, server: LlamaServer, number: int):
+        async def cancelled() -> None:
+            async with client_of(server) as client:
+                task = asyncio.create_task(client.acomplete(ASKED))
+                loop = asyncio.get_running_loop()
+                server.at[number] = lambda: loop.call_soon_threadsafe(task.cancel) and None
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+        asyncio.run(cancelled())
+        assert len(server.paths) <= number + 1
+
+    def test_one_timeout_bounds_all_requests(self, server: LlamaServer):
+        held = threading.Event()
+        server.at[3] = lambda: held.wait(10) and None
+        with client_of(server) as client, pytest.raises(TimedOut, match=r"in 0\.5 s"):
+            client.complete(ASKED, timeout_s=0.5)
+        held.set()
+        assert len(server.paths) <= 3
+
+    def test_requests_that_are_each_in_time_may_be_late_together(self, server: LlamaServer):
+        never = threading.Event()
+        for number in range(1, 6):
+            server.at[number] = lambda: never.wait(0.3) or None
+        with client_of(server) as client, pytest.raises(TimedOut, match="in 1 s"):
+            client.complete(ASKED, timeout_s=1)
+
+    def test_a_stream_may_be_left(self, server: LlamaServer):
+        with client_of(server) as client:
+            items = client.stream(ASKED)
+            next(items)
+            items.close()
+            assert client.complete(ASKED).message.function_calls, "the client is as good as before"
+
+
+@needs_model
+class TestRealModel:
+    def test_one_call_and_its_answer(self):
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        with Agent("local:", functions=[add], settings=Settings(temperature=0, seed=1, max_tokens=64)) as agent:
+            result = agent.call("What is 17 + 25?")
+        assert [(call.name, call.arguments) for call in result.function_calls] == [("add", {"a": 17, "b": 25})]
+        assert "42" in result.output
+
+    @pytest.mark.parametrize("city", ["Zürich", "北京", "Москва", "القاهرة", "São Paulo", "🗼", r"C:\x", "<|im_end|>"])
+    def test_text_in_any_script_fails_nowhere(self, city: str):
+        with HttpClient("local", "") as client:
+            reply = client.complete(
+                Request(
+                    messages=[Message.of("user", f"What is the weather in {city}?")],
+                    functions=FUNCTIONS[:1],
+                    tool_choice="required",
+                )
+            )
+        (call,) = reply.message.function_calls
+        assert city.strip("<|>") in call.arguments["city"]
+
+    def test_a_deadline_ends_it(self):
+        with (
+            Agent("local:", functions=[fetch_weather], limits=Limits(deadline_s=0.05, recalls=0)) as agent,
+            pytest.raises(CallFailed),
+        ):
+            agent.call("What is the weather in Lisbon?")
