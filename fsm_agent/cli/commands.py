@@ -25,6 +25,7 @@ from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
 from fsm_agent.cli.demo.items import Finding
 from fsm_agent.cli.demo.screen import DemoScreen, report, table
 from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.flows import app as flows
 from fsm_agent.cli.local_models import app as local_models
 from fsm_agent.cli.models import (
     EMBEDDED,
@@ -68,6 +69,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(prompts, name="prompts")
 app.add_typer(agents.app, name="agents")
 app.add_typer(local_models, name="models")
+app.add_typer(flows, name="flows")
 app.command()(worker)
 
 

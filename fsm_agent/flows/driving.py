@@ -5,14 +5,13 @@ More than 300 lines, because each way is there twice, and explained where it is.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
-from fsm_agent.agents.keeping import runs_of
+from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
@@ -33,8 +32,7 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.runtime.recorder import Recorder
-    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.runs import Held, Runs
 
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 Sink: TypeAlias = Callable[[Event], Any]
@@ -214,7 +212,8 @@ class FlowDriving(ABC, Generic[D]):
         """
         one, recorder = self._resumed(run_id, answers, by, self._around(deps, clients))
         run(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
-        return one.result()
+        result: FlowResult[D] = one.result()
+        return result
 
     async def aresume(
         self,
@@ -228,9 +227,10 @@ class FlowDriving(ABC, Generic[D]):
     ) -> FlowResult[D]:
         """`resume` for asyncio."""
         around = self._around(deps, clients)
-        one, recorder = await asyncio.to_thread(self._resumed, run_id, answers, by, around)
+        one, recorder = await aheld(partial(self._resumed, run_id, answers, by, around))
         await arun(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
-        return one.result()
+        result: FlowResult[D] = one.result()
+        return result
 
     def replay(self, run_id: str) -> FlowRun[D]:
         """Return a run of the flow's store, made of its whole journal, each entry of which is verified.
@@ -293,7 +293,7 @@ class FlowDriving(ABC, Generic[D]):
 
         return tell_both
 
-    def _held(self, one: FlowRun[D]) -> tuple[FlowRun[D], Recorder | None]:
+    def _held(self, one: FlowRun[D]) -> Held:
         """Return a run and what records it; of one that has begun before, as it is in the store."""
         if not isinstance(one, FlowRun) or one.flow.name != self.name:
             raise UsageError(f"{one!r:.80} was given to the flow {self.name!r}: one of its seed() would be right")
@@ -302,15 +302,15 @@ class FlowDriving(ABC, Generic[D]):
         around = one.surroundings
         return self.runs.begin(one, definition_of(self._flow, around, self._world(around)))
 
-    async def _aheld(self, one: FlowRun[D]) -> tuple[FlowRun[D], Recorder | None]:
+    async def _aheld(self, one: FlowRun[D]) -> Held:
         """Do the same as `_held` under asyncio."""
         if one.journal is None or self.runs.store.is_volatile:
             return self._held(one)
-        return await asyncio.to_thread(self._held, one)
+        return await aheld(partial(self._held, one))
 
     def _resumed(
         self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings
-    ) -> tuple[FlowRun[D], Recorder | None]:
+    ) -> Held:
         """Claim a run, after its answers were posted, and return it and what records it."""
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]

@@ -1,0 +1,198 @@
+"""The commands ``fsm-agent flows …``: flows of a module, their pictures, their runs and the answers of people."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from fsm_agent.agents.config.named import imported, within
+from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.models import Debug, Json, Quiet
+from fsm_agent.cli.options import modules_here
+from fsm_agent.cli.render import Approver, json_text
+from fsm_agent.cli.reporting import SUSPENDED, explained, option, reporting
+from fsm_agent.cli.runs.reading import StorePath, opened
+from fsm_agent.cli.terminal import Screen, error_line, one_line
+from fsm_agent.errors import UsageError
+from fsm_agent.flows import Flow, FlowSuspended
+from fsm_agent.flows.definition.states import End, Work
+from fsm_agent.flows.diagram import flow_diagram
+from fsm_agent.flows.places import outcomes_of
+from fsm_agent.flows.process.effects import AwaitAnswer
+from fsm_agent.lifecycle.effects import AskApproval
+
+app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
+
+Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
+Named = Annotated[str, typer.Argument(metavar="FLOW", help="The flow, as module:name, or a module with one flow.")]
+
+
+@app.command("list")
+def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> None:
+    """List the flows of a module: their states, and what each waits for."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        flows = option("module", load_flows, module)
+        if as_json:
+            screen.line(json_text([_row(flow) for flow in flows]))
+            return
+        for flow in flows:
+            row = _row(flow)
+            screen.line(f"{flow.name}({row['data']})", "bold")
+            for name, waits in row["states"].items():
+                screen.line(f"  {name}: {waits}")
+            screen.line(f"  ends: {', '.join(row['ends'])}")
+
+
+@app.command()
+def check(module: Module, debug: Debug = False) -> None:
+    """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        for flow in option("module", load_flows, module):
+            screen.line(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
+
+
+@app.command()
+def diagram(flow: Named, format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
+    """Draw a flow."""
+    with reporting(debug), redirect_stdout(sys.stderr):
+        drawn = flow_diagram(_one(flow))
+    with reporting(debug):
+        draw(drawn, format, output)
+
+
+@app.command()
+def run(
+    flow: Named,
+    data: Annotated[
+        str | None, typer.Argument(help="What it works on, as JSON; none: --run-id is gone on with.")
+    ] = None,
+    store: Annotated[StorePath | None, typer.Option("--store", help="The file to keep the run in.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a flow, or go on with a run; a person at the terminal approves the functions of its agents."""
+    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+        found = _one(flow)
+        if data is None and (run_id is None or store is None):
+            raise typer.BadParameter("without data, --run-id and --store name a run to go on with", param_hint="data")
+        if run_id is not None and store is None:
+            raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
+        if store is None:
+            _drive(screen, found, data, None, "", as_json=as_json)
+            return
+        with opened(store, must_exist=data is None) as runs:
+            kept = replace(found, store=runs)
+            _drive(screen, kept, data, run_id, f"{flow} --store {shlex.quote(str(store))}", as_json=as_json)
+
+
+@app.command()
+def answer(
+    store: StorePath,
+    flow: Named,
+    run: Annotated[str, typer.Argument(help="The name of the run.")],
+    state: Annotated[str, typer.Argument(help="The state that asks, or the key of its question.")],
+    value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
+    by: Annotated[str, typer.Option(help="Who answers.")] = "",
+    debug: Debug = False,
+) -> None:
+    """Answer a question of a run; whoever goes on with it finds the answer."""
+    with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
+        found = _one(flow)
+        key = option("state", _asked, runs.store.load(run).run.waits, state)
+        work = found.states.get(key.partition(":")[2].partition("#")[0])
+        if not isinstance(work, Work):
+            raise UsageError(f"{key!r} is asked by an agent's function: fsm-agent runs answer {run} {key} is right")
+        runs.answer(run, outcomes_of(found, {work: work.kinds.load(value)}, [key]), by=by)
+        screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {run} --store {shlex.quote(str(store))}")
+
+
+def load_flows(named: str) -> list[Flow[Any]]:
+    """Return the flows of ``module``, or the one that ``module:name`` is.
+
+    Raises:
+        UsageError: There is none.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
+    module_name, colon, path = named.partition(":")
+    with modules_here():
+        module = imported(module_name, named)
+    found = [within(module, path, named)] if colon else [*vars(module).values()]
+    flows = list({id(one): one for one in found if isinstance(one, Flow)}.values())
+    if not flows:
+        raise UsageError(f"{named!r} has no Flow: an object of the module, or 'module:name', would be right")
+    return flows
+
+
+def _one(named: str) -> Flow[Any]:
+    flows = option("flow", load_flows, named)
+    if len(flows) > 1:
+        raise typer.BadParameter(f"{named} has {', '.join(flow.name for flow in flows)}: module:name is right")
+    return flows[0]
+
+
+def _row(flow: Flow[Any]) -> dict[str, Any]:
+    return {
+        "name": flow.name,
+        "data": getattr(flow.data, "__name__", str(flow.data)),
+        "start": flow.start.name,
+        "states": {work.name: _waits(work) for work in flow.live},
+        "ends": [state.name for state in flow.states.values() if isinstance(state, End)],
+        "rows": len(flow.rows),
+    }
+
+
+def _waits(work: Work[Any, Any]) -> str:
+    gives = f", gives {work.kinds!r}" if work.kinds.names else ""
+    return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
+
+
+def _asked(waits: Any, state: str) -> str:
+    """Return the key of the question that a state, or a key, names."""
+    keys: list[str] = [question.key for question in waits]
+    found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
+    if len(found) != 1:
+        what = "asks nothing" if not found else "asks several questions"
+        raise UsageError(f"{state!r} {what}: {', '.join(map(repr, keys)) or 'nothing'} is asked")
+    return found[0]
+
+
+def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, *, as_json: bool) -> None:
+    flow = replace(flow, approve=flow.approve or Approver(screen))
+    try:
+        if data is None:
+            assert run_id is not None
+            result = flow.resume(run_id, sink=screen.take)
+        else:
+            try:
+                value = flow.adapter.validate_json(data)
+            except ValidationError as error:
+                raise typer.BadParameter(f"no {_row(flow)['data']}: {error}", param_hint="data") from None
+            result = flow.run(flow.seed(value, run_id=run_id), screen.take)
+    except FlowSuspended as waiting:
+        screen.pause()
+        name = "" if waiting.run.journal is None else waiting.run.journal.run
+        for effect in waiting.run.effects:
+            if isinstance(effect, AwaitAnswer):
+                screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
+                if where:
+                    module, options = where.split(" ", 1)
+                    screen.tell(f"    fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}")
+            elif isinstance(effect, AskApproval):
+                screen.tell(f"{effect.key} waits for approval")
+                if where:
+                    screen.tell(f"    fsm-agent runs answer {name} {effect.key} --approve {where.split(' ', 1)[1]}")
+        error_line(explained(waiting))
+        raise typer.Exit(SUSPENDED) from None
+    screen.pause()
+    ended = json.loads(flow.data_json(result.data))
+    said = {"state": result.state, "data": ended, "tokens": result.usage.total_tokens}
+    screen.line(json_text(said) if as_json else f"{result.state}\n{json_text(ended)}")

@@ -1,0 +1,167 @@
+"""Do the commands of flows show, check, draw and run them, and take the answers of people?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fsm_agent.cli.commands import app
+
+MODULE = '''
+from dataclasses import dataclass, replace
+from fsm_agent import Agent, function
+from fsm_agent.flows import Flow, call, end, failure, wait
+from fsm_agent.testing import Script, call as asks
+
+print("the module is imported")
+
+@dataclass(frozen=True)
+class Letter:
+    about: str
+    text: str = ""
+
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+@dataclass(frozen=True)
+class Change:
+    wish: str
+
+@function(needs_approval=True)
+def look_up(word: str) -> str:
+    """Look a word up."""
+    return word.upper()
+
+writer = Agent(Script(*["Dear friend"] * 9), name="writer")
+asker = Agent(Script(asks("look_up", word="x"), "It is X."), functions=[look_up], name="asker")
+
+@call(writer)
+def drafting(d: Letter) -> str:
+    return f"Write about {d.about}"
+
+@call(asker)
+def asking(d: Letter) -> str:
+    return "Look it up."
+
+@wait(Approve, Change)
+def review(d: Letter) -> str:
+    return d.text
+
+sent, refused = end("sent"), failure("refused", "nobody wants it")
+letters = Flow("letters", Letter, start=drafting, rows=[
+    drafting.done(review, do=lambda d, a: replace(d, text=a)),
+    review.done(sent, of=Approve),
+    review.done(drafting, of=Change, when=lambda_free),
+    review.done(refused, of=Change),
+])
+words = Flow("words", Letter, start=asking, rows=[asking.done(sent)])
+'''.replace("lambda_free", "wants_more").replace(
+    "sent, refused", 'def wants_more(d: Letter, a: Change) -> bool:\n    return a.wish != "none"\n\nsent, refused'
+)
+STORE = ("--store", "runs.db")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "post.py").write_text(MODULE)
+    (tmp_path / "bare.py").write_text("x = 1\n")
+    yield tmp_path
+    for name in ("post", "bare"):
+        sys.modules.pop(name, None)
+
+
+def flows(*words: str, code: int = 0) -> Any:
+    ended = CliRunner().invoke(app, ["flows", *words], prog_name="fsm-agent", catch_exceptions=False)
+    assert ended.exit_code == code, ended.output
+    return ended
+
+
+def test_the_list_names_states_and_what_each_waits_for():
+    listed = flows("list", "post")
+    assert listed.stdout.splitlines()[:4] == [
+        "letters(Letter)",
+        "  drafting: call, gives str",
+        "  review: wait, gives Approve | Change",
+        "  ends: sent, refused, Failed, Cancelled",
+    ]
+    assert "the module is imported" in listed.stderr
+    rows = json.loads(flows("list", "post:words", "--json").stdout)
+    assert [(row["name"], row["start"], row["rows"]) for row in rows] == [("words", "asking", 1)]
+
+
+def test_check_says_that_all_is_in_order_or_which_row_is_not(here: Path):
+    assert flows("check", "post").stdout.splitlines() == [
+        "letters: 2 states and 4 rows are in order",
+        "words: 1 states and 1 rows are in order",
+    ]
+    sys.modules.pop("post")
+    (here / "post.py").write_text(MODULE.replace("    review.done(sent, of=Approve),\n", ""))
+    failed = flows("check", "post", code=1)
+    assert "review" in failed.stderr
+    assert "Approve" in failed.stderr
+
+
+def test_the_picture_has_every_state():
+    drawn = flows("diagram", "post:letters").stdout
+    assert drawn.startswith('---\ntitle: "letters"')
+    assert all(name in drawn for name in ("drafting", "review", "sent", "refused"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (("run", "post", "{}"), 2, "post has letters, words: module:name is right"),
+        (("run", "post:nothing", "{}"), 1, "nothing"),
+        (("list", "bare"), 2, "'bare' has no Flow"),
+        (("list", "nowhere"), 1, "nowhere"),
+        (("run", "post:letters", '{"abut": 1}'), 2, "no Letter"),
+        (("run", "post:letters"), 2, "--run-id and --store name a run"),
+        (("run", "post:letters", '{"about": "x"}', "--run-id", "a"), 2, "it names a run in a store"),
+        (("run", "post:letters", "--run-id", "a", *STORE), 1, "there is no store at 'runs.db'"),
+    ],
+)
+def test_what_is_wrong_is_said(words: tuple[str, ...], code: int, problem: str):
+    ended = flows(*words, code=code)
+    assert problem in " ".join(ended.stderr.replace("│", " ").split())
+
+
+def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
+    waiting = flows("run", "post:letters", '{"about": "x"}', "--run-id", "l1", *STORE, code=3)
+    assert "answer:review#2 asks: Dear friend" in waiting.stderr
+    assert "fsm-agent flows answer post:letters l1 review JSON --store runs.db" in waiting.stderr
+    assert flows("answer", "post:letters", "l1", "reviev", "{}", *STORE, code=2).exit_code == 2
+    wrong = flows("answer", "post:letters", "l1", "review", '{"nix": 1}', *STORE, code=1)
+    assert "JSON of Approve | Change would be right" in wrong.stderr
+    answered = flows("answer", "post:letters", "l1", "review", '{"wish": "warmer"}', "--by", "ann", *STORE)
+    assert "it goes on with: fsm-agent flows run post:letters --run-id l1 --store runs.db" in answered.stderr
+    assert "review → drafting (done Change)" in flows("run", "post:letters", "--run-id", "l1", *STORE, code=3).stderr
+    flows("answer", "post:letters", "l1", "answer:review#4", '["Approve", {"by": "ann"}]', *STORE)
+    ended = flows("run", "post:letters", "--run-id", "l1", "--json", *STORE)
+    assert json.loads(ended.stdout)["state"] == "sent"
+    assert json.loads(ended.stdout)["data"] == {"about": "x", "text": "Dear friend"}
+
+
+def test_a_failure_of_the_flow_is_one_of_the_command():
+    flows("run", "post:letters", '{"about": "x"}', "--run-id", "l2", *STORE, code=3)
+    flows("answer", "post:letters", "l2", "review", '{"wish": "none"}', *STORE)
+    assert "nobody wants it" in flows("run", "post:letters", "--run-id", "l2", *STORE, code=1).stderr
+
+
+def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
+    waiting = flows("run", "post:words", '{"about": "x"}', "--run-id", "w", *STORE, code=3)
+    key = "asking#1/ask:1.0"
+    assert f"fsm-agent runs answer w {key} --approve --store runs.db" in waiting.stderr
+    refused = flows("answer", "post:words", "w", key, '"x"', *STORE, code=1)
+    assert f"fsm-agent runs answer w {key} is right" in refused.stderr
+    words = ["runs", "answer", "w", key, "--approve", *STORE]
+    assert CliRunner().invoke(app, words, prog_name="fsm-agent").exit_code == 0
+    assert flows("run", "post:words", "--run-id", "w", *STORE).stdout.startswith("sent\n")
