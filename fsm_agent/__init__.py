@@ -150,7 +150,7 @@ _MODULES = {
     "providers.chunks": ("ReplyParts",),
     "providers.codec": ("Codec", "Profile"),
     "providers.json_codec": ("JsonCodec",),
-    "providers.provider": ("Provider",),
+    "providers.provider": ("Provider", "Wire"),
     "lifecycle.context.window": ("KeepLastN", "TokenWindow"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -314,6 +314,7 @@ if TYPE_CHECKING:
     from fsm_agent.providers.codec import Profile as Profile
     from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
     from fsm_agent.providers.provider import Provider as Provider
+    from fsm_agent.providers.provider import Wire as Wire
     from fsm_agent.runtime.costs.known_prices import known_price as known_price
     from fsm_agent.runtime.drive import adrive as adrive
     from fsm_agent.runtime.drive import arun as arun

@@ -13,10 +13,12 @@ def row(entry: Provider) -> tuple[str, ...]:
     says = {True: "yes", False: "no"}
     schema = "natively" if profile.native_schema else "in words"
     beside = "natively" if profile.native_schema and profile.schema_with_functions else "in words"
+    has_choice = entry.other_wire is not None and not entry.wire_is_given
+    wires = f"{entry.codec.name} or {entry.other_wire.codec.name}" if has_choice else entry.codec.name
     facts = (says[profile.images], says[profile.logprobs])
     return (
         f"`{entry.name}`",
-        entry.codec.name,
+        wires,
         f"{key}{' (optional)' * entry.key_is_optional}",
         schema,
         beside,

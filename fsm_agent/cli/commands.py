@@ -46,7 +46,7 @@ from fsm_agent.cli.models import (
     is_embedded,
     settings_of,
 )
-from fsm_agent.cli.options import dialog_of, pairs, settings_and_limits
+from fsm_agent.cli.options import dialog_of, pairs, settings_and_limits, written_task
 from fsm_agent.cli.prompts import app as prompts
 from fsm_agent.cli.render import Approver, answer, json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
@@ -121,7 +121,9 @@ def demo(
 
 @app.command()
 def ask(
-    task: Annotated[str | None, typer.Argument(help="What to ask; of a prompt, its variable 'task'.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(help="What to ask; of a prompt, its variable 'task'. '-': what is piped in.")
+    ] = None,
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     function: Functions = None,
@@ -148,6 +150,7 @@ def ask(
         if is_guess and (functions or (chosen is not None and chosen.offers)):
             screen.tell(GUESSES)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
+        task = written_task(task, is_needed=chosen is None and not var)
         dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
         if run_id is not None and store is None:
             raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")

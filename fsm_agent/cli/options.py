@@ -103,6 +103,13 @@ def modules_here(*folders: Path) -> Iterator[None]:
             sys.path.append(folder)  # last from now on: nothing here hides installed modules
 
 
+def written_task(task: str | None, *, is_needed: bool) -> str | None:
+    """Return the task: of '-', and of none that is needed, what is piped into the command."""
+    if task != "-" and (task is not None or not is_needed or sys.stdin.isatty()):
+        return task
+    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() or None
+
+
 def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, str], system: str) -> Dialog:
     """Return the dialog of a task.
 

@@ -28,6 +28,7 @@ from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
     FunctionStarted,
+    Inside,
     ReasoningDelta,
     Stepped,
     TextDelta,
@@ -215,14 +216,18 @@ class Screen:
         self.resume()
 
     def take(self, event: Event) -> None:
-        """Update the progress from an event, and write it."""
-        self.standing.take(event)
+        """Update the progress from an event, and write it; that of a call inside follows its path."""
+        path = ""
+        if isinstance(event, Inside):
+            path, event = f"{one_line(event.path)}: ", event.event
+        else:
+            self.standing.take(event)
         if self._steps and isinstance(event, FunctionStarted | FunctionEnded):
-            self.tell(shown_function(event))
+            self.tell(path + shown_function(event))
         elif self._steps and isinstance(event, Stepped):
             went_wrong = event.detail and event.to != State.FAILED  # an error reports that end
             if went_wrong or not self.err.is_terminal:
-                self.tell(shown_step(event))
+                self.tell(path + shown_step(event))
         self.resume()
 
     def start_embedded(self, path: str) -> str:

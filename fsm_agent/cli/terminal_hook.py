@@ -1,12 +1,17 @@
-"""`TerminalHook`: what ``fsm-agent ask`` shows of a call, for any agent."""
+"""`TerminalHook`: what ``fsm-agent ask`` shows of a call, and an overview of it, for any agent."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from fsm_agent.cli.terminal import Screen
+from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.event import Done, Event, ReplyCompleted, Suspended, TextDelta
+from fsm_agent.messages.reply import Usage
 
 _LOG = logging.getLogger("fsm_agent.hooks")
 
@@ -42,25 +47,61 @@ class Showing:
         self.has_written = False
 
 
+def overview(result: CallResult[Any]) -> Iterator[str]:
+    """Yield short lines about a call that has ended: rounds, functions, tokens, cost."""
+    record, usage = result.record, result.usage
+    calls = Counter([call.name for call in result.function_calls])
+    failed = Counter([call.name for call in result.function_calls if call.error is not None])
+    rounds = _counted(record.rounds, "round")
+    yield f"{rounds}, {_counted(calls.total(), 'function call')}"
+    for name, count in calls.items():
+        often = f" {count} times" if count > 1 else ""
+        yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
+    yield _tokens(usage)
+    by_agent = result.usage_by_agent
+    if len(by_agent) > 1:
+        for path, used in by_agent.items():
+            yield f"  {one_line(path) or 'itself'}: {_tokens(used)}"
+    if usage.cost_usd is not None:
+        yield f"cost: ${usage.cost_usd:.6f}"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _tokens(usage: Usage) -> str:
+    return f"{_counted(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
+
+
 class TerminalHook:
     """A hook that shows what ``fsm-agent ask`` shows: the answer on stdout, steps and functions on stderr.
 
-    It changes nothing: its own errors are logged, and raised nowhere.
+    At the end it shows an overview, also on stderr.  It changes nothing: its own errors are logged, and raised nowhere.
 
     Args:
         quiet: Only the answer is shown.
-        steps: Whether steps and functions are.
+        steps: Whether steps and functions are; those of agents inside of the call with their path.
+        overview: Whether rounds, functions, tokens and cost are.
     """
 
-    def __init__(self, *, quiet: bool = False, steps: bool = True) -> None:
+    def __init__(self, *, quiet: bool = False, steps: bool = True, overview: bool = True) -> None:
         self._showing = Showing(Screen(quiet=quiet, steps=steps))
+        self._has_overview = overview
 
     def on_event(self, event: Event) -> None:
         """Show an event."""
         try:
             if isinstance(event, Done):
                 result: Any = event.result
-                self._showing.finish(result.text or "")
+                if result.record.state == State.COMPLETED:
+                    self._showing.finish(result.text or "")
+                else:
+                    self._showing.screen.tell(f"ended without an answer: {result.record.ending.reason}")
+                if self._has_overview:
+                    for line in overview(result):
+                        self._showing.screen.tell(line)
+                    self._showing.screen.pause()
             elif isinstance(event, Suspended):
                 self._showing.screen.tell(f"waits for {', '.join(event.keys)}")
                 self._showing.screen.pause()

@@ -380,15 +380,19 @@ def client_for(
     base_url: str | None = None,
     headers: Mapping[str, str] | None = None,
     network: Network | None = None,
+    wire: str | None = None,
 ) -> HttpClient:
     """Return a client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server on first use.
 
-    Arguments and errors are those of `HttpClient`.
+    Arguments and errors are those of `HttpClient`.  ``wire`` names the one for all requests, of a provider with two; by
+    default, the one that can do what a request asks for is chosen.
     """
     from fsm_agent.providers.catalog import split_model
 
     check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
+    if wire is not None:
+        provider = provider.over(wire)
     return HttpClient(provider, name, api_key=api_key, base_url=base_url, headers=headers, network=network)
 
 

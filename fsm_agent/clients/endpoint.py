@@ -42,6 +42,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
     model: str
     headers: Mapping[str, str]
     secrets: frozenset[str]  # never shown in messages
+    other: Endpoint | None = None  # over the provider's other wire
 
     @cached_property
     def profile(self) -> Profile:
@@ -159,7 +160,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         else:
             self.locate()
 
-    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
+    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None, *, is_first: bool = True) -> Endpoint:
         provider = self.provider
         headers = {**provider.headers, **self.headers}
         secrets = {key} if key else set()
@@ -170,12 +171,16 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             key_headers = provider.codec.headers(key)
         else:
             key_headers = {**provider.codec.headers(None), provider.key_header: key}
+        other = None
+        if is_first and (way := provider.other_way_round) is not None:
+            other = self.changed(provider=way)._endpoint(base_url, model, key, is_first=False)
         return Endpoint(
             provider=provider,
             base_url=base_url,
             model=model,
             headers={**{name.lower(): value for name, value in key_headers.items()}, **_lower(headers)},
             secrets=frozenset(secrets - {model}),
+            other=other,
         )
 
     def _find_base_url(self) -> tuple[str, str]:

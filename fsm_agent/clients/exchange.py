@@ -12,7 +12,8 @@ from fsm_agent._internal.redaction import Secrets
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import Deadline, RequestHead
-from fsm_agent.errors import BadReply, ProviderError, TimedOut
+from fsm_agent.clients.wires import over_the_other
+from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import secrets_of
 from fsm_agent.messages.message import Opaque
@@ -69,11 +70,17 @@ class Exchange:
     def __init__(
         self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
     ) -> None:
-        provider, profile = endpoint.provider, endpoint.profile
-        codec = provider.codec
-        body = codec.encode(
-            request, model=endpoint.model, profile=profile, stream=is_stream, encoding=Once(provider.name)
-        )
+        provider = endpoint.provider
+        choice: tuple[str, ...] = ()
+        encoding = Once(provider.name)
+        try:
+            body = provider.codec.encode(
+                request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
+            )
+        except UsageError as refusal:
+            endpoint, body, note = over_the_other(endpoint, request, is_stream, refusal)
+            choice = (note,)
+        codec, profile = endpoint.provider.codec, endpoint.profile
         head = endpoint.head(is_stream)
         if more := codec.request_headers(request, profile):
             headers = head.headers.copy()
@@ -88,7 +95,7 @@ class Exchange:
         self.codec = codec
         self.head = head
         self.content = as_json(body)
-        self.adapted: tuple[str, ...] = codec.adapted(request, profile)
+        self.adapted: tuple[str, ...] = choice + codec.adapted(request, profile)
         self.output_mode = None if request.output.is_text else codec.asked(request, profile).mode
         self.limits = {
             "connect": network.connect_s,

@@ -17,7 +17,7 @@ from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import shown, wrong
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
-from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
 from fsm_agent.providers.model_families import (
     CLAUDE_MODELS,
@@ -35,8 +35,8 @@ from fsm_agent.providers.model_families import (
 )
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
-from fsm_agent.providers.provider import Overrides
 from fsm_agent.providers.provider import Provider as Provider
+from fsm_agent.providers.provider import Wire
 
 CHAT = OpenAIChat()
 
@@ -58,36 +58,60 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
 
 
 RESPONSES = OpenAIResponses()
+_RESPONSES_OF_OPENAI = Wire(
+    codec=RESPONSES,
+    profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS),
+    models=(*OPENAI_MODELS, *OPENAI_TOOLS_OF_MODELS),
+)
+_CHAT_OF_OPENAI = Wire(codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS))
+_RESPONSES_OF_AZURE = Wire(
+    codec=RESPONSES,
+    profile=_OPENAI.changed(
+        hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
+    ),
+    models=OPENAI_MODELS,
+)
+# https://github.com/pydantic/pydantic-ai/issues/6593
+_CHAT_OF_AZURE = Wire(
+    codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"}))
+)
+# Recorded there; its other tools have other options than OpenAI's.
+_RESPONSES_OF_XAI = Wire(
+    codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
+)
 _GEMINI = GeminiProfile(strict_functions=False, logprobs=False, hosted_tools=GOOGLE_TOOLS)
 
 
-def _openai(name: str, codec: Codec, profile: Profile, models: Overrides) -> Provider:
+def _two_wires(name: str, first: Wire, second: Wire, *key_variables: str, **facts: Any) -> Provider:
+    """Return a provider that takes the second wire for what the first does not express."""
     return Provider(
         name=name,
-        codec=codec,
-        base_url="https://api.openai.com/v1",
-        key_variables=("OPENAI_API_KEY",),
-        base_url_variable="OPENAI_BASE_URL",
-        profile=profile,
-        models=(*OPENAI_MODELS, *models),
-    )
-
-
-def _azure(name: str, codec: Codec, **facts: Any) -> Provider:
-    return Provider(
-        name=name,
-        codec=codec,
-        key_variables=("AZURE_OPENAI_API_KEY",),
-        key_header="api-key",
-        base_url_variable="AZURE_OPENAI_ENDPOINT",
-        base_path="/openai/v1",
+        codec=first.codec,
+        profile=first.profile,
+        models=first.models,
+        other_wire=second,
+        key_variables=key_variables,
         **facts,
     )
 
 
+def _openai(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+    address = {"base_url": "https://api.openai.com/v1", "base_url_variable": "OPENAI_BASE_URL"}
+    return _two_wires(name, first, second, "OPENAI_API_KEY", **address, **facts)
+
+
+def _azure(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+    address = {"base_url_variable": "AZURE_OPENAI_ENDPOINT", "base_path": "/openai/v1", "key_header": "api-key"}
+    return _two_wires(name, first, second, "AZURE_OPENAI_API_KEY", **address, **facts)
+
+
+def _xai(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
+    return _two_wires(name, first, second, "XAI_API_KEY", base_url="https://api.x.ai/v1", **facts)
+
+
 _BUILT_IN = (
-    _openai("openai", RESPONSES, _OPENAI.changed(hosted_tools=OPENAI_TOOLS), OPENAI_TOOLS_OF_MODELS),
-    _openai("openai-chat", CHAT, _OPENAI, OPENAI_SEARCH_MODELS),
+    _openai("openai", _RESPONSES_OF_OPENAI, _CHAT_OF_OPENAI),
+    _openai("openai-chat", _CHAT_OF_OPENAI, _RESPONSES_OF_OPENAI, wire_is_given=True),
     Provider(
         name="anthropic",
         codec=Anthropic(),
@@ -122,21 +146,8 @@ _BUILT_IN = (
         profile=_GEMINI.changed(logprobs=True, blocked_domains=True, hosted_with_functions="plain"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE, ("gemini-[3-9]*", {"logprobs": False})),
     ),
-    _azure(
-        "azure",
-        CHAT,
-        profile=_OPENAI,
-        # https://github.com/pydantic/pydantic-ai/issues/6593
-        models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
-    ),
-    _azure(
-        "azure-responses",
-        RESPONSES,
-        profile=_OPENAI.changed(
-            hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
-        ),
-        models=OPENAI_MODELS,
-    ),
+    _azure("azure", _CHAT_OF_AZURE, _RESPONSES_OF_AZURE),
+    _azure("azure-responses", _RESPONSES_OF_AZURE, _CHAT_OF_AZURE, wire_is_given=True),
     _chat("github", "https://models.github.ai/inference", "GITHUB_API_KEY", "GITHUB_TOKEN", models=OPENAI_MODELS),
     _chat(
         "openrouter",
@@ -188,15 +199,8 @@ _BUILT_IN = (
             user_after_results=False,
         ),
     ),
-    _chat("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
-    # Recorded there; its other tools have other options than OpenAI's.
-    Provider(
-        name="xai-responses",
-        codec=RESPONSES,
-        base_url="https://api.x.ai/v1",
-        key_variables=("XAI_API_KEY",),
-        profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"}),
-    ),
+    _xai("xai", Wire(codec=CHAT), _RESPONSES_OF_XAI),
+    _xai("xai-responses", _RESPONSES_OF_XAI, Wire(codec=CHAT), wire_is_given=True),
     *[
         _chat(
             name,
@@ -290,12 +294,16 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
     Raises:
         ConfigError: The name is taken and ``overwrite`` is False, or the name cannot precede a colon, or the codec is
-            not one.
+            not one, or both wires have the same name.
     """
-    if not all(callable(getattr(new.codec, name, None)) for name in _CODEC):
-        raise wrong(
-            f"the codec of provider {new.name!r}", new.codec, f"an object with {', '.join(_CODEC)}", ConfigError
-        )
+    codecs = [new.codec] if new.other_wire is None else [new.codec, new.other_wire.codec]
+    for codec in codecs:
+        if not all(callable(getattr(codec, name, None)) for name in _CODEC):
+            raise wrong(
+                f"the codec of provider {new.name!r}", codec, f"an object with {', '.join(_CODEC)}", ConfigError
+            )
+    if len({codec.name for codec in codecs}) < len(codecs):
+        raise ConfigError(f"both wires of provider {new.name!r} are {new.codec.name!r}: two different ones, or one")
     if not _NAME.fullmatch(new.name):
         raise ConfigError(f"{new.name!r} is no name for a provider: lower-case letters, digits, '-', '_' and '.' are")
     PROVIDERS.register(new.name, new, overwrite=overwrite)

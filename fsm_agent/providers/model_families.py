@@ -45,14 +45,13 @@ OPENAI_TOOLS = {
     "computer_use": "computer",
     "mcp": "mcp",
 }
+_SEARCH_MODELS = ("*-search-preview*", "*-search-api*")  # of chat completions only
 OPENAI_TOOLS_OF_MODELS: Overrides = (
     ("computer-use-preview*", {"hosted_tools": {"computer_use": "computer_use_preview"}}),
+    *[(pattern, {"hosted_tools": {}}) for pattern in _SEARCH_MODELS],
 )
 OPENAI_SEARCH_MODELS: Overrides = tuple(
-    [
-        (pattern, {"hosted_tools": {"web_search": "web_search_options"}})
-        for pattern in ("*-search-preview*", "*-search-api*")
-    ]
+    [(pattern, {"hosted_tools": {"web_search": "web_search_options"}}) for pattern in _SEARCH_MODELS]
 )
 CLAUDE_TOOLS = {
     "web_search": "web_search_20250305",

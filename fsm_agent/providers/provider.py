@@ -7,9 +7,18 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import Value
+from fsm_agent.errors import ConfigError
 from fsm_agent.providers.codec import Codec, Profile
 
 Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+class Wire(Value, frozen=True, kw_only=True):
+    """A wire at the address of a provider: its codec, and the profiles of the models over it."""
+
+    codec: Codec
+    profile: Profile = Profile()
+    models: Overrides = ()
 
 
 class Provider(Value, frozen=True, kw_only=True):
@@ -29,8 +38,31 @@ class Provider(Value, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     profile: Profile = Profile()
     models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
+    other_wire: Wire | None = None  # carries the requests that the codec above does not express
+    wire_is_given: bool = False  # the codec carries all requests; the other wire is named in errors only
     closes_after_stream: bool = False  # without saying so: its connections cannot be used again
     is_embedded: bool = False  # its server is started here when needed
+
+    @property
+    def other_way_round(self) -> Provider | None:
+        """The same provider with its two wires exchanged; None if it has one."""
+        if (other := self.other_wire) is None:
+            return None
+        first = Wire(codec=self.codec, profile=self.profile, models=self.models)
+        return self.changed(codec=other.codec, profile=other.profile, models=other.models, other_wire=first)
+
+    def over(self, wire: str) -> Provider:
+        """Return the same provider with all requests on the wire of this name.
+
+        Raises:
+            ConfigError: It has no such wire.
+        """
+        known = [self, *filter(None, [self.other_way_round])]
+        for provider in known:
+            if provider.codec.name == wire:
+                return provider.changed(wire_is_given=True)
+        names = " and ".join([repr(provider.codec.name) for provider in known])
+        raise ConfigError(f"provider {self.name!r} has no wire {wire!r}: it has {names}")
 
     def profile_of(self, model: str) -> Profile:
         """Return the profile of ``model``; patterns match it in lower case, also without any prefix up to a slash."""

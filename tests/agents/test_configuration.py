@@ -73,6 +73,7 @@ EXAMPLES = {  # of keys whose values name something
     "prices": "support.configured:prices",
     "api_key": "${EDITOR_KEY}",
     "base_url": "https://example.invalid/v1",
+    "wire": "openai-chat",
     "headers": {"x-team": "press"},
     "url": "https://example.invalid/mcp",
     "agent_type": "paper",

@@ -129,3 +129,41 @@ class TestCustomAgent:
         script = Script(call("search_notes", topic="sea"), '{"facts": ["none"]}', "Nobody knows.")
         assert build_agent(custom.CONFIG, client=script)("Why is the sea salty?") == "Nobody knows."
         assert result_in(script) == "There are no notes on 'sea'; there are some on sky."
+
+
+class TestTriage:
+    SAYS = (
+        "> I want my money back.\nbilling: Which order?\n> Order 17.\nbilling: Your 30 EUR are on their way.\n"
+        "> And my router is dead.\nrepairs: Your router is running again.\n"
+    )
+
+    def test_it_runs_as_it_stands(self, tmp_path):
+        command = [sys.executable, "-W", "error", str(ROOT / "examples" / "triage.py")]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        assert done.stdout == self.SAYS
+
+    def test_each_agent_sees_the_dialog_with_its_own_system_prompt_and_functions(self):
+        triage = example("triage")
+        scripts = (
+            Script(call("transfer_to_billing")),
+            Script(call("find_order", number=18), "There is no such order."),
+            Script(),
+        )
+        result = triage.support(*scripts).call("Refund order 18.")
+        assert result.output == "There is no such order."
+        (asked,), (opened, told) = scripts[0].requests, scripts[1].requests
+        assert [function.name for function in asked.functions] == ["transfer_to_billing", "transfer_to_repairs"]
+        assert [function.name for function in opened.functions] == ["find_order", "transfer_to_triage"]
+        assert (opened.messages[0].text, opened.messages[1].text) == ("You do refunds.", "Refund order 18.")
+        assert result_in(scripts[1]) == "there is no such order"
+        assert told.messages[0].text == "You do refunds."
+        assert result.record.governed_by == "transfer_to_billing"
+
+    def test_the_traces_are_equal(self):
+        triage = example("triage")
+        agents = triage.scripted(), triage.scripted()
+        first = [agents[0].call("Money."), asyncio.run(agents[1].acall("Money."))]
+        second = [agents[0].call("17.", after=first[0]), asyncio.run(agents[1].acall("17.", after=first[1]))]
+        for sync, plain in (first, second):
+            assert sync.output == plain.output
+            assert [str(step.to) for step in sync.trace] == [str(step.to) for step in plain.trace]

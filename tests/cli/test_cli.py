@@ -207,6 +207,28 @@ class TestAsk:
         assert json.loads(ended.stdout)["text"] == "\x1b\x9b"
         assert ended.stdout.isascii()
 
+    @pytest.mark.parametrize("arguments", [(), ("-",)])
+    def test_a_task_may_be_piped_in(self, arguments):
+        with StubServer(["It is 42."]) as stub:
+            command = ["ask", *arguments, *MODEL, "--base-url", stub.base_url]
+            ended = CliRunner().invoke(app, command, input=b"What is\n6 * 7?\n" + b"\xff\n")
+        assert (ended.exit_code, ended.stdout) == (0, "It is 42.\n")
+        (asked,) = stub.requests
+        assert "What is" in str(asked)
+        assert "\ufffd" in str(asked)
+
+    def test_what_is_given_comes_before_what_is_piped(self):
+        with StubServer(["It is 42."]) as stub:
+            ended = CliRunner().invoke(app, ["ask", "Yes?", *MODEL, "--base-url", stub.base_url], input="No.")
+        assert ended.exit_code == 0
+        assert "Yes?" in str(stub.requests)
+        assert "No." not in str(stub.requests)
+
+    def test_an_empty_pipe_is_no_task(self):
+        ended = CliRunner().invoke(app, ["ask", "-", *MODEL], input="\n")
+        assert ended.exit_code == 2
+        assert "nothing to ask" in ended.stderr
+
     def test_a_function_that_needs_approval_waits_for_somebody(self):
         ended, _ = ask([asks_for("remove", path="x")], "?", "--function", "tools_of_test:remove", "--json")
         assert (ended.exit_code, json.loads(ended.stdout)["waits_for"]) == (3, ["ask:1.0"])

@@ -20,13 +20,13 @@ LAUNCH = (  # a Ctrl-C arrives even where this test run was started in the backg
 
 
 class Terminal:
-    """A terminal with the command in it."""
+    """A terminal with the command in it, or another program in Python."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, program: str = LAUNCH, **environment: str) -> None:
         import pty
 
         self._terminal, theirs = pty.openpty()
-        launched = [sys.executable, "-c", LAUNCH, *arguments]
+        launched = [sys.executable, "-c", program, *arguments]
         self.process = subprocess.Popen(
             launched,
             env={**ENVIRONMENT, **environment},

@@ -114,6 +114,7 @@ class ClientConfig(_Keys):
     headers: Annotated[dict[str, str], AfterValidator(_open_headers)] = Field(
         default_factory=dict, description="sent with every request"
     )
+    wire: str | None = Field(default=None, description="of a provider with two; by default what a request needs")
 
 
 class SubAgentConfig(_Keys):
