@@ -308,9 +308,7 @@ class FlowDriving(ABC, Generic[D]):
             return self._held(one)
         return await aheld(partial(self._held, one))
 
-    def _resumed(
-        self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings
-    ) -> Held:
+    def _resumed(self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings) -> Held:
         """Claim a run, after its answers were posted, and return it and what records it."""
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]
