@@ -17,6 +17,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.driving import After, Asked, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
@@ -71,7 +72,7 @@ else:
 
 @explains_mistakes(agent_words)
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(Driving[Deps, Out]):
+class Agent(Driving[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
@@ -184,6 +185,12 @@ class Agent(Driving[Deps, Out]):
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
         return self._client_of(self.model) if isinstance(self.model, str) else self.model
+
+    @cached_property
+    def _classifier(self) -> Agent[Deps, str]:
+        """The agent that classifies for this one: it only answers."""
+        without: Any = {"stop_when": None, "approve": None, "results": None}
+        return self.changed(model=self.client, functions=(), output=str, **without)
 
     def _client_of(self, model: str) -> Client:
         """Return the agent's client of a model, which is made on first use."""
