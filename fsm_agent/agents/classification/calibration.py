@@ -36,16 +36,15 @@ class Calibration(Value, frozen=True, kw_only=True):
 
     @classmethod
     def of_prior(cls, found: Iterable[Classification[Any]]) -> Self:
-        """Return the correction that makes all classes equally likely on average.
+        """Return the correction that divides the probability of each class by its mean.
 
         Args:
             found: Classifications of texts whose classes are about equally frequent, the more the better; or of texts
                 without content.  Nobody has to know the right classes.
         """
         rows, names = _rows(found)
-        return cls(
-            bias=_centred(names, [math.log(_mean([_softmax(row)[i] for row in rows])) for i in range(len(names))])
-        )
+        means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
+        return cls(bias=_centred(names, [math.log(mean) for mean in means]))
 
     @classmethod
     def fitted(cls, found: Iterable[Classification[Any]], labels: Iterable[Any]) -> Self:

@@ -65,7 +65,7 @@ class Classification(Generic[Label]):
 
     @property
     def dialog(self) -> Dialog:
-        """What was classified, the question and the answer, without tries that failed."""
+        """The text or dialog, the question and the answer, without tries that failed."""
         return self.results[0].dialog
 
     @property
