@@ -86,7 +86,9 @@ def _azure(name: str, codec: Codec, **facts: Any) -> Provider:
 
 
 _BUILT_IN = (
-    _openai("openai", RESPONSES, _OPENAI.changed(hosted_tools=OPENAI_TOOLS), OPENAI_TOOLS_OF_MODELS),
+    _openai(
+        "openai", RESPONSES, _OPENAI.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16), OPENAI_TOOLS_OF_MODELS
+    ),
     _openai("openai-chat", CHAT, _OPENAI, OPENAI_SEARCH_MODELS),
     Provider(
         name="anthropic",

@@ -26,8 +26,10 @@ from fsm_agent.agents.classification.prompt import (
 )
 from fsm_agent.agents.classification.scores import ClassNames, Scores
 from fsm_agent.agents.many import CONCURRENCY, amap_tasks, map_tasks
+from fsm_agent.agents.opening import dialog_before
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages.message import Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
@@ -79,6 +81,8 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
+        check("what is classified", self.what, isinstance(self.what, kinds), "a text, a Payload or a Dialog")
         right = "a probability from 0 to 1"
         threshold: Any = self.threshold
         is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
@@ -106,6 +110,7 @@ class Question:
         other = replace(
             self,
             agent=self.otherwise._classifier,
+            classes=[*labels.values()],
             threshold=0.0,
             otherwise=None,
             calibration=None,
@@ -142,8 +147,6 @@ class Question:
         total = scores.coverage + math.fsum(scores.shared.values())
         for begun, mass in scores.shared.items():
             group = names.beginning_with(begun)
-            if len(group) == len(masses):
-                continue  # it says nothing
             shares = dict.fromkeys(group, 1 / len(group))
             if mass > _SPLIT_BELOW * total and not suffix:
                 inner, more = yield from self._scored(group, f".{begun.strip()}")
@@ -155,22 +158,24 @@ class Question:
         return scores.changed(masses=masses, shared={}), results
 
     def _ask(self, prompt: Prompt[Scores], names: tuple[str, ...], suffix: str) -> Ask:
-        what = self.what.dialog if isinstance(self.what, CallResult) else self.what
         values = {"classes": quoted(names), **self.values}
         values = {name: value for name, value in values.items() if name in prompt.variables}
         options = self._named(suffix)
         after = options.pop("after", None)
-        before = Dialog() if after is None else after.dialog if isinstance(after, CallResult) else Dialog(after)
-        if isinstance(what, str):
-            if "text" in prompt.variables:
-                values["text"] = what
-            else:
-                before = before.put(what)
-        elif isinstance(what, Payload):
-            before = before.append(what.message)
-        else:
-            before = what if isinstance(what, Dialog) else Dialog(what)
-        return Ask(self.agent, before.put(prompt, **values), options)
+        before = Dialog() if after is None else dialog_before(after)
+        match self.what:
+            case str() if "text" in prompt.variables:
+                values["text"] = self.what
+            case str():
+                before = before.put(self.what)
+            case Payload():
+                before = before.append(self.what.message)
+            case Message():
+                before = before.append(self.what)
+            case _:
+                before = dialog_before(self.what)
+        fork = Dialog(before.messages, system_args=before.system_args)  # no agent has taken it over
+        return Ask(self.agent, fork.put(prompt, **values), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
         """Return the options of a call, with a name for its run if they have one."""

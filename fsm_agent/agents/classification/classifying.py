@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.message import ChatDict, Message
     from fsm_agent.messages.payload import Payload
 
-    What: TypeAlias = str | Payload | Sequence[Message | ChatDict] | CallResult[Any]
+    What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]
     Choice = TypeVar("Choice", bound=Enum)
 else:
     many = deferred("fsm_agent.agents.many")

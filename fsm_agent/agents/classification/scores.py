@@ -97,12 +97,12 @@ class ClassNames:
                 elif classes and text == token.token and index + 1 < len(tokens):
                     goes_on = mass
                 elif classes:
-                    begun = before + text
-                    exact = self.named(begun) if index + 1 == len(tokens) and text == token.token else None
-                    if exact is not None:  # the answer ended with it
+                    ends = index + 1 == len(tokens) and text == token.token
+                    exact = self.named(before + text) if ends else None
+                    if exact is not None:
                         masses[exact] += mass
-                    else:
-                        shared[begun] = shared.get(begun, 0.0) + mass
+                    elif len(classes) < len(self.names):  # else it says nothing
+                        shared[before + text] = shared.get(before + text, 0.0) + mass
             if not goes_on:
                 break
             before, reach = before + token.token, goes_on
