@@ -42,6 +42,7 @@ Result: TypeAlias = CallResult[Any]  # of `Scores`; whose prompt a dialog has, n
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
 
 _OURS = ("prompt", "calibration", "threshold", "otherwise", "votes", "on_missing")
+_OF_AGENT = ("model", "args", "system_args", "keep_system")  # options that concern the agent which is asked first
 _SPLIT_BELOW = 0.02  # of what the classes take: so much is divided without asking
 
 
@@ -107,6 +108,7 @@ class Question:
             return found
         if self.otherwise is None:
             return replace(found, label=UNSURE)
+        options = {name: value for name, value in self._named(".other").items() if name not in _OF_AGENT}
         other = replace(
             self,
             agent=self.otherwise._classifier,
@@ -114,7 +116,7 @@ class Question:
             threshold=0.0,
             otherwise=None,
             calibration=None,
-            options=self._named(".other"),
+            options=options,
         )
         second: Classification[Any] = yield from other.plan()
         return replace(second, results=(*found.results, *second.results))
@@ -127,7 +129,8 @@ class Question:
             results = yield [self._ask(prompt, names, suffix)]
             scores: Scores = results[0].output
             if scores.is_measured:
-                return (yield from self._told_apart(scores, results, suffix))
+                may_ask = "classes" in prompt.variables and not suffix
+                return (yield from self._told_apart(scores, results, may_ask))
         else:
             results = []
         if (left := self.votes - len(results)) > 0:
@@ -139,17 +142,17 @@ class Question:
         return Scores.of_votes(names, votes), results
 
     def _told_apart(
-        self, scores: Scores, results: list[Result], suffix: str
+        self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
         """Divide what several classes share: by asking which of them it is, or if it is little, equally."""
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
         total = scores.coverage + math.fsum(scores.shared.values())
-        for begun, mass in scores.shared.items():
+        for number, (begun, mass) in enumerate(scores.shared.items(), 1):
             group = names.beginning_with(begun)
             shares = dict.fromkeys(group, 1 / len(group))
-            if mass > _SPLIT_BELOW * total and not suffix:
-                inner, more = yield from self._scored(group, f".{begun.strip()}")
+            if may_ask and mass > _SPLIT_BELOW * total:
+                inner, more = yield from self._scored(group, f".part{number}")
                 results = [*results, *more]
                 if inner.coverage:
                     shares = {name: inner.masses[name] / inner.coverage for name in group}

@@ -183,6 +183,13 @@ class TestShared:
         assert script.requests[0].settings.max_tokens == 5
         assert len(found.results) == 2
 
+    @pytest.mark.parametrize("prompt", ["How is {{ text }}?", None])
+    def test_a_question_that_names_no_classes_is_not_asked_again(self, prompt: str | None) -> None:
+        first = token_reply({"un": 0.6, "dis": 0.4}, {"happy": 1.0})
+        with Script(first, *([] if prompt else [token_reply({"dis": 1.0}, {"like": 1.0})])) as script:
+            found = Agent(script).classify("this", self.NAMES, prompt=prompt)
+        assert found.probabilities["dislike"] == pytest.approx(0.2 if prompt else 0.4)
+
     def test_a_little_is_divided(self) -> None:
         with Script(token_reply({"un": 0.99, "dis": 0.01}, {"happy": 1.0})) as script:
             found = Agent(script).classify("How?", self.NAMES)
@@ -232,7 +239,7 @@ class TestUnsure:
     def test_another_agent_is_asked(self, ask: Callable[..., Any]) -> None:
         with Script(token_reply({"red": 0.6, "blue": 0.4})) as first, Script(token_reply({"blue": 0.55})) as other:
             classes = (color for color in Color)
-            options = {"threshold": 0.7, "otherwise": Agent(other, name="expert")}
+            options = {"threshold": 0.7, "otherwise": Agent(other, name="expert"), "model": first}
             found = ask(Agent(first), "classify", "The sky?", classes, **options)
         assert (found.label, found.is_unsure, len(found.results)) == (Color.BLUE, False, 2)
 
