@@ -62,6 +62,14 @@ class TestFitted:
         calibration = Calibration.fitted(rows, labels)
         assert brier_score(map(calibration.applied, rows), labels) <= brier_score(rows, labels) + 1e-12
 
+    def test_not_even_where_the_likeliest_correction_would(self) -> None:
+        rows = [*[found({"a": 0.97, "b": 0.03})] * 30, *[found({"a": 0.03, "b": 0.97})] * 30]
+        rows += [found({"a": 1 - 1e-6, "b": 1e-6}), found({"a": 1e-6, "b": 1 - 1e-6})] * 3
+        labels = [*"a" * 30, *"b" * 30, *"ba" * 3]
+        calibration = Calibration.fitted(rows, labels)
+        assert calibration == Calibration(bias={"a": 0.0, "b": 0.0})
+        assert brier_score(map(calibration.applied, rows), labels) == pytest.approx(brier_score(rows, labels))
+
     def test_it_generalises(self) -> None:
         rows, labels = biased(1, 200, "abc")
         others, right = biased(2, 200, "abc")
