@@ -190,7 +190,9 @@ class Agent(Driving[Deps, Out], Classifying):
     def _classifier(self) -> Agent[Deps, str]:
         """The agent that classifies for this one: it only answers."""
         without: Any = {"stop_when": None, "approve": None, "results": None}
-        return self.changed(model=self.client, functions=(), output=str, **without)
+        made = self.changed(model=self.client, functions=(), output=str, **without)
+        vars(made)["_clients"] = self._clients  # which this one closes
+        return made
 
     def _client_of(self, model: str) -> Client:
         """Return the agent's client of a model, which is made on first use."""

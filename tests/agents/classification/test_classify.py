@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,12 @@ from fsm_agent import (
     UsageError,
     client_for,
     function,
+    register_client,
 )
+from fsm_agent.agents.arguments import CALL_OPTIONS
+from fsm_agent.agents.classification.asking import Question
+from fsm_agent.agents.options import ClassifyOptions
+from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.testing import Script, token_reply
 
 AB = ("a", "b")
@@ -158,6 +164,15 @@ class TestClassify:
             agent = Agent(script, functions=[add], output=int, stop_when=lambda context: True)
             assert agent.classify("Which?", AB).label == "a"
         assert script.requests[0].functions == ()
+
+    def test_the_clients_of_models_are_those_that_the_agent_closes(self) -> None:
+        with CLIENTS.scoped():
+            made = dict[str, Script]()
+            register_client("house", lambda model: made.setdefault(model, Script("a", "b")))
+            agent = Agent("house:x")
+            assert agent.classify("Which?", AB).label == "a"
+            assert agent.classify("Which?", AB, model="house:y").label == "a"
+            assert [*agent._clients.values()] == [*made.values()]
 
     def test_the_options_of_a_call(self) -> None:
         with Script() as script, Script("a", name="other") as other:
@@ -340,6 +355,12 @@ class TestClasses:
     def test_members_of_an_enum_without_texts_go_by_their_names(self) -> None:
         with Script("small") as script:
             assert Agent(script).choose(Size, "Which?").label is Size.SMALL
+
+
+def test_the_options_are_those_that_there_are() -> None:
+    """Those that decide the type of the label are in the signatures."""
+    ours = {item.name for item in fields(Question)} - {"agent", "what", "classes", "values", "options"}
+    assert ClassifyOptions.__optional_keys__ == {*ours, *CALL_OPTIONS} - {"threshold", "otherwise"}
 
 
 @pytest.mark.parametrize(
