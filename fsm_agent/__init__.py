@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "agents.agent": ("Agent",),
+    "agents.classification.calibration": ("Calibration", "brier_score"),
+    "agents.classification.classification": ("Classification", "MultiClassification"),
     "agents.conversation": ("Conversation",),
     "agents.delegation.handoffs": ("handoff",),
     "agents.worker": ("Worker",),
@@ -161,6 +163,10 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
+    from fsm_agent.agents.classification.calibration import Calibration as Calibration
+    from fsm_agent.agents.classification.calibration import brier_score as brier_score
+    from fsm_agent.agents.classification.classification import Classification as Classification
+    from fsm_agent.agents.classification.classification import MultiClassification as MultiClassification
     from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.delegation.handoffs import handoff as handoff

@@ -17,6 +17,7 @@ from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.driving import After, Asked, Deps, Driving, Given, Messages, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
@@ -39,7 +40,6 @@ from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message
-from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
@@ -61,17 +61,20 @@ if TYPE_CHECKING:
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.messages import payload as payloads
+    from fsm_agent.messages.payload import Payload
     from fsm_agent.store.runs import Definition, Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")
     delegates = deferred("fsm_agent.agents.delegation.delegate")
     handoffs = deferred("fsm_agent.agents.delegation.handoffs")
+    payloads = deferred("fsm_agent.messages.payload")
 
 
 @explains_mistakes(agent_words)
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(Driving[Deps, Out]):
+class Agent(Driving[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
@@ -184,6 +187,14 @@ class Agent(Driving[Deps, Out]):
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
         return self._client_of(self.model) if isinstance(self.model, str) else self.model
+
+    @cached_property
+    def _classifier(self) -> Agent[Deps, str]:
+        """The agent that classifies for this one: it only answers."""
+        without: Any = {"stop_when": None, "approve": None, "results": None}
+        made = self.changed(model=self.client, functions=(), output=str, **without)
+        vars(made)["_clients"] = self._clients  # which this one closes
+        return made
 
     def _client_of(self, model: str) -> Client:
         """Return the agent's client of a model, which is made on first use."""
@@ -364,7 +375,7 @@ class Agent(Driving[Deps, Out]):
                 dialog = before.append(task_message(task))
             case Prompt():
                 dialog, prompt = before.put(task, **values), task
-            case Payload():
+            case payloads.Payload():
                 dialog = before.append(self._visible(task, options.model).message)
             case Message():
                 dialog = before.append(task)

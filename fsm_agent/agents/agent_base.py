@@ -19,6 +19,7 @@ from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import CALL_OPTIONS, check_attributes
+from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
@@ -64,7 +65,7 @@ def _check_call(cls: type[AgentBase[Any]]) -> None:
 
 
 @explains_attributes(BASE_WORDS)
-class AgentBase(Generic[Out]):
+class AgentBase(Classifying, Generic[Out]):
     """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
 
     A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class
@@ -238,6 +239,14 @@ class AgentBase(Generic[Out]):
             return await asyncio.to_thread(self.call, task, **kwargs)
 
         return await amap_tasks(do, tasks, concurrency, progress, fail_fast)
+
+    @property
+    def _classifier(self) -> Agent[Any, str]:
+        if len(self.agents) > 1:
+            named = ", ".join([f"agents[{name!r}]" for name in self.agents])
+            raise UsageError(f"{self.name!r} has {len(self.agents)} sub-agents: one of {named} classifies")
+        (agent,) = self.agents.values()
+        return agent._classifier
 
     @spelled_out(ConfigOverrides)
     def changed(

@@ -25,7 +25,6 @@ from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.snapshot import check_on_change
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
-from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import CallOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.messages.payload import Payload
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Definition, Held, Runs
 else:
@@ -46,8 +46,8 @@ Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Given: TypeAlias = Mapping[str, Any] | None
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
-Asked: TypeAlias = str | Message | Payload  # answered with what the agent answers with
-Task: TypeAlias = Asked | Prompt | Messages
+Asked: TypeAlias = "str | Message | Payload"  # answered with what the agent answers with
+Task: TypeAlias = "Asked | Prompt | Messages"
 After: TypeAlias = CallResult[Any] | Messages | None
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]

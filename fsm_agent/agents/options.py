@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.context.masking import Masking
@@ -18,6 +18,7 @@ from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
 
 if TYPE_CHECKING:
+    from fsm_agent.agents.classification.calibration import Calibration
     from fsm_agent.agents.driving import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
@@ -44,6 +45,15 @@ class CallOptions(_Options[Deps], total=False):
     after: After
     system_args: Mapping[str, Any] | None
     keep_system: bool
+
+
+class ClassifyOptions(CallOptions[Any], total=False):
+    """The options of a classification, beside those of its calls."""
+
+    prompt: str | Prompt[Any] | None
+    calibration: Calibration | None
+    votes: int
+    on_missing: Literal["zero", "error"]
 
 
 class RestoreOptions(_Options[Deps], total=False):

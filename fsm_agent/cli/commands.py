@@ -19,6 +19,7 @@ from fsm_agent import __version__
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.agents import commands as agents
+from fsm_agent.cli.bench.commands import app as bench_commands
 from fsm_agent.cli.chat import Chat, chat_lines, converse
 from fsm_agent.cli.demo.approval import Reach
 from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
@@ -70,6 +71,7 @@ app.add_typer(prompts, name="prompts")
 app.add_typer(agents.app, name="agents")
 app.add_typer(local_models, name="models")
 app.add_typer(flows, name="flows")
+app.add_typer(bench_commands, name="bench")
 app.command()(worker)
 
 
@@ -232,8 +234,9 @@ def diagram(format: AsFormat = None, output: Output = None, debug: Debug = False
         draw(lifecycle(), format, output)
 
 
-@app.command()
+@bench_commands.callback(invoke_without_command=True)
 def bench(
+    context: typer.Context,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, too, as provider:model.")] = None,
     base_url: BaseUrl = None,
     runs: Annotated[int, typer.Option(min=1, help="How many batches of each work are measured.")] = 15,
@@ -244,6 +247,8 @@ def bench(
     debug: Debug = False,
 ) -> None:
     """Measure what a call costs on this machine, beside the same work by hand."""
+    if context.invoked_subcommand:
+        return
     from fsm_agent.cli.bench import bench as costs
     from fsm_agent.cli.bench.screen import as_json, measured, picture
 

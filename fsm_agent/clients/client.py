@@ -51,7 +51,8 @@ REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm
 class Client(Protocol):
     """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` bounds the request as a whole.  Without a ``takes_images`` that is False, the model takes images.
+    ``timeout_s`` bounds the request as a whole.  Without a ``takes_images`` that is False, the model takes images;
+    without a ``reports_logprobs`` that is False, it may be asked for log probabilities.
     """
 
     @property
@@ -133,6 +134,11 @@ class HttpClient(Closing):
     def takes_images(self) -> bool:
         """True if the model can be sent images, and PDFs, whose pages are images to it."""
         return self._access.provider.profile_of(self._access.model).images
+
+    @property
+    def reports_logprobs(self) -> bool:
+        """True if the model can be asked for log probabilities."""
+        return self._access.provider.profile_of(self._access.model).logprobs
 
     def check_available(self) -> None:
         """Refuse to be used where the key, the address or the embedded engine is missing; no request is made.

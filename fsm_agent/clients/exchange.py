@@ -12,7 +12,6 @@ from fsm_agent._internal.redaction import Secrets
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import Deadline, RequestHead
-from fsm_agent.clients.wires import over_the_other
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import secrets_of
@@ -78,6 +77,8 @@ class Exchange:
                 request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
             )
         except UsageError as refusal:
+            from fsm_agent.clients.wires import over_the_other  # seldom
+
             endpoint, body, note = over_the_other(endpoint, request, is_stream, refusal)
             choice = (note,)
         codec, profile = endpoint.provider.codec, endpoint.profile

@@ -98,6 +98,11 @@ class FallbackClient(Closing):
         """True if one of the clients takes images."""
         return any(getattr(client, "takes_images", True) for client in self._clients)
 
+    @property
+    def reports_logprobs(self) -> bool:
+        """True if each of the clients can be asked for log probabilities."""
+        return all(getattr(client, "reports_logprobs", True) for client in self._clients)
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the first reply that a client gives.
 

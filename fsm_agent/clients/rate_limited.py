@@ -58,6 +58,11 @@ class RateLimitedClient(Closing):
         """True if the client behind the limit takes images."""
         return getattr(self._client, "takes_images", True)
 
+    @property
+    def reports_logprobs(self) -> bool:
+        """True if the model of the client behind the limit can be asked for log probabilities."""
+        return getattr(self._client, "reports_logprobs", True)
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``, sent when its turn has come.
 

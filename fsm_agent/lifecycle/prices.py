@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Protocol, TypeAlias
 
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Usage
 
@@ -22,8 +22,7 @@ class Tariff(Protocol):
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Value, frozen=True, kw_only=True):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     Money is whole numbers all through, so sums are exact in any order.
@@ -41,13 +40,13 @@ class Price:
     cache_write_micro_usd: int = 0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value is None and item.name == "cached_micro_usd":
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is None and name == "cached_micro_usd":
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 right = "a whole number from 0 on, in millionths of a dollar for a million tokens,"
-                raise UsageError(f"{item.name} of Price is {value!r}: {right} would be right")
+                raise UsageError(f"{name} of Price is {value!r}: {right} would be right")
 
     def cost_pico_usd(self, usage: Usage) -> int:
         """Return the cost of these tokens, in millionths of a millionth of a dollar; unreported ones are free."""

@@ -60,7 +60,7 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
 RESPONSES = OpenAIResponses()
 _RESPONSES_OF_OPENAI = Wire(
     codec=RESPONSES,
-    profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS),
+    profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
     models=(*OPENAI_MODELS, *OPENAI_TOOLS_OF_MODELS),
 )
 _CHAT_OF_OPENAI = Wire(codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS))

@@ -42,6 +42,7 @@ class Profile(Value, frozen=True, kw_only=True):
     output_mode: OutputMode = "native"  # how it is best asked for typed answers; "native" only as far as it takes that
     strict_functions: bool = True  # knows `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
+    least_max_tokens: int = 1  # smaller limits are raised to this
     seed_name: str = "seed"
     system_role: Literal["system", "developer", "user"] = "system"
     # The field for returning reasoning to the model: a key of its message, or "thinking" (content parts); or None.

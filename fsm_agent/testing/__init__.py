@@ -24,6 +24,7 @@ _MODULES = {
         "call",
         "model_requests",
         "no_model_requests",
+        "token_reply",
     ),
     "store_conformance": ("StoreConformance",),
     "streams": ("framed",),
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.script import call as call
     from fsm_agent.testing.script import model_requests as model_requests
     from fsm_agent.testing.script import no_model_requests as no_model_requests
+    from fsm_agent.testing.script import token_reply as token_reply
     from fsm_agent.testing.store_conformance import StoreConformance as StoreConformance
     from fsm_agent.testing.streams import framed as framed
     from fsm_agent.testing.turns import Turn as Turn

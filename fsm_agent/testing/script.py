@@ -7,8 +7,9 @@ on replies left over.  Time is a `FakeClock`'s, so nothing waits.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Self, TypeAlias
@@ -32,7 +33,7 @@ from fsm_agent.messages.event import (
     UsageReported,
 )
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
-from fsm_agent.messages.reply import UNUSED, Reply
+from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 
 Entry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -87,6 +88,21 @@ class Delayed:
 def call(name: str, /, **arguments: Any) -> FunctionCall:
     """Return a model's request to call a function: ``call("add", a=17, b=25)``."""
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
+
+
+def token_reply(*places: Mapping[str, float]) -> Reply:
+    """Return a reply with log probabilities: ``token_reply({"yes": 0.7, "no": 0.2})`` says "yes".
+
+    Args:
+        places: For each token of the answer, the probabilities of some tokens in its place, of which it is the
+            likeliest.
+    """
+    tokens = []
+    for place in places:
+        top = tuple([(token, math.log(p)) for token, p in sorted(place.items(), key=lambda item: -item[1])])
+        tokens.append(TokenLogprob(*top[0], top))
+    text = "".join([token.token for token in tokens])
+    return Reply(message=Message.of("assistant", text), finish="stop", logprobs=tuple(tokens))
 
 
 class Pieces:

@@ -31,7 +31,7 @@ def judged(label: str, p: float = 0.8) -> Reply:
     other = {"positive": "negative", "negative": "positive"}[label]
     odds = {label: p, other: 1 - p}
     top = tuple(
-        (f" {name.title()}", math.log(odds[name] * liking)) for name, liking in [("positive", 9), ("negative", 1)]
+        (f" {name.title()}", math.log(odds[name] * liking)) for name, liking in [("positive", 0.9), ("negative", 0.1)]
     )
     logprobs = (TokenLogprob("The", -9.0, top),)
     return Reply(

@@ -49,11 +49,11 @@ def test_an_entry_is_of_use(name: str) -> None:
     assert entry.name == name
     assert provider(name) is entry
     assert entry.codec.path("m", stream=True).startswith("/")
-    settings = Settings(temperature=0.5, max_tokens=9, seed=1)
+    settings = Settings(temperature=0.5, max_tokens=19, seed=1)
     request = Request(messages=(Message.of("user", "Hello?"),), settings=settings)
     body = entry.codec.encode(request, model="m", profile=entry.profile_of("m"), stream=True)
     assert "Hello?" in json.dumps(body)
-    assert ": 9" in json.dumps(body), "the limit is said"
+    assert ": 19" in json.dumps(body), "the limit is said"
     if entry.base_url is not None:
         assert re.fullmatch(r"https://[\w.-]+(/[\w./-]*\w)?|http://localhost:\d+/v1", entry.base_url)
     else:

@@ -20,6 +20,7 @@ from fsm_agent import (
     CallFailed,
     CallResult,
     CallSuspended,
+    Classification,
     Context,
     Conversation,
     Dialog,
@@ -31,6 +32,7 @@ from fsm_agent import (
     KeepLastN,
     Limits,
     Message,
+    MultiClassification,
     Parsed,
     Parser,
     ParserInput,
@@ -350,3 +352,21 @@ def actions() -> None:
     assert_type(both.transform_actions("", lambda action: action.action_tag), str)
     assert_type(Agent("openai:gpt-5").call(both.prompt).output, list[Buy | Leave])
     assert_type(Buy(article="bread").number, int)
+
+
+def classifications() -> None:
+    agent, other = Agent("openai:gpt-4o"), Agent("openai:gpt-4o", name="other")
+    assert_type(agent.choose(UserIntent, "x").label, UserIntent)
+    assert_type(agent.choose(UserIntent, "x", threshold=0.7, otherwise=other).label, UserIntent)
+    assert_type(agent.choose(UserIntent, "x", threshold=0.7).label, UserIntent | Literal["unsure"])
+    assert_type(agent.classify("x", [1, 2], votes=3).label, int)
+    assert_type(agent.classify(Dialog().put("x"), UserIntent), Classification[UserIntent])
+    assert_type(agent.multi_classify("x", UserIntent), MultiClassification[UserIntent])
+    assert_type(agent.binary_classify("x"), float)
+    assert_type(agent.calibrate(UserIntent, ["x"], [UserIntent.BUY]).to_json(), str)
+
+
+async def classifications_under_asyncio() -> None:
+    agent = Agent("openai:gpt-4o")
+    assert_type((await agent.achoose(UserIntent, "x")).label, UserIntent)
+    assert_type((await agent.aclassify("x", ["a", "b"])).label, str)

@@ -162,3 +162,8 @@ def intents() -> None:
     IntentFrame("q", "intent", Wish).extract_intent("").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     Buy()  # mypy: call-arg
     intent(prompt="x", tagg="y")  # mypy: call-arg; pyright: reportCallIssue
+
+
+def classifications() -> None:
+    plain.choose(Wish, "x").label.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    plain.choose(Wish, "x", threshold=0.7).label.value.upper()  # mypy: union-attr; pyright: reportAttributeAccessIssue

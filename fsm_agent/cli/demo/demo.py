@@ -16,16 +16,19 @@ from pydantic import BaseModel, Field
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.classification.calibration import Calibration
+from fsm_agent.agents.classification.classification import Classification
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
-from fsm_agent.cli.demo.calibration import calibrated, label_scores
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, streamed
 from fsm_agent.clients.client import Client
 from fsm_agent.diagrams.diagram import trace_diagram, write
 from fsm_agent.diagrams.drawing import FORMATS
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.record import Reason
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.parser import Output
@@ -172,24 +175,27 @@ class Demo(AgentBase):
             " it finds that label on average over all texts."
         )
         yield PartStarted(title=title, about=about, request=self.prompts("sentiment").template, shows_steps=False)
-        calls, scores = [], []
+        calls, found = list[AgentCall](), list[Classification[str]]()
         for text, _ in TEXTS:
-            dialog = agent.init_dialog().put(self.prompts("sentiment"), text=text)
-            calls.append(agent.seed(dialog))
             try:
-                problem = yield from streamed(agent, calls[-1])
+                found.append(agent.classify(text, LABELS, prompt=self.prompts("sentiment")))
             except UsageError as error:
                 yield Finding(title=title, note=f"Left out: {error}")
                 return
-            reply = calls[-1].record.reply
-            if problem or reply is None or not reply.logprobs:
-                note = "" if problem else "Left out: the model gives no log probabilities."
-                yield Finding(title=title, calls=tuple(calls), problem=problem, note=note)
+            except CallFailed as error:
+                if error.reason is Reason.MODEL_FAILED:
+                    raise
+                yield Finding(title=title, calls=tuple(calls), problem=f"{error.reason}: {error}")
                 return
-            scores.append(label_scores(reply, LABELS))
+            calls += [result.call for result in found[-1].results]
+            if not found[-1].is_calibrated:
+                note = "Left out: the model gives no log probabilities."
+                yield Finding(title=title, calls=tuple(calls), note=note)
+                return
+        calibration = Calibration.of_prior(found)
         labels = [
-            Classified(text, *likeliest, is_right=likeliest[0] == right)
-            for (text, right), likeliest in zip(TEXTS, calibrated(scores), strict=True)
+            Classified(text, one.label, one.p, is_right=one.label == right)
+            for (text, right), one in zip(TEXTS, map(calibration.applied, found), strict=True)
         ]
         right = sum(label.is_right for label in labels)
         problem = "" if right >= len(TEXTS) - MAX_WRONG_LABELS else f"only {right} of {len(TEXTS)} labels are right"
@@ -218,7 +224,6 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
     """
     system = Prompts("demo", directory=packaged_prompts())("system").template
     configs = {name: {"system": system, "settings": SETTINGS[name] if is_embedded else {}} for name in Demo.agent_group}
-    configs["classifier"]["limits"] = {"on_cut": "accept"}  # the answer is a single token
     return build_agent(Demo, {"agent_configs": configs}, client=client, reach=reach)
 
 

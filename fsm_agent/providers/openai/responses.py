@@ -163,10 +163,11 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
     accepted = _accepted(profile)
+    limit = settings.max_tokens
     fields = {
         "temperature": settings.temperature if "temperature" in accepted else None,
         "top_p": settings.top_p if "top_p" in accepted else None,
-        "max_output_tokens": settings.max_tokens,
+        "max_output_tokens": None if limit is None else max(limit, profile.least_max_tokens),
         "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
         "top_logprobs": settings.top_logprobs or None,
         "include": include or None,

@@ -33,6 +33,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.prompts.parser import Output
+from fsm_agent.providers.catalog import provider
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.schemas import output_in_words
 
@@ -158,6 +159,12 @@ def test_settings_have_their_names() -> None:
     other = encoded(settings=settings, profile=Profile(max_tokens_name="max_completion_tokens", temperature=False))
     assert other["max_output_tokens"] == 7
     assert not other.keys() & {"max_completion_tokens", "temperature", "top_p"}
+
+
+def test_a_limit_below_the_least_is_raised_to_it():
+    """OpenAI refuses less than 16."""
+    assert encoded(settings=Settings(max_tokens=1), profile=Profile(least_max_tokens=16))["max_output_tokens"] == 16
+    assert provider("openai").profile_of("gpt-4o").least_max_tokens == 16
 
 
 def test_encrypted_reasoning_is_asked_for_where_the_model_has_some() -> None:

@@ -1,0 +1,1 @@
+"""Classification: agents that choose among classes, and how likely each is."""

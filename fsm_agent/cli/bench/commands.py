@@ -1,0 +1,83 @@
+"""The commands ``fsm-agent bench …``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli.bench.classes import HOWS, Quality, classified, examples, qualities
+from fsm_agent.cli.models import EMBEDDED, BaseUrl, Debug, Json, Many, Model, connected, settings_of
+from fsm_agent.cli.render import json_text
+from fsm_agent.cli.reporting import reporting
+from fsm_agent.cli.terminal import Screen
+
+app = typer.Typer()
+
+_NAMES = dict(zip(HOWS, ("before calibration", "by the prior", "by examples"), strict=True))
+
+
+@app.command()
+def classify(
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    options: Annotated[Many, typer.Option("--set", help="A setting, as name=value. Repeatable.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure how well a model tells positive texts from negative ones, before and after calibration."""
+    with reporting(debug), Screen() as screen, connected(model, base_url, screen) as (client, name):
+        items = examples()
+        settings, _ = settings_of(model, base_url, options)
+        found = []
+        for one in classified(client, items, settings.changed(max_tokens=None)):
+            found.append(one)
+            screen.standing.state = f"asking {plain(name)}: {len(found)} of {len(items)} texts"
+        measured = qualities(found, items)
+        if as_json:
+            screen.line(json_text({"model": name, "texts": len(items), "qualities": [_plain(one) for one in measured]}))
+        else:
+            screen.show(picture(name, len(items), measured))
+
+
+def _plain(quality: Quality) -> dict[str, object]:
+    return {
+        "calibrated_by": quality.calibrated_by,
+        "accuracy": quality.accuracy,
+        "brier": quality.brier,
+        "fitted_brier": quality.fitted_brier,
+        "reliability": [one._asdict() for one in quality.reliability],
+    }
+
+
+def picture(model: str, count: int, measured: list[Quality]) -> RenderableType:
+    """Return the qualities as tables for people."""
+    table = _blank("", "right", "Brier score", "on its own texts")
+    for one in measured:
+        fitted = "" if one.calibrated_by == "none" else f"{one.fitted_brier:.3f}"
+        table.add_row(_NAMES[one.calibrated_by], f"{one.accuracy:.1%}", f"{one.brier:.3f}", fitted)
+    bins = _blank("probability", *[_NAMES[one.calibrated_by] for one in measured])
+    tables = [{row.above: f"{row.share_right:.0%} of {row.texts}" for row in one.reliability} for one in measured]
+    for above in sorted(set[float]().union(*tables)):
+        bins.add_row(f"from {above:.0%}", *[shown.get(above, "") for shown in tables])
+    head = (
+        f"{count} texts, positive or negative, by {plain(model)}. A calibration is judged by the half of them that it"
+    )
+    return Group(
+        Text(f"{head} was not made from."),
+        table,
+        Text("How often the label is right, by the probability that it was given:"),
+        bins,
+    )
+
+
+def _blank(*headings: str) -> Table:
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, heading in enumerate(headings):
+        drawn.add_column(heading, no_wrap=True, justify="right" if index else "left")
+    return drawn

@@ -1,0 +1,123 @@
+"""Does a calibration make probabilities better, and never worse on what it was fitted to?"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from fsm_agent import Calibration, Classification, UsageError, brier_score
+
+
+def found(raw: dict[Any, float], floor: float = 0.0) -> Classification[Any]:
+    total = sum(raw.values())
+    return Classification(
+        label=max(raw, key=lambda name: raw[name]),
+        probabilities={name: p / total for name, p in raw.items()},
+        coverage=min(1.0, total),
+        is_calibrated=True,
+        missing=tuple([name for name, p in raw.items() if not p]),
+        raw=raw,
+        floor=floor,
+    )
+
+
+def biased(seed: int, count: int, names: str, liking: float = 2.0, noise: float = 1.0) -> tuple[list[Any], list[str]]:
+    """Return the classifications of a model that likes to say the first class, and the right classes."""
+    rng = random.Random(seed)
+    labels = [rng.choice(names) for _ in range(count)]
+    rows = []
+    for label in labels:
+        logits = [rng.gauss(1.5 * (name == label), noise) + liking * (name == names[0]) for name in names]
+        total = sum(map(math.exp, logits)) * 1.1
+        rows.append(found({name: math.exp(x) / total for name, x in zip(names, logits, strict=True)}))
+    return rows, labels
+
+
+class TestPrior:
+    def test_a_general_liking_is_taken_out(self) -> None:
+        both = [found({"a": 0.8, "b": 0.1}), found({"a": 0.6, "b": 0.3})]
+        calibration = Calibration.of_prior(both)
+        first, second = map(calibration.applied, both)
+        assert (first.label, second.label) == ("a", "b")
+        assert first.p == pytest.approx((0.8 / 0.7) / (0.8 / 0.7 + 0.1 / 0.2))
+
+    def test_one_text_alone_tells_nothing(self) -> None:
+        one = found({"a": 0.9, "b": 0.01})
+        assert Calibration.of_prior([one]).applied(one).p == pytest.approx(0.5)
+
+    def test_a_missing_class_counts_as_the_least_that_was_reported(self) -> None:
+        calibration = Calibration(bias={"a": math.log(10), "b": 0.0})
+        probabilities = calibration.applied(found({"a": 0.9, "b": 0.0}, floor=0.03)).probabilities
+        assert probabilities == {"a": pytest.approx(0.75), "b": pytest.approx(0.25)}
+
+
+class TestFitted:
+    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("names", ["ab", "abcd"])
+    def test_it_never_worsens_the_brier_score_of_its_examples(self, seed: int, names: str) -> None:
+        rows, labels = biased(seed, 2 + 5 * seed, names, liking=seed % 4 - 1.0)
+        calibration = Calibration.fitted(rows, labels)
+        assert brier_score(map(calibration.applied, rows), labels) <= brier_score(rows, labels) + 1e-12
+
+    def test_not_even_where_the_likeliest_correction_would(self) -> None:
+        rows = [*[found({"a": 0.97, "b": 0.03})] * 30, *[found({"a": 0.03, "b": 0.97})] * 30]
+        rows += [found({"a": 1 - 1e-6, "b": 1e-6}), found({"a": 1e-6, "b": 1 - 1e-6})] * 3
+        labels = [*"a" * 30, *"b" * 30, *"ba" * 3]
+        calibration = Calibration.fitted(rows, labels)
+        assert calibration == Calibration(bias={"a": 0.0, "b": 0.0})
+        assert brier_score(map(calibration.applied, rows), labels) == pytest.approx(brier_score(rows, labels))
+
+    def test_it_generalises(self) -> None:
+        rows, labels = biased(1, 200, "abc")
+        others, right = biased(2, 200, "abc")
+        better = [*map(Calibration.fitted(rows, labels).applied, others)]
+        assert brier_score(better, right) < 0.85 * brier_score(others, right)
+
+    @pytest.mark.parametrize("labels", ["aaaa", "bbbb", "abab"])
+    def test_whatever_the_examples(self, labels: str) -> None:
+        rows = [found({"a": p, "b": 1 - p}) for p in (1.0, 0.0, 1.0, 0.0)]
+        probabilities = Calibration.fitted(rows, labels).applied(rows[0]).probabilities
+        assert sum(probabilities.values()) == pytest.approx(1.0)
+        assert all(math.isfinite(p) for p in probabilities.values())
+
+    def test_each_needs_its_label(self) -> None:
+        with pytest.raises(UsageError, match="labels is 1: one for each of 2 classifications would be right"):
+            Calibration.fitted([found({"a": 0.5, "b": 0.5})] * 2, ["a"])
+
+    def test_a_label_that_is_no_class(self) -> None:
+        with pytest.raises(UsageError, match="labels have 'c': one of 'a', 'b' would be right"):
+            Calibration.fitted([found({"a": 0.5, "b": 0.5})], ["c"])
+
+    def test_classifications_of_other_classes(self) -> None:
+        with pytest.raises(UsageError, match="are of different classes"):
+            Calibration.of_prior([found({"a": 0.5, "b": 0.5}), found({"a": 0.5, "c": 0.5})])
+
+    def test_none_at_all(self) -> None:
+        with pytest.raises(UsageError, match=r"the classifications is \[\]: one or more would be right"):
+            Calibration.of_prior([])
+
+
+class TestValue:
+    def test_json_and_back(self) -> None:
+        calibration = Calibration(bias={"a": 0.25, "b": -0.25}, temperature=1.5)
+        assert Calibration.from_json(calibration.to_json()) == calibration
+
+    def test_a_damaged_document(self) -> None:
+        with pytest.raises(UsageError, match="the document holds no Calibration"):
+            Calibration.from_json('{"bias": 3}')
+
+    def test_of_other_classes(self) -> None:
+        with pytest.raises(UsageError, match="the calibration is of the classes 'a', 'b': one of 'c', 'd' would"):
+            Calibration(bias={"a": 0.0, "b": 0.0}).applied(found({"c": 0.5, "d": 0.5}))
+
+    def test_a_temperature_makes_less_extreme(self) -> None:
+        one = found({"a": 0.9, "b": 0.1})
+        assert Calibration(bias={"a": 0.0, "b": 0.0}, temperature=2.0).applied(one).p == pytest.approx(0.75)
+
+
+def test_the_brier_score() -> None:
+    rows = [found({"a": 0.8, "b": 0.2}), found({"a": 1.0, "b": 0.0})]
+    assert brier_score(rows, ["a", "b"]) == pytest.approx((0.04 + 0.04 + 1 + 1) / 2)
