@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 import cost_table
@@ -24,10 +25,14 @@ from fsm_agent import Agent, Context, Function, Limits, Reason, State, function,
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app
+from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
+from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.lifecycle.outcomes import Begun, Replied
 from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.library import PROMPTS
+from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.testing import Script, call
 
 README = ROOT / "README.md"
@@ -49,7 +54,9 @@ def title(example):
 def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys, tmp_path):
     name, code, output = example
     monkeypatch.chdir(tmp_path)
-    with StubServer(["42"] * 8) as server, AGENTS.scoped():
+    with StubServer(["42"] * 8) as server, ExitStack() as stack:
+        for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):  # other tests register what they please
+            stack.enter_context(registry.scoped())
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
         exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "readme"})  # without our future imports
