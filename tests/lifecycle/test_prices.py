@@ -45,7 +45,7 @@ def test_the_parts_cost_what_the_whole_does(first, second, cached, out):
 
 
 @pytest.mark.parametrize("value", [-1, True, 2.5, "3"])
-@pytest.mark.parametrize("name", Price.__dataclass_fields__)
+@pytest.mark.parametrize("name", Price.__struct_fields__)
 def test_a_price_is_a_whole_number(name, value):
     prices = {"input_micro_usd": 1, "output_micro_usd": 1, name: value}
     with pytest.raises(UsageError, match=f"{name} of Price is {value!r}: a whole number from 0 on, in millionths"):
