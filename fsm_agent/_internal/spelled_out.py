@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cache, cached_property
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from keyword import iskeyword
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool 
     """Return a decorator for a function whose last parameter is ``**`` with ``options``, of which each is then shown.
 
     Args:
-        options: Whatever takes them as keyword arguments; or a `TypedDict` of them.
+        options: Whatever takes them as keyword arguments, or a `TypedDict` of them; or the place of one, as
+            ``module:name``, which is loaded when somebody looks.
         without: Those that the function does not take.
         is_change: What is not given stays as it is: the defaults are shown as ``...``, as are those of a `TypedDict`.
     """
@@ -25,7 +27,7 @@ def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool 
         def make() -> Signature:
             written = signature(function, follow_wrapped=False)
             kept = [*written.parameters.values()][:-1]
-            named = [p for p in _parameters(options) if p.name not in without]
+            named = [p for p in _parameters(_found(options)) if p.name not in without]
             added = [p.replace(default=...) for p in named] if is_change else named
             return written.replace(parameters=[*kept, *added])
 
@@ -45,6 +47,13 @@ class _Shown:
     @cached_property
     def __signature__(self) -> Signature:
         return self._make()
+
+
+def _found(options: Any) -> Any:
+    if not isinstance(options, str):
+        return options
+    module, _, name = options.partition(":")
+    return getattr(import_module(module), name)
 
 
 @cache

@@ -19,6 +19,7 @@ from fsm_agent.runtime.world import Approve
 
 if TYPE_CHECKING:
     from fsm_agent.agents.classification.calibration import Calibration
+    from fsm_agent.agents.classification.classifying import Classifying
     from fsm_agent.agents.driving import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
@@ -54,6 +55,13 @@ class ClassifyOptions(CallOptions[Any], total=False):
     calibration: Calibration | None
     votes: int
     on_missing: Literal["zero", "error"]
+
+
+class ChoiceOptions(ClassifyOptions, total=False):
+    """The options of a classification that may leave it open, or ask another agent."""
+
+    threshold: float
+    otherwise: Classifying | None
 
 
 class RestoreOptions(_Options[Deps], total=False):

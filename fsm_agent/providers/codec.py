@@ -5,14 +5,13 @@ More than 300 lines, because whoever writes a codec finds here all that it is ma
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import astuple
 
-from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request
@@ -20,6 +19,11 @@ from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.arriving_text import mended
 from fsm_agent.providers.encoding import AFRESH, Encoding, Written
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = deferred("json")
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
 LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting

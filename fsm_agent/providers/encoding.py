@@ -10,14 +10,19 @@ a message or is referenced elsewhere: it is freed with the messages.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message, Opaque
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = deferred("json")
 
 _NESTED = frozenset({dict, list})
 _SHORT = 50  # characters
@@ -25,7 +30,9 @@ _SHORT = 50  # characters
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_encoder = first_use(
+    "encoder of JSON", lambda: json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+)
 
 
 class DialogEncoder(Protocol[T_co]):
@@ -216,7 +223,7 @@ def _hold_written(values: Collection[Any]) -> bool:
 
 def _json(value: Any) -> bytes:
     try:
-        text = _text(value)
+        text = _encoder.encode(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
     return text.encode("utf-8", "replace")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -22,8 +21,9 @@ from fsm_agent.runtime.abort import Abort
 if TYPE_CHECKING:
     import asyncio
     import concurrent.futures as futures
+    import queue
 else:
-    asyncio, futures = deferred("asyncio"), deferred("concurrent.futures")
+    asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.spelled_out import spelled_out
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -32,6 +33,7 @@ else:
 
 Label = TypeVar("Label")
 
+_CLASSIFY, _CHOICE = (f"fsm_agent.agents.options:{name}" for name in ("ClassifyOptions", "ChoiceOptions"))
 CONTENT_FREE = ("N/A", "", "[MASK]")  # https://arxiv.org/abs/2102.09690
 
 
@@ -71,6 +73,7 @@ class Classifying:
     def classify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
+    @spelled_out(_CHOICE)
     def classify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """Return the class of a text or a dialog, and the probability of each class.
 
@@ -111,6 +114,7 @@ class Classifying:
     async def aclassify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
+    @spelled_out(_CHOICE)
     async def aclassify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """`classify` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
@@ -138,6 +142,7 @@ class Classifying:
     def choose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
+    @spelled_out(_CHOICE)
     def choose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`classify` for the members of an `Enum`: the label is one of them."""
         return asking.perform(asking.planned(self._classifier, what, classes, options))
@@ -165,20 +170,24 @@ class Classifying:
     async def achoose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
+    @spelled_out(_CHOICE)
     async def achoose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`choose` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
 
+    @spelled_out(_CLASSIFY)
     def binary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """Return how likely the answer is True: to the question of a dialog, or of a ``prompt``."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return asking.perform(plan).probabilities[True]
 
+    @spelled_out(_CLASSIFY)
     async def abinary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """`binary_classify` for asyncio."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return (await asking.aperform(plan)).probabilities[True]
 
+    @spelled_out(_CLASSIFY)
     def multi_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
@@ -194,6 +203,7 @@ class Classifying:
         found = many.map_tasks(asking.perform, plans.values(), many.CONCURRENCY, False, True).outputs
         return classification.multiple(plans, found, threshold)
 
+    @spelled_out(_CLASSIFY)
     async def amulti_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
@@ -202,6 +212,7 @@ class Classifying:
         found = (await many.amap_tasks(asking.aperform, plans.values(), many.CONCURRENCY, False, True)).outputs
         return classification.multiple(plans, found, threshold)
 
+    @spelled_out(_CLASSIFY)
     def calibrate(
         self,
         classes: Iterable[Label],
@@ -225,6 +236,7 @@ class Classifying:
         found = many.map_tasks(asking.perform, plans, concurrency, False, True).outputs
         return calibration.of(found, labels)
 
+    @spelled_out(_CLASSIFY)
     async def acalibrate(
         self,
         classes: Iterable[Label],
