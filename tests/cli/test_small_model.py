@@ -124,6 +124,7 @@ class TestEnds:
 
 
 @needs_model
+@pytest.mark.long
 class TestSmallModel:
     def test_without_a_person_it_waits(self, tmp_path: Path):
         ended = ask(*ADD, folder=tmp_path)

@@ -304,6 +304,7 @@ class TestEnds:
 
 
 @needs_model
+@pytest.mark.long
 class TestRealModel:
     def test_one_call_and_its_answer(self):
         def add(a: int, b: int) -> int:
