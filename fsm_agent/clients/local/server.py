@@ -28,6 +28,7 @@ import weakref
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fsm_agent.clients.local.hub import is_hub_name
 from fsm_agent.clients.local.model import (
     ERROR_TAIL_CHARS,
     SMOLLM2,
@@ -235,7 +236,11 @@ def local_server(
         ProviderError: The server could not be started.
     """
     with _locks.starting:
-        name, path = named_model(model_path), find_model(model_path)
+        name = named_model(model_path)
+        is_of_hub = name is not None and is_hub_name(name)
+        if is_of_hub and (server := _shared.get(str(name))) is not None and server.alive:
+            return server  # each request comes here, and the Hub's cache may be large
+        path = find_model(model_path)
         if path is None and name is not None:
             check_engine()  # before gigabytes are fetched in vain
             path = fetch_named(name, client=client, say=say, progress=progress)
@@ -249,6 +254,8 @@ def local_server(
             if server is not None:
                 server.close()
             server = _shared[key] = LocalServer(path)
+        if is_of_hub:
+            _shared[str(name)] = server
         return server
 
 

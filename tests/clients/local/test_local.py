@@ -28,6 +28,7 @@ import pytest
 from support.copies import replace
 
 import fsm_agent
+from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import (
     SMOLLM2,
     ModelPackage,
@@ -108,6 +109,22 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
     install("pass")
     return install
+
+
+def test_the_cache_of_the_hub_is_searched_once_for_each_server(
+    engine: Engine, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(hub, "find_cached", lambda model: searched.append(str(model)) or gguf)
+    server = local_server("hf:o/r")
+    try:
+        assert [local_server("hf:o/r") for _ in range(3)] == [server] * 3
+        assert searched == ["hf:o/r"]
+    finally:
+        server.close()
+    again = local_server("hf:o/r")  # it died
+    again.close()
+    assert (again is server, searched) == (False, ["hf:o/r"] * 2)
 
 
 @pytest.fixture
