@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import secrets
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -85,7 +86,7 @@ class Chat:
         run = f"{self._conversation.name}-{secrets.token_hex(4)}"
         call = self._conversation.seed(task, run_id=run, after=self._after)
         self._run = run
-        command = f"fsm-agent runs answer {run} --store {self._store}" if self._store else ""
+        command = f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(self._store)}" if self._store else ""
         try:
             answer(lambda sink: self._conversation.run(call, sink), self._screen, command=command)
         except CallFailed as error:
@@ -99,12 +100,13 @@ class Chat:
         self._after = None
 
     def _undo(self) -> None:
-        messages = tuple(self._dialog)
+        dialog = self._dialog
+        messages = tuple(dialog)
         places = [place for place, message in enumerate(messages) if message.role == "user"]
         if not places:
             self._screen.tell("there is nothing to undo")
             return
-        self._after = Dialog(messages[: places[-1]], system_args=self._dialog.system_args)
+        self._after = Dialog(messages[: places[-1]], system_args=dialog.system_args)
         self._screen.tell(f"taken back: {one_line(messages[places[-1]].text)}")
 
     def _fork(self, name: str) -> None:

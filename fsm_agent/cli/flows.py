@@ -22,9 +22,9 @@ from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, FlowSuspended
-from fsm_agent.flows.definition.states import End, Work
+from fsm_agent.flows.definition.states import End, WaitState, Work
 from fsm_agent.flows.diagram import flow_diagram
-from fsm_agent.flows.places import outcomes_of
+from fsm_agent.flows.places import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.lifecycle.effects import AskApproval
 
@@ -108,11 +108,13 @@ def answer(
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         key = option("state", _asked, runs.store.load(run).run.waits, state)
-        work = found.states.get(key.partition(":")[2].partition("#")[0])
-        if not isinstance(work, Work):
-            raise UsageError(f"{key!r} is asked by an agent's function: fsm-agent runs answer {run} {key} is right")
-        runs.answer(run, outcomes_of(found, {work: work.kinds.load(value)}, [key]), by=by)
-        screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {run} --store {shlex.quote(str(store))}")
+        asking, _ = state_at(found, key)
+        if not isinstance(asking, WaitState):
+            right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
+            raise UsageError(f"{key!r} is asked by a function: {right} is right")
+        runs.answer(run, outcomes_of(found, {key: asking.kinds.load(value)}, [key]), by=by)
+        where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
+        screen.tell(f"it goes on with: fsm-agent flows run {flow} {where}")
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
@@ -179,7 +181,7 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
             result = flow.run(flow.seed(value, run_id=run_id), screen.take)
     except FlowSuspended as waiting:
         screen.pause()
-        name = "" if waiting.run.journal is None else waiting.run.journal.run
+        name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
         for effect in waiting.run.effects:
             if isinstance(effect, AwaitAnswer):
                 screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")

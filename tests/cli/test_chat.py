@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -110,13 +111,14 @@ def test_a_store_keeps_it_for_the_next_time(here: Path):
 
 
 def test_a_turn_that_waits_says_how_it_is_answered(here: Path):
-    options = ["--store", "chats.db", "--function", "chat_tools:remove"]
+    options = ["my files", "--store", "chats.db", "--function", "chat_tools:remove"]
     ended, _ = chat([ASKS], "Remove x.", "more", arguments=options)
     assert ended.exit_code == 3
     [command] = [line.strip() for line in ended.stderr.splitlines() if "runs answer" in line]
-    run = command.split()[3]
-    assert command == f"fsm-agent runs answer {run} --store chats.db ask:1.0 --approve"
-    answered = CliRunner().invoke(app, command.split()[1:], prog_name="fsm-agent")
+    run = shlex.split(command)[3]
+    assert run.startswith("my files-")
+    assert command == f"fsm-agent runs answer '{run}' --store chats.db ask:1.0 --approve"
+    answered = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="fsm-agent")
     assert answered.exit_code == 0, answered.stderr
 
 

@@ -16,7 +16,7 @@ from fsm_agent.cli.commands import app
 MODULE = '''
 from dataclasses import dataclass, replace
 from fsm_agent import Agent, function
-from fsm_agent.flows import Flow, call, end, failure, wait
+from fsm_agent.flows import Flow, call, end, failure, subflow, wait
 from fsm_agent.testing import Script, call as asks
 
 print("the module is imported")
@@ -61,6 +61,8 @@ letters = Flow("letters", Letter, start=drafting, rows=[
     review.done(drafting, of=Change, when=lambda_free),
     review.done(refused, of=Change),
 ])
+inner = subflow("inner", letters, lambda d: d)
+outer = Flow("outer", Letter, start=inner, rows=[inner.done(end("over"))])
 words = Flow("words", Letter, start=asking, rows=[asking.done(sent)])
 '''.replace("lambda_free", "wants_more").replace(
     "sent, refused", 'def wants_more(d: Letter, a: Change) -> bool:\n    return a.wish != "none"\n\nsent, refused'
@@ -101,6 +103,7 @@ def test_the_list_names_states_and_what_each_waits_for():
 def test_check_says_that_all_is_in_order_or_which_row_is_not(here: Path):
     assert flows("check", "post").stdout.splitlines() == [
         "letters: 2 states and 4 rows are in order",
+        "outer: 1 states and 1 rows are in order",
         "words: 1 states and 1 rows are in order",
     ]
     sys.modules.pop("post")
@@ -119,7 +122,7 @@ def test_the_picture_has_every_state():
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [
-        (("run", "post", "{}"), 2, "post has letters, words: module:name is right"),
+        (("run", "post", "{}"), 2, "post has letters, outer, words: module:name is right"),
         (("run", "post:nothing", "{}"), 1, "nothing"),
         (("list", "bare"), 2, "'bare' has no Flow"),
         (("list", "nowhere"), 1, "nowhere"),
@@ -161,7 +164,14 @@ def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     key = "asking#1/ask:1.0"
     assert f"fsm-agent runs answer w {key} --approve --store runs.db" in waiting.stderr
     refused = flows("answer", "post:words", "w", key, '"x"', *STORE, code=1)
-    assert f"fsm-agent runs answer w {key} is right" in refused.stderr
+    assert f"fsm-agent runs answer w '{key}' is right" in refused.stderr
     words = ["runs", "answer", "w", key, "--approve", *STORE]
     assert CliRunner().invoke(app, words, prog_name="fsm-agent").exit_code == 0
     assert flows("run", "post:words", "--run-id", "w", *STORE).stdout.startswith("sent\n")
+
+
+def test_the_question_of_a_flow_inside_is_answered_too():
+    flows("run", "post:outer", '{"about": "x"}', "--run-id", "a b", *STORE, code=3)
+    answered = flows("answer", "post:outer", "a b", "review", '{"by": "ann"}', *STORE)
+    assert "fsm-agent flows run post:outer --run-id 'a b' --store runs.db" in answered.stderr
+    assert flows("run", "post:outer", "--run-id", "a b", *STORE).stdout.startswith("over\n")
