@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import check_call
-from fsm_agent.agents.hooks import listener
+from fsm_agent.agents.hooks import both, listener
 from fsm_agent.agents.keeping import Options, aheld, check_askable, check_unchanged
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -480,12 +480,4 @@ class Driving(ABC, Generic[Deps, Out]):
     def _with_hooks(self, call: AgentCall[Any], sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
         if not self.hooks and not call.prompt.delegates:
             return sink
-        tell = listener(self.hooks, call)
-        if tell is None or sink is None:
-            return tell or sink
-
-        def tell_both(event: Event) -> None:
-            tell(event)
-            sink(event)
-
-        return tell_both
+        return both(listener(self.hooks, call), sink)

@@ -90,6 +90,18 @@ def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], No
     return tell
 
 
+def both(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+    """Return what tells both listeners of an event, the hooks first; None: there is neither."""
+    if tell is None or sink is None:
+        return tell or sink
+
+    def tell_both(event: Event) -> None:
+        tell(event)
+        sink(event)
+
+    return tell_both
+
+
 def notify(hooks: Iterable[Any], event: Event) -> None:
     """Tell the hooks of an event."""
     name = _METHODS.get(type(event), "on_event")

@@ -11,6 +11,7 @@ from contextlib import aclosing, closing
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
+from fsm_agent.agents.hooks import both
 from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import UsageError
@@ -283,15 +284,7 @@ class FlowDriving(ABC, Generic[D]):
         return one
 
     def _with_hooks(self, sink: Sink | None) -> Sink | None:
-        tell = listener(self._flow)
-        if tell is None or sink is None:
-            return tell or sink
-
-        def tell_both(event: Event) -> None:
-            tell(event)
-            sink(event)
-
-        return tell_both
+        return both(listener(self._flow), sink)
 
     def _held(self, one: FlowRun[D]) -> Held:
         """Return a run and what records it; of one that has begun before, as it is in the store."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.metrics import Metrics
@@ -60,33 +60,6 @@ def chain(*, is_later: bool = False, **options: Any) -> Agent[Any, Any]:
     inner = cleaner(*[call("erase", path="x"), "It is gone."][skip:])
     middle = Agent(Script(*[call("cleaner", task="?"), "All gone."][skip:]), functions=[inner], name="middle")
     return boss(*[call("middle", task="Tidy up."), "Done."][skip:], inner=middle, **options)
-
-
-Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]
-
-
-def by_run(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    agent.run(one, heard.append)
-
-
-def by_stream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    heard += agent.stream(one)
-
-
-def by_arun(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    asyncio.run(agent.arun(one, heard.append))
-
-
-def by_astream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    async def main() -> None:
-        async for event in agent.astream(one):
-            heard.append(event)
-
-    asyncio.run(main())
-
-
-def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    agent.run(one)
 
 
 def by_arun_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:

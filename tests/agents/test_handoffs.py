@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import (
     Agent,
@@ -67,33 +67,6 @@ def triage(*replies: Any, to: Agent[Any, Any] | None = None, **options: Any) -> 
 
 def spending(what: Any, tokens: int) -> Reply:
     return Reply.of(what).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
-
-
-Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]
-
-
-def by_run(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    agent.run(one, heard.append)
-
-
-def by_stream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    heard += agent.stream(one)
-
-
-def by_arun(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    asyncio.run(agent.arun(one, heard.append))
-
-
-def by_astream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    async def main() -> None:
-        async for event in agent.astream(one):
-            heard.append(event)
-
-    asyncio.run(main())
-
-
-def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
-    agent.run(one)
 
 
 HEARD: list[Way] = [by_run, by_stream, by_arun, by_astream]

@@ -1,0 +1,37 @@
+"""The ways in which an agent drives a call, heard by a list or by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.messages.event import Event
+
+Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]
+
+
+def by_run(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    agent.run(one, heard.append)
+
+
+def by_stream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    heard += agent.stream(one)
+
+
+def by_arun(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    asyncio.run(agent.arun(one, heard.append))
+
+
+def by_astream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    async def main() -> None:
+        async for event in agent.astream(one):
+            heard.append(event)
+
+    asyncio.run(main())
+
+
+def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    agent.run(one)
