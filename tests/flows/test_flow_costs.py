@@ -6,9 +6,13 @@ Calls of functions are counted, which knows no noise; `tests/bench/flow_steps.py
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 
 import pytest
+from bench import flow_steps
+from bench.flow_adapters import ADAPTERS, shared_runner
+from support.paths import ROOT
 from test_costs import count
 
 from fsm_agent.cli.bench.bench import exponent
@@ -140,3 +144,24 @@ def test_a_thousand_members_are_linear():
 def test_a_thousand_members_give_what_they_should():
     assert fan.call(Count(1000)).data.n == 999_000
     assert asyncio.run(fan.acall(Count(100))).data.n == 9_900
+
+
+class TestPage:
+    TIMES = json.loads(flow_steps.FIGURES.read_text())["times"]
+
+    def test_the_table_is_that_of_the_figures(self):
+        assert flow_steps.table(self.TIMES) in (ROOT / "docs" / "cost.md").read_text()
+
+    @pytest.mark.parametrize(("library", "most"), [("core", 16), ("sync", 25), ("asyncio", 25)])
+    def test_what_was_measured_is_within_the_aims(self, library, most):
+        name = f"fsm_agent, {library}"
+        assert flow_steps.cell(self.TIMES, name, "loop", 200) <= most
+        assert flow_steps.cell(self.TIMES, name, "loop", (100, 800)) <= 1.05
+        assert flow_steps.cell(self.TIMES, name, "members", (125, 1000)) <= 1.1
+
+    @pytest.mark.parametrize("adapter", [name for name, needs in flow_steps.LIBRARIES.items() if not needs])
+    def test_what_is_measured_does_what_it_should(self, adapter):
+        for work in ADAPTERS[adapter]().values():
+            work(7)  # each checks what came of it
+        shared_runner().close()
+        shared_runner.cache_clear()
