@@ -1,7 +1,4 @@
-"""The performers of the effects of flows: people who are here, and the end of a time.
-
-Functions are performed as those of agents are, since their effects are the same.
-"""
+"""The performers of the effects of flows: functions of the data, people who are here, and the end of a time."""
 
 from __future__ import annotations
 
@@ -10,14 +7,41 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from fsm_agent.flows.process.effects import AwaitAnswer, Timer
-from fsm_agent.lifecycle.effects import Sleep
+from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
+from fsm_agent.functions.context import Context
+from fsm_agent.lifecycle.effects import RunFunction, Sleep
 from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.call_activities import FunctionRun
 from fsm_agent.runtime.perform import aperform, perform
+from fsm_agent.runtime.run_function import Run
 from fsm_agent.runtime.thread_task import ThreadTask
 
 PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
+
+
+class RunWithData(Run):
+    """A run of a state's function."""
+
+    __slots__ = ()
+
+    effect: RunOnData
+
+    def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
+        function: Any = self.function.call
+        return function(self.effect.data) if context is None else function(self.effect.data, context)
+
+    ainvoke = invoke
+
+
+@activity_of(RunOnData)
+class StateFunctionRun(FunctionRun):
+    """A state's function that runs."""
+
+    __slots__ = ()
+
+    run_class = RunWithData
 
 
 @activity_of(AwaitAnswer)
@@ -50,8 +74,9 @@ class Countdown(Activity):
         return bool(self.effect.until_s - self.world.clock.now() <= patience_s)
 
 
-perform.register(Timer, perform.registry[Sleep])
-aperform.register(Timer, aperform.registry[Sleep])
+for own, same in ((Timer, Sleep), (RunOnData, RunFunction)):
+    perform.register(own, perform.registry[same])
+    aperform.register(own, aperform.registry[same])
 
 
 @perform.register(AwaitAnswer)

@@ -92,7 +92,7 @@ class Function(Policy, Generic[P, R, Deps]):
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
         validator = self.validator or ArgumentsValidator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
-        governed = self.takes_context or self.retries or self.middleware or self.format or self.on_error != "tell"
+        governed = self.takes_context or self.retries or self.middleware or self.on_error == "retry"
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
         needs = self.needs_approval
         asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")

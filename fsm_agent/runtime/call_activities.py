@@ -131,10 +131,13 @@ class FunctionRun(Activity):
     """A function that runs; a plain one cannot be ended.
 
     Attributes:
+        run_class: Its runs.
         run: The run, once it has begun.
     """
 
     __slots__ = ("is_brief", "is_instant", "run", "since_s", "takes_thread", "timeout_s")
+
+    run_class = Run
 
     process: AgentCall
     run: Run
@@ -155,7 +158,7 @@ class FunctionRun(Activity):
 
     def begin(self) -> None:
         tell = partial(self.driver.report, self.key)
-        self.run = Run(self.effect, self.process, self.world, tell, is_heard=self.driver.is_heard)
+        self.run = self.run_class(self.effect, self.process, self.world, tell, is_heard=self.driver.is_heard)
         self.since_s = time.monotonic()
 
     def finish(self, outcome: Any) -> Sequence[Event]:

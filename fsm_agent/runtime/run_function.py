@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
-from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message
+from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.runtime.logs.lines import traceback_text, words
 from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.results.pipeline import PipelineResult
@@ -40,6 +40,8 @@ else:
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
+
+_RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
 class Run:
@@ -119,6 +121,14 @@ class Run:
             release=self._release,
         )
 
+    def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
+        """Call the function; a coroutine function gives its coroutine."""
+        return self.function.run(call.arguments_json, context)
+
+    def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
+        """Call the function's twin under asyncio, if it has one; what comes of it may be awaitable."""
+        return self.function.arun(call.arguments_json, context)
+
     def _emit(self, data: Any) -> None:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
@@ -185,7 +195,7 @@ async def arun_function(run: Run) -> Ended:
 def _plain(run: Run, wait: Wait) -> Ended:
     """Run a function whose policy does not affect how it runs."""
     try:
-        value = run.function.run(run.effect.call.arguments_json)
+        value = run.invoke(run.effect.call)
         value = wait(_awaited(value)) if inspect.isawaitable(value) else value
     except BaseException as error:
         return _raised(_failure(error, run), run)
@@ -195,7 +205,7 @@ def _plain(run: Run, wait: Wait) -> Ended:
 async def _aplain(run: Run) -> Ended:
     """Do the same as `_plain` under asyncio."""
     try:
-        value = run.function.arun(run.effect.call.arguments_json)
+        value = run.ainvoke(run.effect.call)
         if inspect.isawaitable(value):
             value = await value
     except asyncio.CancelledError as error:
@@ -277,7 +287,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
     before the next attempt.
     """
     function = run.function
-    retries = function.retries or (Retries() if function.on_error == "retry" else Retries(attempts=1))
+    retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
     while True:
         try:
             value = yield None
@@ -307,13 +317,12 @@ def _delay_s(retries: Retries, run: Run) -> float:
 
 def _value(run: Run) -> Any:
     """Return the function's result behind its middleware, all of it plain."""
-    function = run.function
 
     def innermost(call: FunctionCall) -> Any:
-        return function.run(call.arguments_json, run.context())
+        return run.invoke(call, run.context())
 
     step: Callable[[FunctionCall], Any] = innermost
-    for use in reversed(function.middleware):
+    for use in reversed(run.function.middleware):
         step = partial(_called, use, step)
     return step(run.effect.call)
 
@@ -328,10 +337,10 @@ async def _avalue(run: Run) -> Any:
 
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
-            work = partial(function.run, call.arguments_json, run.context())
+            work = partial(run.invoke, call, run.context())
             value = (await asyncio.wrap_future(ThreadTask(lambda _: settled(work)).start().future))()
         else:
-            value = function.arun(call.arguments_json, run.context())
+            value = run.ainvoke(call, run.context())
         return await _awaited(value) if inspect.isawaitable(value) else value
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost
@@ -370,7 +379,7 @@ def _failure(error: BaseException, run: Run) -> Exception:
 
 
 def _returned(value: Any, run: Run) -> Returned:
-    if run.is_plain and (type(value) is str or type(value) is int):
+    if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
         text, attachments = _content(value, run)
@@ -392,11 +401,11 @@ def _returned(value: Any, run: Run) -> Returned:
 def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
     """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
-    parts = value if isinstance(value, list | tuple) else (value,)
-    attachments = tuple([part for part in parts if isinstance(part, Image | Document)])
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    attachments = tuple([part for part in parts if isinstance(part, Attachment)])
     if not attachments or function.format is not None:
         return function.format_result(value, call), attachments
-    words = [part for part in parts if not isinstance(part, Image | Document)]
+    words = [part for part in parts if not isinstance(part, Attachment)]
     return "\n".join([function.format_result(part, call) for part in words]), attachments
 
 

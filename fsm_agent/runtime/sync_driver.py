@@ -97,7 +97,7 @@ class SyncDriver(Reconciler):
         is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
         self.active[activity.key] = activity
         if is_alone and self._is_brief and not activity.is_abortable:
-            self._put(activity, None, performer(activity.effect)(activity.effect, activity))
+            self.inbox.append((activity, None, performer(activity.effect)(activity.effect, activity)))
             return
         activity.handle = ThreadTask[Any](partial(self._perform, activity))
         activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))

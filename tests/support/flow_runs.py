@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
+from fsm_agent.flows.performing import RunWithData
 from fsm_agent.flows.process.effects import Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.runtime.drive import adrive, arun, drive, run
-from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.run_function import run_function
 from fsm_agent.testing import Script
 from support.paths import ROOT
 
@@ -117,7 +118,7 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
             function: Any = effect.function
             path = effect.key.rpartition(SEPARATOR)[0]
             assert not path, "of the flow itself"
-            outcome = run_function(Run(effect, one, world))  # type: ignore[arg-type]
+            outcome = run_function(RunWithData(effect, one, world))  # type: ignore[arg-type]
             assert isinstance(outcome, Returned | FunctionFailed), function
             return outcome
     raise AssertionError(effect)

@@ -139,8 +139,8 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         OutcomeError: There is none.
     """
     try:
-        text = adapter.dump_json(value, warnings="error").decode()
-        adapter.validate_json(text)
+        text = adapter.serializer.to_json(value, warnings="error").decode()
+        adapter.validator.validate_json(text)
     except (ValueError, TypeError, RecursionError) as error:
         problem = f"{where} has {shown(value)}, and JSON could not be read again as {right}"
         raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.flows.definition.states import WaitState
-from fsm_agent.functions.function import Function, result_text
-from fsm_agent.lifecycle.effects import Sleep
+from fsm_agent.functions.function import result_text
+from fsm_agent.lifecycle.effects import RunFunction, Sleep
 from fsm_agent.lifecycle.outcomes import Expired, Returned, Slept
 from fsm_agent.machine.process import EffectValue, Question
 
@@ -33,21 +33,7 @@ class Timer(Sleep, frozen=True):
     outcomes: ClassVar[tuple[type, ...]] = (Slept, Expired)  # type: ignore[assignment]
 
 
-class BoundFunction:
-    """The function of a state with its data, as `fsm_agent.runtime.run_function.Run` runs it."""
+class RunOnData(RunFunction, frozen=True, kw_only=True):
+    """The result of a state's function, which is given the data."""
 
-    __slots__ = ("_data", "_function")
-
-    def __init__(self, function: Function, data: Any) -> None:
-        self._function = function
-        self._data = data
-
-    def run(self, _: Any, context: Any = None) -> Any:
-        """Call it; a coroutine function gives its coroutine."""
-        function: Any = self._function
-        return function.call(self._data) if context is None else function.call(self._data, context)
-
-    arun = run
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)
+    data: Any

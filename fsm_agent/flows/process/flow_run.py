@@ -16,6 +16,7 @@ from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, 
 from fsm_agent.machine.process import AnyEffect, Deadline
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -112,7 +113,7 @@ class FlowRun(Working, Generic[D]):
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the run and its children, and the end of the time of its state."""
         inner, timer = super().deadline, self._timer()
-        return min([found for found in (inner, timer) if found is not None], default=None)
+        return inner or timer if inner is None or timer is None else min(inner, timer)
 
     def came(self) -> Came:
         """Return what came of it for the flow around it."""
@@ -134,7 +135,7 @@ class FlowRun(Working, Generic[D]):
         if key == "begin":
             moved = moved.changed(id=outcome.id, started_at_s=at_s)
         usage = r.total_usage if came is None else r.total_usage + came.usage
-        return self._entered(moved.changed(usage=usage), at_s, detail, steps)
+        return self._entered(moved, usage, at_s, detail, steps)
 
     def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, Came | None]:
         """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
@@ -149,23 +150,23 @@ class FlowRun(Working, Generic[D]):
             return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
         if kind in NOTES:
             return kind, None, "", None
-        name, came = self.came_of(key, outcome)
+        _, state, came = self.came_of(key, outcome)
         if came.trigger == "failed":
             why: Failure = came.answer
             return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), came
-        return event_name("done", self.work(name)[0].kinds.case_of(came.answer)), came.answer, "", came
+        return event_name("done", state.kinds.case_of(came.answer)), came.answer, "", came
 
-    def _entered(self, r: FlowRecord, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
+    def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""
         to = self.flow.states[str(r.state)]
-        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, once={}, children={})
+        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={})
         if isinstance(to, End):
             detail = to.detail or detail if to.is_failure else ""
             return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))
         if r.steps > r.limits.steps:
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r, "exhausted", None, "", at_s, steps, detail)
-            return self._entered(moved, at_s, detail, steps)
+            return self._entered(moved, usage, at_s, detail, steps)
         child = seeded(to, r.data, r.depth, self.surroundings)
         r = r.changed(once={r.here: NOT_BEGUN}) if child is None else r.changed(children={r.here: child})
         self._ahead = r

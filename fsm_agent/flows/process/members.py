@@ -88,7 +88,7 @@ class Members(Working):
             if not isinstance(outcome, Came) and outcome.kind in NOTES:
                 moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
                 return self.noted(moved, key, outcome.kind)
-            name, came = self.came_of(key, outcome)
+            name, _, came = self.came_of(key, outcome)
             usage = record.usage + came.usage
             trigger = "gave" if came.trigger == "done" else "broke"
             return self.take_row(record.changed(usage=usage), trigger, came._replace(where=name), key, came.at_s, steps)

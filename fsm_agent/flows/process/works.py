@@ -16,7 +16,7 @@ from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
-from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
+from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
@@ -171,24 +171,24 @@ class Working(Parent):
             elif isinstance(state, FunctionState):
                 yield _function_effect(state, data, name, once)
 
-    def came_of(self, key: str, outcome: Any) -> tuple[str, Came]:
-        """Return the name of the work that an outcome is about, and what came of it."""
-        if isinstance(outcome, Came):
-            return key, outcome
-        name = name_in(key)
+    def came_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], Came]:
+        """Return the name and the state of the work that an outcome is about, and what came of it."""
+        name = key if isinstance(outcome, Came) else name_in(key)
         state, _ = self.work(name)
+        if isinstance(outcome, Came):
+            return name, state, outcome
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
-            return name, Came("failed", Failure("raised", outcome.text, state.name), outcome.at_s)
+            return name, state, Came("failed", Failure("raised", outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, Came("done", state.kinds.load(outcome.text), outcome.at_s)
+            return name, state, Came("done", state.kinds.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
-            return name, Came("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+            return name, state, Came("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""
@@ -267,14 +267,14 @@ def name_in(key: str) -> str:
 
 
 def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun) -> AnyEffect:
-    function: Any = BoundFunction(state.function, data)
+    function = state.function
     call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
-    if not state.function.once:
-        return RunFunction(f"run:{name}", call, function)
+    if not function.once:
+        return RunOnData(f"run:{name}", call, function, data=data)
     attempt = once.attempt + 1 if once.phase == "cleared" else once.attempt
     subject = name if attempt == 1 else f"{name}:{attempt}"
     if once.phase == "cleared":
         return StartFunction(f"start:{subject}", call)
     if once.phase == "doubtful":
         return FindOut(f"doubt:{subject}", call, function)
-    return RunFunction(f"run:{subject}", call, function, is_once=True)
+    return RunOnData(f"run:{subject}", call, function, is_once=True, data=data)

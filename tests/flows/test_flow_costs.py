@@ -1,0 +1,167 @@
+"""Does a step of a flow cost what it did, and do steps and members grow as they should?
+
+Calls of functions are counted, which knows no noise; `tests/bench/flow_steps.py` measures times beside others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+from bench import flow_steps
+from bench.flow_adapters import ADAPTERS, shared_runner
+from support.paths import ROOT
+from test_costs import count
+
+from fsm_agent.cli.bench.bench import exponent
+from fsm_agent.flows import Flow, FlowLimits, each, end, execute
+from fsm_agent.lifecycle.outcomes import Begun, Returned
+
+A_STEP = {  # calls of functions, Python's and C's: a tenth more than there are (November 2026)
+    "core": 112,
+    "sync driver": 182,
+    "asyncio driver": 188,
+}
+SIZES = (100, 200, 400, 800)
+
+
+@dataclass(frozen=True)
+class Count:
+    limit: int
+    n: int = 0
+
+
+@execute
+async def ahead(d: Count) -> int:
+    return d.n + 1
+
+
+@execute
+def here(d: Count) -> int:
+    return d.n + 1
+
+
+@execute
+def there(d: Count) -> int:
+    return d.n + 1
+
+
+def is_over(d: Count, n: int) -> bool:
+    return n >= d.limit
+
+
+def keep(d: Count, n: int) -> Count:
+    return replace(d, n=n)
+
+
+over = end("over")
+ROOM = FlowLimits(steps=max(SIZES) + 1)
+to_and_fro = Flow(
+    "to and fro",
+    Count,
+    start=here,
+    rows=[
+        here.done(over, when=is_over, do=keep),
+        here.done(there, do=keep),
+        there.done(over, when=is_over, do=keep),
+        there.done(here, do=keep),
+    ],
+    limits=ROOM,
+)
+onward = Flow(
+    "onward",
+    Count,
+    start=ahead,
+    rows=[ahead.done(over, when=is_over, do=keep), ahead.done(ahead, do=keep)],
+    limits=ROOM,
+)
+
+
+@execute
+def doubled(n: int) -> int:
+    return 2 * n
+
+
+all_doubled = each("all_doubled", doubled, lambda d: range(d.limit))
+fan = Flow(
+    "fan",
+    Count,
+    start=all_doubled,
+    rows=[all_doubled.done(over, do=lambda d, given: replace(d, n=sum(given)))],
+    world={"threads": 0},  # one after another: what is counted is the work of this thread
+)
+
+
+async def core(steps: int) -> None:
+    run = to_and_fro.seed(Count(steps))
+    run.advance("begin", Begun(id="r", at_s=0.0))
+    while run.effects:
+        (effect,) = run.effects
+        run.advance(effect.key, Returned(text=str(run.data.n + 1)))
+    assert run.data.n == steps
+
+
+async def sync_driver(steps: int) -> None:
+    assert to_and_fro.call(Count(steps)).data.n == steps
+
+
+async def asyncio_driver(steps: int) -> None:
+    assert (await onward.acall(Count(steps))).data.n == steps
+
+
+async def members(n: int) -> None:
+    run = fan.seed(Count(n))
+    run.advance("begin", Begun(id="r", at_s=0.0))
+    while run.effects:
+        run.advance(run.effects[0].key, Returned(text="2"))
+    assert run.data.n == 2 * n
+
+
+WAYS = {"core": core, "sync driver": sync_driver, "asyncio driver": asyncio_driver}
+
+
+def calls(way, n):
+    return count(lambda: way(n)).calls
+
+
+@pytest.mark.parametrize("name", A_STEP)
+def test_a_step_takes_no_more_calls_of_functions(name):
+    assert (calls(WAYS[name], 200) - calls(WAYS[name], 100)) / 100 <= A_STEP[name]
+
+
+@pytest.mark.parametrize("name", A_STEP)
+def test_steps_are_linear(name):
+    assert exponent(SIZES, [calls(WAYS[name], n) for n in SIZES]) < 1.01
+
+
+def test_a_thousand_members_are_linear():
+    sizes = (125, 250, 500, 1000)
+    assert exponent(sizes, [calls(members, n) for n in sizes]) < 1.05
+
+
+def test_a_thousand_members_give_what_they_should():
+    assert fan.call(Count(1000)).data.n == 999_000
+    assert asyncio.run(fan.acall(Count(100))).data.n == 9_900
+
+
+class TestPage:
+    TIMES = json.loads(flow_steps.FIGURES.read_text())["times"]
+
+    def test_the_table_is_that_of_the_figures(self):
+        assert flow_steps.table(self.TIMES) in (ROOT / "docs" / "cost.md").read_text()
+
+    @pytest.mark.parametrize(("library", "most"), [("core", 16), ("sync", 25), ("asyncio", 25)])
+    def test_what_was_measured_is_within_the_aims(self, library, most):
+        name = f"fsm_agent, {library}"
+        assert flow_steps.cell(self.TIMES, name, "loop", 200) <= most
+        assert flow_steps.cell(self.TIMES, name, "loop", (100, 800)) <= 1.05
+        assert flow_steps.cell(self.TIMES, name, "members", (125, 1000)) <= 1.1
+
+    @pytest.mark.parametrize("adapter", [name for name, needs in flow_steps.LIBRARIES.items() if not needs])
+    def test_what_is_measured_does_what_it_should(self, adapter):
+        for work in ADAPTERS[adapter]().values():
+            work(7)  # each checks what came of it
+        shared_runner().close()
+        shared_runner.cache_clear()

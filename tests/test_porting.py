@@ -1,0 +1,87 @@
+"""Do both sides of the guides that port programs to flows print what they are said to print?
+
+Our side runs among the examples of `test_readme`.  The other needs its library, in an environment as
+`tests/bench/flow_steps.py` describes; `transitions` is here always.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.doc_examples import EXAMPLE
+from support.paths import ROOT
+
+LIBRARIES = ("burr", "langgraph", "pydantic-graph", "transitions")
+PAGES = {name: (ROOT / "docs" / "porting" / f"{name}.md").read_text("utf-8") for name in LIBRARIES}
+BLOCK = re.compile(r"^```(py|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+VERSIONS = (
+    "import importlib.metadata, sys; print(*[f'{name} {importlib.metadata.version(name)}' for name in sys.argv[1:]])"
+)
+
+
+def theirs(name: str) -> list[tuple[str, str]]:
+    """The programs of the other library, and what each prints: the first prints what ours does."""
+    blocks = BLOCK.findall(PAGES[name])
+    said = [text for kind, text in blocks if kind == "text"]
+    programs = [text for kind, text in blocks if kind == "py"]
+    return list(zip(programs, said, strict=True))
+
+
+def interpreter(name: str) -> str:
+    """The Python that has the library; none: the test is left out."""
+    folder = os.environ.get("FLOW_BENCH_VENVS")
+    if folder and (python := Path(folder, name, "bin", "python")).exists():
+        return str(python.absolute())
+    if find_spec(name.replace("-", "_")) is None:
+        pytest.skip(
+            f"{name} is not here, and FLOW_BENCH_VENVS names no folder with an environment {name!r} that has it"
+        )
+    return sys.executable
+
+
+def output(python: str, program: str, folder: Path) -> str:
+    command = [python, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+MARKED = [pytest.param(name, marks=() if name == "transitions" else pytest.mark.long) for name in LIBRARIES]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", MARKED)
+def test_their_side_prints_what_ours_does(name, tmp_path):
+    python = interpreter(name)
+    program, said = theirs(name)[0]
+    assert output(python, program, tmp_path) == said
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", MARKED)
+def test_what_is_said_about_them_is_what_they_do(name, tmp_path):
+    python = interpreter(name)
+    (_, _), (program, said) = theirs(name)
+    assert output(python, program, tmp_path) == said
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_the_versions_are_those_that_are_run(name):
+    python = interpreter(name)
+    named = re.findall(r"([a-z-]+) (\d+\.\d+\.\d+)", PAGES[name].replace("\n", " "))
+    assert named
+    done = subprocess.run([python, "-c", VERSIONS, *dict(named)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [word for pair in named for word in pair]
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_our_side_is_the_same_in_each_guide(name):
+    ((program, said),) = EXAMPLE.findall(PAGES[name])
+    assert (program, said) == EXAMPLE.findall(PAGES["langgraph"])[0]
+    assert theirs(name)[0][1] == said
