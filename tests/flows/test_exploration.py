@@ -24,7 +24,7 @@ ANSWERS: dict[Any, Any] = {
 
 
 def test_every_way_of_the_support_flow() -> None:
-    found = explore(s.support, s.Ticket("x"), ANSWERS, holds=lambda state, t: t.changes <= 2 and t.asked <= 3)
+    found = explore(s.support, s.Ticket("x://y"), ANSWERS, holds=lambda state, t: t.changes <= 2 and t.asked <= 3)
     assert found.is_whole
     assert found.missed == ()
     assert set(found.ends) == {"sent", "closed", "dropped", "rejected", "Failed", "Cancelled"}
