@@ -1,8 +1,8 @@
 """A support ticket as a flow: sorting, research, a question to the customer, two drafts at once, a judge, a review.
 
 Run it with ``python examples/support.py "My parcel has not arrived."``: a person at the terminal is the customer and
-the reviewer, and the embedded model does the rest.  An empty line leaves a question for another day.  Stop it whenever you
-like, with Ctrl-C or by killing it: the next start with the same words goes on where it was.
+the reviewer, and the embedded model does the rest.  An empty line leaves a question for another day.  Stop it whenever
+you like, with Ctrl-C or by killing it: the next start with the same words goes on where it was.
 
 The embedded model is very small, so the table holds it to what is known: no ticket is dropped on its word alone, facts
 that nobody has told are asked for, and a reply is drafted though the facts could not be read.  With a larger one
@@ -249,7 +249,8 @@ def typed(prompt: str) -> str:
 
 def run(text: str) -> None:
     """Begin a ticket, or go on with it, until it ends or waits for another day."""
-    here, run_id, answers = replace(support, store="support.db", answer=ask, hooks=[Progress()]), text[:60], {}
+    here, run_id = replace(support, store="support.db", answer=ask, hooks=[Progress()]), text[:60]
+    answers: dict[str, Any] = {}
     while True:
         try:
             result = here.resume(run_id, answers) if answers else here.call(Ticket(text), run_id=run_id)
