@@ -79,6 +79,9 @@ class FlowRun(Working, Generic[D]):
         """A fingerprint of the table, and of the prompts of its agents."""
         return self.flow.fingerprint
 
+    def now_s(self) -> float:
+        return self.flow._world(self.surroundings).clock.now()
+
     # Its works
 
     def work(self, name: str) -> tuple[Work[Any, Any], Any]:
