@@ -12,8 +12,8 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
-from fsm_agent.machine.process import AnyEffect, Deadline
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, in_doubt, process_of, seeded
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")
+_OF_STATES = ("answer", "run", "start", "doubt", "sleep")  # prefixes of keys that end in the name of a step
 
 
 class FlowRun(Working, Generic[D]):
@@ -39,6 +40,7 @@ class FlowRun(Working, Generic[D]):
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
+        self.renamed: tuple[str, str] | None = None  # the present step in an older version of the flow, and in this one
 
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
@@ -81,6 +83,30 @@ class FlowRun(Working, Generic[D]):
 
     def now_s(self) -> float:
         return self.flow._world(self.surroundings).clock.now()
+
+    # Answers to a question of an older version, which may have been given before the run was brought up
+
+    def advance(self, key: str, outcome: Any) -> None:
+        super().advance(self._now_called(key), outcome)
+
+    def owner(self, key: str) -> Owner:
+        return super().owner(self._now_called(key))
+
+    def encode(self, key: str, outcome: Any) -> str:
+        return super().encode(self._now_called(key), outcome)
+
+    def decode(self, key: str, document: bytes | str) -> Any:
+        return super().decode(self._now_called(key), document)
+
+    def _now_called(self, key: str) -> str:
+        """Return a key with the name that the step has now."""
+        if self.renamed is None:
+            return key
+        first, separator, rest = key.partition(SEPARATOR)
+        before, after = self.renamed
+        named = first.removesuffix(before)
+        is_it = first.endswith(before) and named in ("", *[f"{prefix}:" for prefix in _OF_STATES])
+        return f"{named}{after}{separator}{rest}" if is_it else key
 
     # Its works
 
@@ -146,7 +172,8 @@ class FlowRun(Working, Generic[D]):
             return "begun", None, "", None
         if key == "":
             limit = self.record.limits.deadline_s
-            return kind, None, getattr(outcome, "reason", f"{limit:g} s are over" if limit else ""), None
+            why = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
+            return kind, None, "; ".join(filter(None, [why, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
             return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None

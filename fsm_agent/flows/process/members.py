@@ -13,7 +13,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, in_doubt, process_of, seeded
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
@@ -172,6 +172,8 @@ def _settled(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
     """Return the record at its end, without the members that are let go of."""
+    detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
+    ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})
 
 

@@ -55,6 +55,11 @@ class _Version(msgspec.Struct):
     version: int = 1
 
 
+class _Place(_Version):
+    state: str = ""
+    steps: int = 0
+
+
 def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
     """Return a run as JSON: its whole record, those of agent calls inside of it included.
 
@@ -122,11 +127,19 @@ def restore(
     if read.flow != flow.name:
         raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
     run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), surroundings)
+    run.renamed = _renamed(bytes(read.record), run.record)
     try:
         run.record = run.closed_again()
     except OutcomeError as error:
         raise SnapshotError(f"the snapshot contradicts itself: {error}") from None
     return run
+
+
+def _renamed(document: bytes, r: FlowRecord) -> tuple[str, str] | None:
+    """Return the name that the present step had before the record was brought up, and the one that it has now."""
+    before = msgspec.json.decode(document, type=_Place)
+    was = f"{before.state}#{before.steps}"
+    return (was, r.here) if before.version != r.version and before.steps == r.steps and was != r.here else None
 
 
 def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:

@@ -291,6 +291,19 @@ def outcome_of(state: Work[Any, Any], value: Any) -> Returned | FunctionFailed:
     return Returned(text=state.kinds.dump(value))
 
 
+def in_doubt(record: WorksRecord) -> str:
+    """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
+    begun = sorted(_in_doubt(record, ""))
+    return f"{', '.join(begun)} was begun, and nobody was told what became of it" if begun else ""
+
+
+def _in_doubt(record: WorksRecord, path: str) -> Iterable[str]:
+    yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
+    for name, child in record.children.items():
+        if isinstance(child, WorksRecord):
+            yield from _in_doubt(child, f"{path}{name}{SEPARATOR}")
+
+
 def name_in(key: str) -> str:
     """Return the name of the work that a key is about; a child's key is its name."""
     return key.partition(":")[2].partition(":")[0] or key
