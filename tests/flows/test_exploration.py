@@ -60,7 +60,9 @@ def test_data_that_json_changes_are_found() -> None:
         return 1
 
     flow = Flow("f", Box, start=step, rows=[step.done(end("over"), do=lambda d, a: Box((1, 2)))])
-    with pytest.raises(AssertionError, match=r"Box\(item=\(1, 2\)\), which comes back from JSON as Box\(item=\[1, 2\]\)"):
+    with pytest.raises(
+        AssertionError, match=r"Box\(item=\(1, 2\)\), which comes back from JSON as Box\(item=\[1, 2\]\)"
+    ):
         explore(flow, Box(), {step: [1]})
 
 
