@@ -78,7 +78,9 @@ def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str
             if len(own) != 1:
                 right = f"one of the keys {', '.join(map(repr, keys)) or '(none)'} would be right"
                 if any(state_at(flow, key)[0] is None for key in keys):
-                    right = "resume without answers, which brings the run up to this version of the flow, is right first"
+                    right = (
+                        "resume without answers, which brings the run up to this version of the flow, is right first"
+                    )
                 raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
             key, state = own[0], whom
         else:

@@ -260,8 +260,9 @@ def _is_checkable(kind: Any) -> bool:
 
 
 def _shape(kind: Any, adapter: pydantic.TypeAdapter[Any]) -> Any:
-    """Return what tells values of a type from others: of an object in JSON its properties, with the values that they have
-    always; of lists and the like that they are one; None: nothing beside the type itself.
+    """Return the shape of a type in JSON: of an object its properties, with the values that they have always.
+
+    None: it has none that another type of the same state could have.
     """
     plain = _plain(kind)
     origin = get_origin(plain) or plain

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")
-_OF_STATES = ("answer", "run", "start", "doubt", "sleep")  # prefixes of keys that end in the name of a step
+_BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 
 class FlowRun(Working, Generic[D]):
@@ -40,7 +40,6 @@ class FlowRun(Working, Generic[D]):
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
-        self.renamed: tuple[str, str] | None = None  # the present step in an older version of the flow, and in this one
 
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
@@ -100,13 +99,12 @@ class FlowRun(Working, Generic[D]):
 
     def _now_called(self, key: str) -> str:
         """Return a key with the name that the step has now."""
-        if self.renamed is None:
-            return key
+        before = self.record.renamed
         first, separator, rest = key.partition(SEPARATOR)
-        before, after = self.renamed
-        named = first.removesuffix(before)
-        is_it = first.endswith(before) and named in ("", *[f"{prefix}:" for prefix in _OF_STATES])
-        return f"{named}{after}{separator}{rest}" if is_it else key
+        prefix = first.removesuffix(before)
+        if not before or prefix == first or prefix not in _BEFORE_STEPS:
+            return key
+        return f"{prefix}{self.record.here}{separator}{rest}"
 
     # Its works
 
@@ -189,6 +187,8 @@ class FlowRun(Working, Generic[D]):
         """Return the record with the works of the state that the step has led to."""
         to = self.flow.states[str(r.state)]
         r = r.changed(steps=r.steps + 1, entered_at_s=at_s, once={}, children={})
+        if r.renamed:
+            r = r.changed(renamed="")
         if isinstance(to, End):
             detail = to.detail or detail if to.is_failure else ""
             return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))

@@ -51,11 +51,8 @@ class _MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
 
-class _Version(msgspec.Struct):
+class _Place(msgspec.Struct):
     version: int = 1
-
-
-class _Place(_Version):
     state: str = ""
     steps: int = 0
 
@@ -127,19 +124,11 @@ def restore(
     if read.flow != flow.name:
         raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
     run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), surroundings)
-    run.renamed = _renamed(bytes(read.record), run.record)
     try:
         run.record = run.closed_again()
     except OutcomeError as error:
         raise SnapshotError(f"the snapshot contradicts itself: {error}") from None
     return run
-
-
-def _renamed(document: bytes, r: FlowRecord) -> tuple[str, str] | None:
-    """Return the name that the present step had before the record was brought up, and the one that it has now."""
-    before = msgspec.json.decode(document, type=_Place)
-    was = f"{before.state}#{before.steps}"
-    return (was, r.here) if before.version != r.version and before.steps == r.steps and was != r.here else None
 
 
 def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
@@ -222,7 +211,8 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     Raises:
         SnapshotError: It is newer, or no function brings it up.
     """
-    version = msgspec.json.decode(document, type=_Version).version
+    before = msgspec.json.decode(document, type=_Place)
+    version = before.version
     if version == flow.version:
         return document
     where = f"the snapshot is of version {version} of the flow {flow.name!r}"
@@ -236,4 +226,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
             raise SnapshotError(f"{where}, and nothing brings version {version} up: {right}")
         data = upgrade(data)
         version += 1
-    return msgspec.json.encode({**data, "version": version})
+    data = {**data, "version": version}
+    if data["state"] != before.state:
+        data["renamed"] = f"{before.state}#{before.steps}"
+    return msgspec.json.encode(data)
