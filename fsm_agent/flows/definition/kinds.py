@@ -110,7 +110,7 @@ class Kinds:
             if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
             raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
 
