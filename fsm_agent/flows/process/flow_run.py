@@ -170,8 +170,8 @@ class FlowRun(Working, Generic[D]):
             return "begun", None, "", None
         if key == "":
             limit = self.record.limits.deadline_s
-            why = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
-            return kind, None, "; ".join(filter(None, [why, in_doubt(self.record)])), None
+            reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
+            return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
             return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
