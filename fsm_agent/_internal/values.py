@@ -206,6 +206,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Vector):
         return list(value)
+    if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
+        return json.loads(bytes(value))
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 

@@ -71,7 +71,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         seed: FlowSeed = from_json(bytes(header.seed), FlowSeed)
         data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
-        what = f"the header of the journal holds no run of the flow {flow.name!r}"
+        what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
         raise JournalError(f"{what}: {str(error)[:500]}") from None
     extra: Mapping[str, Any] = header.extra
     return flow.record_of(data, seed.depth, extra).changed(version=flow.version)

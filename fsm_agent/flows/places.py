@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import notify
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
-from fsm_agent.flows.process.works import name_in
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned
+from fsm_agent.flows.process.works import name_in, outcome_of
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Event, Inside
 
@@ -78,6 +77,10 @@ def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
                 right = f"one of the keys {', '.join(map(repr, keys)) or '(none)'} would be right"
+                if any(state_at(flow, key)[0] is None for key in keys):
+                    right = (
+                        "resume without answers, which brings the run up to this version of the flow, is right first"
+                    )
                 raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
             key, state = own[0], whom
         else:
@@ -89,6 +92,4 @@ def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
     if not isinstance(state, Work):
         raise OutcomeError(f"the answer to {key!r} is {value!r:.80}, and no state is there: its own key would be right")
-    if isinstance(value, Failure):
-        return FunctionFailed(text=value.detail or value.reason)
-    return Returned(text=state.kinds.dump(value))
+    return outcome_of(state, value)

@@ -130,6 +130,7 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
 
     text: str
     usage: Usage = UNUSED  # as of `Returned`
+    reason: str = ""  # of a state of a flow that somebody says has failed; "": it raised
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):

@@ -345,7 +345,7 @@ class Parent(Driven, ABC):
         return record.changed(children={other: r for other, r in record.children.items() if other != name})
 
     def _check(self, key: str, outcome: Any) -> None:
-        for effect in self.effects:
+        for effect in self.own_effects() if self._effects is None else self._effects:
             if effect.key == key:
                 if type(outcome) in effect.outcomes:
                     return

@@ -34,7 +34,7 @@ def test_all_rows_of_the_user_are_drawn() -> None:
     assert {n.label for n in drawn.nodes if n.is_final} == {"sent", "closed", "dropped", "rejected"}
     lines = {(edge.source, edge.target): edge.lines for edge in drawn.edges}
     assert lines["judging", "review"] == ("done [is_there]", "done [else]", "failed")
-    assert lines["research", "drafting"] == ("done Unclear [else]", "done Known")
+    assert lines["research", "drafting"] == ("done Unclear [else]", "done Known [else]", "failed")
     assert [box.label for box in drawn.boxes] == ["at once"]
     everything = flow_diagram(s.support, shows_defaults=True)
     assert ("triage", "Failed") in {(edge.source, edge.target) for edge in everything.edges}

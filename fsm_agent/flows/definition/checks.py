@@ -23,6 +23,7 @@ from fsm_agent.flows.definition.states import (
     Row,
     SeveralState,
     State,
+    SubflowState,
     Work,
     event_name,
 )
@@ -145,11 +146,14 @@ def _check_work(where: str, state: Work[Any, Any]) -> None:
     if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
         what = "must not run twice and has within_s, after which nobody would know what became of it"
         raise FlowError(f"{here} {what}: leave within_s out")
+    if state.within_s is not None or (isinstance(state, SeveralState) and state.is_race):
+        _check_given_up(here, state)
     if isinstance(state, CallState):
         _check_call(here, state)
     if not isinstance(state, SeveralState):
         state.kinds.check(here)
         return
+    state.kinds.check_names(here)
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
@@ -161,6 +165,16 @@ def _check_work(where: str, state: Work[Any, Any]) -> None:
         if isinstance(member, PauseState) or member.within_s is not None:
             right = "within_s of the state around it, or a subflow as the member, would be right"
             raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+
+
+def _check_given_up(here: str, state: Work[Any, Any]) -> None:
+    """Refuse a function that must not run twice inside of what may be let go of while it runs."""
+    inside = [*state.members, *(state.flow.live if isinstance(state, SubflowState) else ())]
+    for work in inside:
+        if isinstance(work, FunctionState) and work.function.once:
+            what = f"may be let go of while {work.name} runs, which must not run twice"
+            raise FlowError(f"{here} {what}, and nobody would know what became of it: a state of its own is right")
+        _check_given_up(here, work)
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import Enum
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+
+from typing_extensions import is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
@@ -108,7 +110,7 @@ class Kinds:
             if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
             raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
 
@@ -120,16 +122,28 @@ class Kinds:
         """
         for kind in self.kinds:
             check_resolved(where, kind)
-        if twice := [name for name in self.names if self.names.count(name) > 1]:
-            raise FlowError(f"{where} gives two types that are called {twice[0]!r}: other names would be right")
+        self.check_names(where)
         shapes: dict[Any, Any] = {}
         for kind, adapter in zip(self.kinds, self._adapters, strict=True) if len(self.kinds) > 1 else ():
+            if not _is_checkable(kind):
+                right = "a class of its own, such as a frozen dataclass, would be right"
+                raise FlowError(f"{where} gives {case_name(kind)}, which no value can be told to be: {right}")
             shape = _shape(kind, adapter)
             if shape is not None and (other := shapes.setdefault(shape, kind)) is not kind:
-                raise FlowError(
-                    f"{where} gives {case_name(other)} or {case_name(kind)}, which JSON cannot tell apart:"
-                    f" a field such as kind: Literal[{case_name(kind).lower()!r}] in each would be right"
-                )
+                right = f"a field such as kind: Literal[{case_name(kind).lower()!r}] in each would be right"
+                if isinstance(shape, str):
+                    right = "a frozen dataclass around each would be right"
+                what = f"{where} gives {case_name(other)} or {case_name(kind)}, which JSON cannot tell apart"
+                raise FlowError(f"{what}: {right}")
+
+    def check_names(self, where: str) -> None:
+        """Refuse types of one name, which rows and JSON would take for each other.
+
+        Raises:
+            FlowError: It names them.
+        """
+        if twice := [name for name in self.names if self.names.count(name) > 1]:
+            raise FlowError(f"{where} gives two types that are called {twice[0]!r}: other names would be right")
 
 
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str) -> str:
@@ -140,10 +154,13 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     """
     try:
         text = adapter.serializer.to_json(value, warnings="error").decode()
-        adapter.validator.validate_json(text)
+        again = adapter.validator.validate_json(text)
+        is_equal = bool(again == value)
     except (ValueError, TypeError, RecursionError) as error:
         problem = f"{where} has {shown(value)}, and JSON could not be read again as {right}"
         raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
+    if not is_equal:
+        raise OutcomeError(f"{where} has {shown(value)}, which comes back from JSON as {shown(again)}")
     return text
 
 
@@ -167,6 +184,8 @@ def case_name(case: Any) -> str:
     """Return the name of a type, or of a member of an enum, for people and for triggers."""
     if isinstance(case, Enum):
         return str(case.name)
+    if get_origin(case) is Annotated:
+        return case_name(_plain(case))
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
@@ -211,15 +230,46 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 
 
 def _is_of(value: Any, case: Any) -> bool:
-    if not isinstance(case, type):
-        case = get_origin(case)
+    case = _plain(case)
+    if get_origin(case) is Literal:
+        return any(type(value) is type(known) and value == known for known in get_args(case))
+    case = get_origin(case) or case
     if isinstance(value, bool) and case is not bool:
         return False
     return isinstance(case, type) and isinstance(value, case)
 
 
+def _plain(kind: Any) -> Any:
+    """Return a type without what `Annotated` and `NewType` add to it."""
+    while True:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        else:
+            return kind
+
+
+def _is_checkable(kind: Any) -> bool:
+    """Return True if values can be told to be of a type."""
+    kind = _plain(kind)
+    if get_origin(kind) is Literal:
+        return True
+    kind = get_origin(kind) or kind
+    return isinstance(kind, type) and kind not in (Any, object) and not (is_typeddict(kind) or is_protocol(kind))
+
+
 def _shape(kind: Any, adapter: pydantic.TypeAdapter[Any]) -> Any:
-    """Return the properties of an object in JSON, with the values that they have always; None: it is no object."""
+    """Return the shape of a type in JSON: of an object its properties, with the values that they have always.
+
+    None: it has none that another type of the same state could have.
+    """
+    plain = _plain(kind)
+    origin = get_origin(plain) or plain
+    if isinstance(origin, type) and issubclass(origin, list | tuple | Set) and not hasattr(origin, "_fields"):
+        return "array"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "mapping"
     if not (isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))):
         return None
     known = adapter.json_schema().get("properties", {})

@@ -9,14 +9,16 @@ More than 300 lines, because each kind of state stands beside the others, with t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
+from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Message
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
@@ -202,8 +204,17 @@ class CallState(_Failing[D, A]):
         return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
 
     def agent_for(self, data: D) -> Agent[Any, Any]:
-        """Return the agent that is asked."""
-        return self.agent if isinstance(self.agent, Agent) else self.agent(data)
+        """Return the agent that is asked.
+
+        Raises:
+            FlowError: What the data choose is none.
+        """
+        if isinstance(self.agent, Agent):
+            return self.agent
+        chosen = self.agent(data)
+        if not isinstance(chosen, Agent):
+            raise FlowError(f"{self.name} asks {shown(chosen)}, which the data have chosen: an Agent would be right")
+        return chosen
 
 
 class FunctionState(_Failing[D, A]):
@@ -332,4 +343,8 @@ class EachState(SeveralState[D, A]):
         return (self.member,)
 
     def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
-        return [(str(number), self.member, item) for number, item in enumerate(self.over(data))]
+        found: Any = self.over(data)
+        if isinstance(found, str | bytes | Set | Mapping) or not isinstance(found, Iterable):
+            what = f"the items of {self.name} are {shown(found)}"
+            raise FlowError(f"{what}: a sequence, which has the same order in every process, would be right")
+        return [(str(number), self.member, item) for number, item in enumerate(found)]

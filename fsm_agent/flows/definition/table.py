@@ -103,15 +103,15 @@ def states_enum(flow: Flow[Any]) -> type[StrEnum]:
     return made
 
 
-def machine_for(flow: Flow[Any]) -> Any:
-    """Return the `transitions` machine of a flow."""
+def machine_for(flow: Flow[Any], cls: Any = LeanMachine) -> Any:
+    """Return the `transitions` machine of a flow: a lean one, or one of another class."""
     members: Any = flow.state_enum
     rows: list[MachineRow] = []
     for event, source, to, row in flow.entries:
         stays = row is None and source == to
         guard = _guard(row) if row is not None and row.guard is not None else None
         rows.append((event, members[source], None if stays else members[to], guard, _action(row)))
-    return machine_of(rows, members, LeanMachine)
+    return machine_of(rows, members, cls)
 
 
 def _guard(row: Row[Any]) -> Any:

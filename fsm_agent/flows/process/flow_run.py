@@ -12,8 +12,8 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
-from fsm_agent.machine.process import AnyEffect, Deadline
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, in_doubt, process_of, seeded
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")
+_BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 
 class FlowRun(Working, Generic[D]):
@@ -79,6 +80,32 @@ class FlowRun(Working, Generic[D]):
     def definition(self) -> str:
         """A fingerprint of the table, and of the prompts of its agents."""
         return self.flow.fingerprint
+
+    def now_s(self) -> float:
+        return self.flow._world(self.surroundings).clock.now()
+
+    # Answers to a question of an older version, which may have been given before the run was brought up
+
+    def advance(self, key: str, outcome: Any) -> None:
+        super().advance(self._now_called(key), outcome)
+
+    def owner(self, key: str) -> Owner:
+        return super().owner(self._now_called(key))
+
+    def encode(self, key: str, outcome: Any) -> str:
+        return super().encode(self._now_called(key), outcome)
+
+    def decode(self, key: str, document: bytes | str) -> Any:
+        return super().decode(self._now_called(key), document)
+
+    def _now_called(self, key: str) -> str:
+        """Return a key with the name that the step has now."""
+        before = self.record.renamed
+        first, separator, rest = key.partition(SEPARATOR)
+        prefix = first.removesuffix(before)
+        if not before or prefix == first or prefix not in _BEFORE_STEPS:
+            return key
+        return f"{prefix}{self.record.here}{separator}{rest}"
 
     # Its works
 
@@ -144,7 +171,8 @@ class FlowRun(Working, Generic[D]):
             return "begun", None, "", None
         if key == "":
             limit = self.record.limits.deadline_s
-            return kind, None, getattr(outcome, "reason", f"{limit:g} s are over" if limit else ""), None
+            reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
+            return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
             return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
@@ -160,6 +188,8 @@ class FlowRun(Working, Generic[D]):
         """Return the record with the works of the state that the step has led to."""
         to = self.flow.states[str(r.state)]
         r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={})
+        if r.renamed:
+            r = r.changed(renamed="")
         if isinstance(to, End):
             detail = to.detail or detail if to.is_failure else ""
             return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))

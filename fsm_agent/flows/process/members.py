@@ -13,7 +13,18 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
+from fsm_agent.flows.process.works import (
+    NOT_BEGUN,
+    NOTES,
+    Came,
+    Surroundings,
+    Working,
+    in_doubt,
+    name_in,
+    process_of,
+    seeded,
+)
+from fsm_agent.machine.process import AnyEffect
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
@@ -82,6 +93,13 @@ class Members(Working):
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
         return settled.failure or self.work(name)[0].kinds.load(settled.text)
+
+    def _left(self, key: str, record: Any) -> tuple[AnyEffect, ...] | None:
+        """Return the effects without ``key`` if a member that is no process was answered, and none began."""
+        is_alone = name_in(key) in self.record.once and record.begun == self.record.begun
+        if self._effects is None or not is_alone or len(record.once) != len(self.record.once) - 1:
+            return super()._left(key, record)
+        return tuple([effect for effect in self._effects if effect.key != key])
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, Came) or key not in ("", "begin"):
@@ -172,6 +190,8 @@ def _settled(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
     """Return the record at its end, without the members that are let go of."""
+    detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
+    ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})
 
 

@@ -73,6 +73,7 @@ class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
     limits: FlowLimits = FlowLimits()
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
     steps: int = 0  # states that were entered
+    renamed: str = ""  # the present step's name in an older version of the flow, from which the record was brought up
     entered_at_s: float = 0.0  # Unix time
     started_at_s: float = 0.0  # Unix time
 

@@ -51,8 +51,10 @@ class _MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
 
-class _Version(msgspec.Struct):
+class _Place(msgspec.Struct):
     version: int = 1
+    state: str = ""
+    steps: int = 0
 
 
 def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
@@ -209,7 +211,8 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     Raises:
         SnapshotError: It is newer, or no function brings it up.
     """
-    version = msgspec.json.decode(document, type=_Version).version
+    before = msgspec.json.decode(document, type=_Place)
+    version = before.version
     if version == flow.version:
         return document
     where = f"the snapshot is of version {version} of the flow {flow.name!r}"
@@ -223,4 +226,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
             raise SnapshotError(f"{where}, and nothing brings version {version} up: {right}")
         data = upgrade(data)
         version += 1
-    return msgspec.json.encode({**data, "version": version})
+    data = {**data, "version": version}
+    if data["state"] != before.state:
+        data["renamed"] = f"{before.state}#{before.steps}"
+    return msgspec.json.encode(data)

@@ -6,8 +6,10 @@ process itself: a function, an answer.  What came of either is read into one tri
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFuncti
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
 from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process, prefix_of
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.world import World
@@ -60,7 +62,7 @@ class Surroundings:
         self.clients = dict(clients or {})
         self.answer = answer
         self.has_approver = has_approver
-        self._worlds: dict[tuple[int, int], World] = {}
+        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
 
     def world(self, state: CallState[Any, Any], data: Any) -> World:
         """Return the world of the agent call of a state."""
@@ -71,8 +73,8 @@ class Surroundings:
         key = id(state), id(agent)
         if key not in self._worlds:
             options = {"approve": agent.approve, "results": agent.results, **agent.world}
-            self._worlds[key] = World.of(client, **options)
-        return self._worlds[key]
+            self._worlds[key] = World.of(client, **options), agent
+        return self._worlds[key][0]
 
 
 @singledispatch
@@ -89,6 +91,11 @@ def process_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -
         OutcomeError: The state has none.
     """
     raise OutcomeError(f"{state!r} is no process of its own")
+
+
+@seeded.register(WaitState)
+def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
+    state.question(data)  # what it raises, it raises before the step is taken, as what an agent is asked does
 
 
 @seeded.register(CallState)
@@ -179,7 +186,10 @@ class Working(Parent):
             return name, state, outcome
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
-            return name, state, Came("failed", Failure("raised", outcome.text, state.name), outcome.at_s)
+            if isinstance(state, WaitState):
+                raise OutcomeError(f"the answer to {key!r} is an error: {state.kinds!r} as JSON would be right")
+            reason = getattr(outcome, "reason", "") or "raised"
+            return name, state, Came("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
@@ -229,13 +239,13 @@ class Working(Parent):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
-    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float = 0.0) -> None:
+    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
         """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
 
         Args:
             state: The state, here or in a flow inside.
             value: What it gives; a `Failure`: it fails.
-            at_s: When (Unix time).
+            at_s: When (Unix time); None: now.
 
         Raises:
             OutcomeError: Nobody waits for it, or not for this; nothing has changed.
@@ -245,20 +255,53 @@ class Working(Parent):
             waits = f"{len(keys)} of them are waited for" if keys else "it is not waited for"
             open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing: it has ended"
             raise OutcomeError(f"{state!r} cannot be given {value!r:.80}: {waits}; waited for: {open_keys}")
-        if isinstance(value, Failure):
-            outcome: Outcome = FunctionFailed(text=value.detail or value.reason, at_s=at_s)
-        else:
-            outcome = Returned(text=state.kinds.dump(value), at_s=at_s)
-        while StartFunction.prefix == keys[0].rpartition(SEPARATOR)[2].partition(":")[0]:
-            self.advance(keys[0], Started(at_s=at_s))
-            keys = self.keys_of(state)
-        self.advance(keys[0], outcome)
+        outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
+        if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
+            trial = copy(self)
+            trial.journal, trial._cells, trial._looks = None, {}, {}
+            trial._give(state, outcome)
+        self._give(state, outcome)
+
+    def _give(self, state: Work[Any, Any], outcome: Outcome) -> None:
+        (key,) = self.keys_of(state)
+        if prefix_of(key) == StartFunction.prefix:
+            self.advance(key, Started(at_s=outcome.at_s))
+            (key,) = self.keys_of(state)
+        self.advance(key, outcome)
+
+    def now_s(self) -> float:
+        """Return the Unix time, for what is said without one."""
+        return time.time()
 
     def closed_again(self) -> Any:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
         r = self.record
         closed = {name: self._cell(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
+
+
+def outcome_of(state: Work[Any, Any], value: Any) -> Returned | FunctionFailed:
+    """Return somebody's word for what a state gives, or its `Failure`, as an outcome.
+
+    Raises:
+        OutcomeError: It is none of the state's types.
+    """
+    if isinstance(value, Failure):
+        return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
+    return Returned(text=state.kinds.dump(value))
+
+
+def in_doubt(record: WorksRecord) -> str:
+    """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
+    begun = sorted(_in_doubt(record, ""))
+    return f"{', '.join(begun)} was begun, and nobody was told what became of it" if begun else ""
+
+
+def _in_doubt(record: WorksRecord, path: str) -> Iterable[str]:
+    yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
+    for name, child in record.children.items():
+        if isinstance(child, WorksRecord):
+            yield from _in_doubt(child, f"{path}{name}{SEPARATOR}")
 
 
 def name_in(key: str) -> str:

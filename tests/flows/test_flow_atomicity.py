@@ -1,0 +1,306 @@
+"""Is an advance of a flow all or nothing, whatever raises in it, at whatever level, and whatever is answered?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.deep_flow import Order, documents, item, outcome_for, over, quote, shop, walk, wanted
+from support.flow_runs import LOOPS, Driver, by_run
+
+from fsm_agent import (
+    Agent,
+    Approved,
+    Begun,
+    Cancelled,
+    Denied,
+    FunctionFailed,
+    IllegalTrigger,
+    Modified,
+    OutcomeError,
+    Replied,
+    Reply,
+    Returned,
+    RunAgain,
+    UsageError,
+    function,
+)
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    call,
+    call_chosen,
+    each,
+    end,
+    execute,
+    gather,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.outcomes import Slept, Started
+from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import call as asks
+
+OTHERS: tuple[Any, ...] = (
+    Returned(text="no JSON"), Returned(text='{"x": 1}'), Returned(text="null"), Returned(text='"x"', is_error=True),
+    FunctionFailed(text="no"), Approved(), Denied("no"), Modified("{}"), RunAgain(), Started(), Slept(), Cancelled(),
+    Begun(at_s=0.0, id="x"), Replied(reply=Reply.of("?")),
+)  # fmt: skip
+
+
+def test_what_answers_nothing_is_refused_and_changes_nothing() -> None:
+    """At every place of a run: outcomes of other kinds, of no type, under keys that are stale, foreign or invented."""
+    stale: set[str] = set()
+    refused = 0
+    for run, effect in walk(3):
+        record, keys = run.record, [e.key for e in run.effects]
+        foreign = {"nonsense", "", "/", "everything#1", "everything#99/answer:x", *stale} - {
+            *keys,
+            *run.record.children,
+        }
+        for key in foreign - {""}:
+            with pytest.raises((OutcomeError, IllegalTrigger)):
+                run.advance(key, Returned(text="1"))
+            refused += 1
+        for wrong in OTHERS:
+            if effect is None or isinstance(wrong, effect.outcomes):
+                continue
+            with pytest.raises((OutcomeError, IllegalTrigger)):
+                run.advance(effect.key, wrong)
+            refused += 1
+        assert run.record is record
+        assert [e.key for e in run.effects] == keys
+        stale |= {*keys}
+    assert refused > 200
+
+
+def test_an_answer_of_another_type_is_refused_by_each_question() -> None:
+    for run, effect in walk(5):
+        if effect is None or effect.prefix != "answer":
+            continue
+        record = run.record
+        for text in ("no JSON", '{"x": 1}', "[1, 2]", '["No"]', '["Maybe", {}]', "\ud800", "NaN"):
+            with pytest.raises(OutcomeError):
+                run.advance(effect.key, Returned(text=text))
+        assert run.record is record
+
+
+class Broken(Exception):
+    pass
+
+
+def breaks(*_: Any) -> Any:
+    raise Broken
+
+
+def at(level: int, inner: Callable[[], Flow[Any]]) -> Flow[Any]:
+    """Return a flow with another one so many levels inside."""
+    flow = inner()
+    for depth in range(level):
+        nested = subflow(f"nested{depth}", flow, lambda d: d)
+        members = gather(f"both{depth}", nested, wait(str, name=f"other{depth}")(lambda d: "?"))
+        to = end("over")
+        flow = Flow(f"f{depth}", Order, start=members, rows=[members.done(to)], world={"clock": FakeClock()})
+    return flow
+
+
+start = wait(str, name="start")(lambda o: "?")
+bot = Agent("openai:gpt-5-mini", name="bot")
+
+
+def guarded() -> Flow[Any]:
+    return Flow("g", Order, start=start, rows=[start.done(over, when=breaks), start.done(over)])
+
+
+def acting(action: Any) -> Callable[[], Flow[Any]]:
+    return lambda: Flow("a", Order, start=start, rows=[start.done(over, do=action)])
+
+
+def leading(*states: Any) -> Callable[[], Flow[Any]]:
+    (to,) = states
+    return lambda: Flow("l", Order, start=start, rows=[start.done(to), to.done(over)])
+
+
+def number(o: int) -> str:
+    return "?"
+
+
+PLACES: dict[str, tuple[Callable[[], Flow[Any]], type[Exception]]] = {
+    "guard": (guarded, Broken),
+    "action": (acting(breaks), Broken),
+    "action of another type": (acting(lambda o, a: "no order"), FlowError),
+    "task": (leading(call(bot, name="task")(breaks)), Broken),
+    "task of another type": (leading(call(bot, name="task")(lambda o: 17)), UsageError),  # type: ignore[arg-type, return-value]
+    "choice": (leading(call_chosen(breaks, str, name="chosen")(lambda o: "?")), Broken),
+    "choice of another type": (leading(call_chosen(lambda o: None, str, name="chosen")(lambda o: "?")), FlowError),  # type: ignore[arg-type, return-value]
+    "question": (leading(wait(str, name="question")(breaks)), Broken),
+    "projection": (leading(subflow("inner", item, breaks)), Broken),
+    "projection of another type": (leading(subflow("inner", item, lambda o: "x")), FlowError),  # type: ignore[arg-type, return-value]
+    "items": (leading(each("items", wait(str, name="one")(number), breaks)), Broken),
+    "items that are none": (leading(each("items", wait(str, name="one")(number), lambda o: 17)), FlowError),  # type: ignore[arg-type, return-value]
+    "items without order": (leading(each("items", wait(str, name="one")(number), lambda o: {1, 2})), FlowError),  # type: ignore[arg-type, return-value]
+    "question of an item": (leading(each("items", wait(str, name="one")(breaks), lambda o: o.items)), Broken),
+    "task of a member": (leading(gather("m", call(bot, name="x")(breaks), call(bot, name="y")(lambda o: "?"))), Broken),
+}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("place", PLACES)
+def test_code_that_raises_changes_nothing_at_any_level(place: str, level: int) -> None:
+    inner, error = PLACES[place]
+    run = at(level, inner).seed(Order())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    record, document, keys = run.record, snapshot(run), [e.key for e in run.effects]
+    (key,) = [key for key in keys if "answer:start#1" in key]
+    for _ in range(2):
+        with pytest.raises(error):
+            run.advance(key, Returned(text='"x"'))
+        assert run.record is record
+        assert [e.key for e in run.effects] == keys
+    assert snapshot(run) == document
+    others = [key for key in keys if "answer:other" in key]
+    for other in others:
+        run.advance(other, Returned(text='"y"'))
+    assert (run.record is not record) is bool(others), "it goes on with its other effects"
+
+
+@LOOPS
+def test_a_driver_leaves_it_where_it_was_when_an_action_raises(driven: Driver) -> None:
+    """The answer is not lost: it is asked for again, and an action that is mended goes on."""
+    mended = False
+
+    def keep(o: Order, a: str) -> Order:
+        if not mended:
+            raise Broken
+        return replace(o, words=(a,))
+
+    asking = call(bot, name="asking")(lambda o: "?")
+    flow = Flow("f", Order, start=asking, rows=[asking.done(over, do=keep)])
+    run = flow.seed(Order(), clients={asking: Script("one", "two")})
+    with pytest.raises(Broken):
+        driven(flow, run)
+    assert run.state == "asking"
+    mended = True
+    driven(flow, run)
+    assert (run.state, run.data.words) == ("over", ("two",))
+
+
+def test_an_operators_word_is_all_or_nothing_also_for_a_function_that_must_not_run_twice() -> None:
+    @execute(once=True)
+    def send(o: Order) -> str:
+        raise AssertionError
+
+    def keep(o: Order, a: str) -> Order:
+        raise Broken
+
+    flow = Flow("f", Order, start=send, rows=[send.done(over, do=keep), send.failed(end("lost"))])
+    run = flow.seed(Order())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    before = run.record
+    with pytest.raises(Broken):
+        run.give(send, "x")
+    assert run.record is before
+    run.give(send, Failure("lost"))
+    assert run.state == "lost"
+
+
+def test_an_operators_failure_keeps_its_reason() -> None:
+    def is_refused(o: Order, why: Failure) -> bool:
+        return why.reason == "refused"
+
+    refused = end("refused")
+    asking = call(bot, name="asking")(lambda o: "?")
+    rows = [asking.done(over), asking.failed(refused, when=is_refused), asking.failed(end("other"))]
+    flow = Flow("f", Order, start=asking, rows=rows)
+    for reason, state in [("refused", "refused"), ("expired", "other")]:
+        run = flow.seed(Order())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        key, outcome = "asking#1", Failure(reason, "why")
+        run.give(asking, outcome)
+        assert run.state == state, key
+        assert run.record.trace[-1].detail == f"{reason}: why"
+
+
+def test_what_somebody_says_has_the_time_at_which_it_is_said() -> None:
+    """The time of the next state begins with the answer, and not with the question."""
+    clock = FakeClock()
+    one = wait(str, name="one")(lambda o: "?")
+    two = wait(str, name="two", within_s=3600)(lambda o: "?")
+    flow = Flow("f", Order, start=one, rows=[one.done(two), two.done(over), two.elapsed(end("late"))],
+                world={"clock": clock})  # fmt: skip
+    run = flow.seed(Order())
+    by_run(flow, run)
+    clock.advance(7 * 24 * 3600)
+    run.give(one, "x")
+    by_run(flow, run)
+    assert run.state == "two"
+    clock.advance(3601)
+    by_run(flow, run)
+    assert run.state == "late"
+
+
+@function(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def test_two_approvals_in_any_order_and_none_twice() -> None:
+    tellers = [call(Agent("openai:gpt-5-mini", name="t", functions=[pay]), name=name)(lambda o: "?") for name in "ab"]
+    both = gather("both", *tellers)  # type: ignore[call-overload]
+    flow = Flow("f", Order, start=both, rows=[both.done(over, do=lambda o, a: replace(o, words=a))])
+    keys = ["both#1/a/ask:1.0", "both#1/b/ask:1.0"]
+    records = []
+    for order in (keys, keys[::-1]):
+        clients = {t: Script(asks("pay", amount=1), f"paid by {t.name}") for t in tellers}
+        run = flow.seed(Order(), clients=clients)
+        by_run(flow, run)
+        assert [e.key for e in run.effects] == keys
+        for key in order:
+            run = flow.restore(snapshot(run), clients=clients)
+            run.advance(key, Approved())
+            with pytest.raises(OutcomeError):
+                run.advance(key, Approved())
+            by_run(flow, run)
+        assert run.data.words == ("paid by a", "paid by b")
+        records.append(run.record)
+    assert records[0].data == records[1].data
+    assert records[0].usage == records[1].usage
+
+
+def test_cancelled_at_every_place_it_ends_and_waits_for_nothing() -> None:
+    seen = set()
+    for document in documents()[:-1]:
+        run = shop.restore(document)
+        seen.add(run.state)
+        was_begun = [step.trigger for step in run.record.trace][-1:] == ["started"]
+        run.advance("", Cancelled(reason="enough"))
+        assert (run.state, run.effects, run.record.children, run.record.once) == ("Cancelled", (), {}, {})
+        assert run.record.ending is not None
+        in_doubt = "; sending#6 was begun, and nobody was told what became of it"
+        assert run.record.ending.detail == "enough" + (in_doubt if was_begun else "")
+        with pytest.raises(IllegalTrigger):
+            run.advance("", Cancelled())
+        assert shop.restore(snapshot(run)).record == run.record
+    assert seen == {"Seeded", *[state.name for state in shop.live]}
+
+
+def test_a_member_alone_is_cancelled_and_its_row_taken() -> None:
+    run, _ = next(pair for pair in walk(0) if len(pair[0].effects) >= 3)
+    run.advance("everything#1/quoting/prices#1/0/", Cancelled(reason="not this"))
+    assert run.state == "late"
+    assert "not this" in run.record.trace[-1].detail
+
+
+def test_flows_inside_are_the_same_alone() -> None:
+    """What a flow does inside of others, it does by itself."""
+    alone = quote.seed(Order())
+    while alone.effects:
+        effect = wanted(alone)[0]
+        alone.advance(effect.key, outcome_for(effect))
+    inside = [run for run, _ in walk(0)][-1]
+    assert alone.data.total == inside.data.total == 10

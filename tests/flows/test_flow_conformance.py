@@ -1,0 +1,151 @@
+"""Is each step of a flow a row of the table at its level, whatever the order, and is any other noticed?"""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+from support.deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, wanted
+from support.flow_runs import s
+from transitions import Machine, MachineError
+
+from fsm_agent import Agent, OutcomeError, Returned, SnapshotError
+from fsm_agent.clients.client import client_for
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
+from fsm_agent.flows.definition.table import machine_for
+from fsm_agent.machine.nesting import _Cursor
+from fsm_agent.machine.rows import LeanEvent
+from fsm_agent.messages.event import Inside, Stepped
+
+
+def steps_of(seed: int) -> tuple[Any, list[Any]]:
+    events: list[Any] = []
+    run = None
+    for run, _ in walk(seed):
+        events += run.steps
+    return run, events
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_step_is_a_row_of_the_table_at_its_level(seed: int) -> None:
+    run, events = steps_of(seed)
+    assert conforms(shop, events)
+    assert {event.path.count("/") for event in events if isinstance(event, Inside)} == {0, 1, 2, 3, 4}
+    assert (run.state, run.data.total) == ("over", 10)
+
+
+def test_the_record_is_the_same_in_whatever_order_the_effects_are_answered() -> None:
+    (first, _), *others = [steps_of(seed) for seed in range(12)]
+    trigger = [step.trigger for step in first.record.trace]
+    for run, _ in others:
+        assert run.record == first.record
+        assert [step.trigger for step in run.record.trace] == trigger
+
+
+def changed(step: Stepped) -> list[Stepped]:
+    """Return a step with each of its parts replaced by another."""
+    return [step.changed(**{name: f"{getattr(step, name)}_"}) for name in ("source", "trigger", "to", "guard")]
+
+
+def test_each_single_change_of_a_step_is_noticed() -> None:
+    _, events = steps_of(0)
+    tried = 0
+    for number, event in enumerate(events):
+        step = event.event if isinstance(event, Inside) else event
+        for other in changed(step) if isinstance(step, Stepped) else ():
+            instead = event.changed(event=other) if isinstance(event, Inside) else other
+            assert not conforms(shop, [*events[:number], instead, *events[number + 1 :]])
+            tried += 1
+    assert tried > 100
+
+
+def test_the_outcomes_alone_give_the_same_record_and_steps_again() -> None:
+    """As JSON by key, as a journal holds them."""
+    run = shop.seed(Order())
+    journal: list[tuple[str, str, Any]] = []
+    while run.effects:
+        effect = wanted(run)[0]
+        outcome = outcome_for(effect)
+        document = run.encode(effect.key, outcome)
+        run.advance(effect.key, outcome)
+        journal.append((effect.key, document, run.steps))
+    again = shop.seed(Order())
+    for key, document, steps in journal:
+        again.advance(key, again.decode(key, document))
+        assert again.steps == steps
+    assert again.record == run.record
+    assert list(again.record.trace) == list(run.record.trace)
+
+
+class TestLeanAndPlain:
+    """The lean machine of a flow, and one of `transitions` itself, of the same table."""
+
+    DATA = (
+        s.Ticket("x"),
+        s.Ticket("x://y", facts=("a",), drafts=("a", "b"), asked=3, changes=2),
+        s.Ticket("x", drafts=("a",), changes=1),
+    )
+    ANSWERS = (s.Sorted("ad", is_spam=True), s.Sorted("x"), s.Known(("f",)), s.Unclear("?"), s.Choice(1), s.Change("x"),
+               s.Approve("a"), "text", (s.Draft("a"), s.Draft("b")), None)  # fmt: skip
+
+    def taken(self, machine: Any, state: Any, data: Any, trigger: str, answer: Any) -> Any:
+        run: Any = s.support.seed(data)
+        cursor = _Cursor(run.record.changed(state=state))
+        try:
+            event = machine.events[trigger]
+            if isinstance(event, LeanEvent):
+                took = event.take(cursor, answer, run)
+            else:
+                took = event.trigger(cursor, cursor, answer, run)
+        except (MachineError, AttributeError, IndexError, TypeError, KeyError) as error:
+            return type(error)
+        return took, cursor.state, cursor.guard, cursor.after
+
+    def test_they_agree_on_all_triggers_in_all_states(self) -> None:
+        plain = machine_for(s.support, Machine)
+        states: Any = s.support.state_enum
+        seen = set()
+        ways = list(product(states, self.DATA, [*s.support.machine.events, "nonsense"], self.ANSWERS))
+        random.Random(7).shuffle(ways)
+        for state, *given in ways:
+            lean = self.taken(s.support.machine, state, *given)
+            assert lean == self.taken(plain, state, *given), (state, given)
+            if isinstance(lean, tuple) and lean[0]:
+                seen.add((state, given[1], lean[1], lean[2]))
+        rows = {(e.source, e.event, e.to, e.guard) for e in s.support.entries}
+        assert {(str(state), event, str(to), guard) for state, event, to, guard in seen} == rows
+
+
+def test_nobody_is_told_a_secret() -> None:
+    """Neither in snapshots and events, nor in errors, of keys, clients and deps."""
+    client = client_for("openai:gpt-5-mini", api_key=SECRET)
+    agent = Agent(client, name="bot")
+    asking = call(agent, name="asking")(lambda o: "?")
+    person = wait(int, name="person")(lambda o: "?")
+
+    @execute
+    def breaks(o: Order, context: Any) -> str:
+        raise ValueError(f"no {context.idempotency_key}")
+
+    rows = [breaks.done(asking), breaks.failed(person), asking.done(person), person.done(end("over"))]
+    flow = Flow("f", Order, start=breaks, rows=rows)
+    told: list[str] = []
+    run = flow.seed(Order(), deps={"key": SECRET}, clients={asking: client})
+    told += [repr(event) for event in flow.stream(run)]
+    told += [snapshot(run), repr(run), str(run), repr(run.effects), repr(flow), repr(run.outcome), str(run.record)]
+    for key, answer in [("answer:person#2", '"x"'), ("asking#1/model:0", '"x"')]:
+        with pytest.raises(OutcomeError) as refused:
+            run.advance(key, Returned(text=answer))
+        told.append(str(refused.value))
+    with pytest.raises(SnapshotError) as damaged:
+        flow.restore(snapshot(run)[:-9], deps={"key": SECRET})
+    told.append(str(damaged.value))
+    with pytest.raises(FlowSuspended) as waiting:
+        run.result()
+    run.cancel("enough")
+    with pytest.raises(FlowFailed) as failed:
+        flow.run(run)
+    told += [str(waiting.value), repr(waiting.value), str(failed.value), repr(failed.value), snapshot(run)]
+    assert SECRET not in "\n".join(told)

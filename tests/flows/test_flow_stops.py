@@ -1,0 +1,385 @@
+"""Is a flow left at rest, wherever its driver is stopped or it is cancelled, with whichever driver?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import aclosing, closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_kill_worker import models
+from support.flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
+
+from fsm_agent import (
+    Agent,
+    CallFailed,
+    Context,
+    MemoryStore,
+    Overloaded,
+    Returned,
+    RunAgain,
+    RunBusy,
+    SqliteStore,
+    UsageError,
+    Worker,
+)
+from fsm_agent.flows import (
+    AwaitAnswer,
+    Failure,
+    Flow,
+    FlowFailed,
+    FlowLimits,
+    call,
+    each,
+    end,
+    execute,
+    pause,
+    race,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.messages.event import Done, Event, Stepped, Suspended
+from fsm_agent.runtime.drive import adrive, drive
+from fsm_agent.runtime.drive import run as drive_to_rest
+from fsm_agent.testing import FakeClock, Script
+
+over, late = end("over"), end("late")
+
+
+@pytest.fixture(autouse=True)
+def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "outbox.txt"
+
+
+def answer(question: AwaitAnswer) -> Any:
+    return "order 17" if question.state is s.customer else s.Approve("ann")
+
+
+def support() -> Any:
+    world = {"clock": FakeClock(), "new_id": lambda: "r1"}
+    return replace(s.support, answer=answer, world=world)
+
+
+def stopped(flow: Any, run: Any, number: int) -> list[Event]:
+    """Drive until the event of this number, and stop there."""
+    events: list[Event] = []
+    with closing(drive(run, flow._world(run.surroundings))) as driven:
+        for event in driven:
+            events.append(event)
+            if len(events) == number:
+                break
+    return events
+
+
+def astopped(flow: Any, run: Any, number: int) -> list[Event]:
+    async def main() -> list[Event]:
+        events: list[Event] = []
+        async with aclosing(adrive(run, flow._world(run.surroundings))) as driven:
+            async for event in driven:
+                events.append(event)
+                if len(events) == number:
+                    break
+        return events
+
+    return asyncio.run(main())
+
+
+def raised(flow: Any, run: Any, number: int) -> list[Event]:
+    """The same with a listener that raises."""
+    events: list[Event] = []
+
+    def sink(event: Event) -> None:
+        events.append(event)
+        if len(events) == number:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        drive_to_rest(run, flow._world(run.surroundings), sink)
+    return events
+
+
+def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
+    driven(flow, run)
+    for effect in run.effects:
+        assert effect.key.startswith("doubt:sending#")
+        run.advance(effect.key, RunAgain())
+        driven(flow, run)
+    return run
+
+
+@pytest.mark.parametrize("stop", [stopped, astopped, raised])
+@pytest.mark.parametrize("driven", [by_run, by_arun])
+def test_stopped_at_every_event_it_comes_to_the_same_end(stop: Any, driven: Driver) -> None:
+    """Through JSON at each, with another driver from then on."""
+    whole = to_its_end(by_run, (flow := support()), flow.seed(s.Ticket("x"), clients=models()))
+    count = len(by_drive(flow, flow.seed(s.Ticket("x"), clients=models())))
+    for number in range(1, count + 1):
+        one = support()
+        run = one.seed(s.Ticket("x"), clients=models())
+        events = stop(one, run, number)
+        assert len(events) == number
+        assert [type(event) for event in events if isinstance(event, Done | Suspended)] == [Done] * (number == count)
+        again = to_its_end(driven, one, one.restore(snapshot(run), clients=models()))
+        assert again.record.changed(once={}) == whole.record.changed(once={}), f"stopped at event {number}"
+        assert again.data == whole.data
+
+
+@pytest.mark.parametrize("driver", [drive, adrive])
+def test_cancelled_at_every_event_it_ends_there(driver: Any) -> None:
+    """Whoever listens: one `Done` at last, and nothing is waited for."""
+    count = len(by_drive((flow := support()), flow.seed(s.Ticket("x"), clients=models())))
+    ended = set()
+    for number in range(1, count):
+        one = support()
+        run = one.seed(s.Ticket("x"), clients=models())
+        seen: list[Event] = []
+
+        def look(event: Event, seen: list[Event] = seen, run: Any = run, number: int = number) -> None:
+            seen.append(event)
+            if len(seen) == number:
+                run.cancel("enough")
+
+        if driver is drive:
+            for event in drive(run, one._world(run.surroundings)):
+                look(event)
+        else:
+
+            async def main(run: Any = run, one: Any = one, look: Any = look) -> None:
+                async for event in adrive(run, one._world(run.surroundings)):
+                    look(event)
+
+            asyncio.run(main())
+        assert run.effects == ()
+        assert [type(event) for event in seen if isinstance(event, Done | Suspended)] == [Done]
+        last = [event for event in seen if isinstance(event, Stepped)][-1]
+        assert (run.state == "Cancelled" and last.trigger == "cancelled" and last.detail.startswith("enough")) or (
+            run.state == "sent"
+        )
+        ended.add(last.source)
+    assert ended >= {"triage", "research", "drafting", "judging"}
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str = ""
+    items: tuple[int, ...] = ()
+
+
+bot = Agent("openai:gpt-5-mini", name="bot")
+
+
+def put(d: Word, a: Any) -> Word:
+    return replace(d, text=str(a))
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
+    """A coroutine is cancelled at once, and a question is asked no more."""
+    ended = threading.Event()
+
+    @execute
+    async def slow(d: Word) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+        return "slow"
+
+    @execute
+    async def quick(d: Word) -> str:
+        await asyncio.sleep(0.01)
+        return "quick"
+
+    person = wait(str, name="person")(lambda d: "?")
+    first: Any = race("first", slow, quick, person)
+    nap = pause("nap", 3600)
+    flow = Flow("f", Word, start=first, rows=[first.done(nap, do=put), first.failed(late), nap.elapsed(over)])
+    run = flow.seed(Word())
+    began = time.monotonic()
+    driven(flow, run)
+    assert (run.state, run.data.text) == ("nap", "quick")
+    assert time.monotonic() - began < 30
+    assert ended.wait(10)
+    assert [effect.key for effect in run.effects] == ["sleep:nap#2"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+@pytest.mark.parametrize("driven", [by_run, by_arun, by_threads])
+def test_no_item_one_item_and_a_thousand(count: int, driven: Driver) -> None:
+    @execute(blocking=False)
+    def double(n: int) -> int:
+        return 2 * n
+
+    doubled = each("doubled", double, lambda d: d.items)
+    flow = Flow("f", Word, start=doubled, rows=[doubled.done(over, do=lambda d, a: replace(d, items=a))])
+    run = flow.seed(Word(items=tuple(range(count))))
+    driven(flow, run)
+    assert run.data.items == tuple(2 * n for n in range(count))
+    assert run.record.steps == 2
+
+
+def test_hundreds_of_questions_are_answered_in_any_order() -> None:
+    asked: list[int] = []
+
+    @wait(int)
+    def number(n: int) -> str:
+        asked.append(n)
+        return f"{n}?"
+
+    numbers = each("numbers", number, lambda d: d.items, parallel=None)
+    flow = Flow("f", Word, start=numbers, rows=[numbers.done(over, do=lambda d, a: replace(d, items=a))])
+    run = flow.seed(Word(items=tuple(range(300))))
+    by_run(flow, run)
+    for n in sorted(range(300), key=lambda n: n * 7919 % 300):
+        assert len(run.effects) == len(run.record.children["numbers#1"].once)
+        run.advance(f"numbers#1/answer:{n}", Returned(text=str(n * n)))
+    assert run.data.items == tuple(n * n for n in range(300))
+    assert len(asked) < 3000, "each question is asked once, or a few times: not with each answer"
+
+
+class TestTime:
+    @LOOPS
+    def test_a_time_inside_of_flows_is_due_days_later(self, driven: Driver) -> None:
+        clock = FakeClock()
+        person = wait(str, name="person", within_s=3600)(lambda d: "?")
+        inner = Flow("inner", Word, start=person, rows=[person.done(over), person.elapsed(late, do=put)])
+        middle = subflow("middle", inner, lambda d: d)
+        around = Flow("around", Word, start=middle, rows=[middle.done(over, do=lambda d, a: a)])
+        outer = subflow("outer", around, lambda d: d)
+        flow = Flow("f", Word, start=outer, rows=[outer.done(over, do=lambda d, a: a)], world={"clock": clock})
+        run = flow.seed(Word("x"))
+        events = driven(flow, run)
+        if events:
+            assert isinstance(events[-1], Suspended)
+        assert run.deadline == (clock.now() + 3600, "outer#1/middle#1/sleep:person#1")
+        again = flow.restore(snapshot(run))
+        clock.advance(3 * 24 * 3600)
+        driven(flow, again)
+        assert (again.state, again.data.text) == ("over", "None")
+
+    @LOOPS
+    def test_a_deadline_inside_is_a_failure_of_the_state_around(self, driven: Driver) -> None:
+        clock = FakeClock()
+        person = wait(str, name="person")(lambda d: "?")
+        inner = Flow("inner", Word, start=person, rows=[person.done(over)], limits=FlowLimits(deadline_s=50))
+        nested = subflow("nested", inner, lambda d: d)
+
+        def is_late(d: Word, why: Failure) -> bool:
+            return why.reason == "Expired" and why.detail == "50 s are over"
+
+        rows = [nested.done(over), nested.failed(late, when=is_late)]
+        flow = Flow("f", Word, start=nested, rows=rows, world={"clock": clock})
+        run = flow.seed(Word())
+        driven(flow, run)
+        clock.advance(51)
+        driven(flow, run)
+        assert run.state == "late"
+
+    @LOOPS
+    def test_a_clock_that_is_set_back_harms_no_timer(self, driven: Driver) -> None:
+        clock = FakeClock()
+        one = wait(str, name="one", within_s=3600)(lambda d: "?")
+        two = wait(str, name="two", within_s=3600)(lambda d: "?")
+        rows = [one.done(two), one.elapsed(late), two.done(over), two.elapsed(late)]
+        flow = Flow("f", Word, start=one, rows=rows, world={"clock": clock})
+        run = flow.seed(Word())
+        driven(flow, run)
+        entered_at_s = clock.now()
+        clock.advance(-7200)
+        run.give(one, "x")
+        driven(flow, run)
+        assert run.state == "two"
+        assert run.record.entered_at_s == entered_at_s, "never before the state that it follows"
+        assert [step.at_s for step in run.record.trace] == sorted(step.at_s for step in run.record.trace)
+        clock.advance(7200 + 3601)
+        driven(flow, run)
+        assert run.state == "late"
+
+
+class TestTogether:
+    """Two who drive one run."""
+
+    def test_a_second_driver_of_a_run_is_refused_while_the_first_is_at_it(self) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        @execute
+        def slow(d: Word) -> str:
+            begun.set()
+            go_on.wait(20)
+            return "x"
+
+        flow = Flow("f", Word, start=slow, rows=[slow.done(over)])
+        run = flow.seed(Word())
+        thread = threading.Thread(target=lambda: flow.run(run))
+        thread.start()
+        begun.wait(20)
+        for driven in (by_run, by_arun, by_drive, by_adrive):
+            with pytest.raises(UsageError, match="is being driven already"):
+                driven(flow, run)
+        go_on.set()
+        thread.join(20)
+        assert run.state == "over"
+
+    @pytest.mark.parametrize("store", [MemoryStore, SqliteStore])
+    def test_a_worker_and_a_driver_never_both_drive_it(self, store: Any, tmp_path: Path) -> None:
+        begun, go_on, runs = threading.Event(), threading.Event(), []
+
+        @execute
+        def slow(d: Word, context: Context[Any]) -> str:
+            runs.append(context.idempotency_key)
+            begun.set()
+            go_on.wait(20)
+            return "x"
+
+        kept = store(tmp_path / "runs.db") if store is SqliteStore else store()
+        flow = Flow("f", Word, start=slow, rows=[slow.done(over)], store=kept)
+        thread = threading.Thread(target=lambda: flow.call(Word(), run_id="r"))
+        thread.start()
+        begun.wait(20)
+        assert Worker([flow], flow.runs).run(once=True) == 0
+        with pytest.raises(RunBusy):
+            flow.resume("r")
+        go_on.set()
+        thread.join(20)
+        assert (flow.resume("r").state, runs) == ("over", ["r/slow#1"])
+
+
+@pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_arun, by_adrive])
+@pytest.mark.parametrize("replies", [["fine"], [Overloaded("busy"), "fine"], [Overloaded("no", retryable=False)]])
+def test_a_call_in_a_flow_is_the_call_of_its_agent(driven: Driver, replies: list[Any]) -> None:
+    """The same steps and dialog as the agent's own, but for its name and start."""
+    alone = bot.changed(model=Script(*replies))
+    kept: list[Any] = []
+    try:
+        kept.append(alone.call("What now?").record)
+    except CallFailed as failed:
+        kept.append(failed.call.record)
+    asking = call(bot, name="asking")(lambda d: "What now?")
+    flow = Flow("f", Word, start=asking, rows=[asking.done(over, do=put), asking.failed(late)])
+    run = flow.seed(Word(), clients={asking: Script(*replies)})
+    events = driven(flow, run)
+    ended = "over" if kept[0].state == "Completed" else "late"
+    assert run.state == ended
+    own = [step for step in (getattr(event, "event", None) for event in events) if isinstance(step, Stepped)]
+    if events:
+        assert [(x.source, x.trigger, x.to, x.key) for x in own] == [
+            (x.source, x.trigger, x.to, x.key) for x in kept[0].trace
+        ]
+    assert run.record.usage == kept[0].total_usage
+
+
+def test_a_cancelled_flow_says_why() -> None:
+    flow = support()
+    run = flow.seed(s.Ticket("x"), clients=models())
+    run.cancel("called off")
+    with pytest.raises(FlowFailed, match="called off"):
+        flow.run(run)
+    with pytest.raises(FlowFailed, match="called off"):
+        flow.run(run)

@@ -1,0 +1,328 @@
+"""Are values that JSON would change, and types that nobody can tell apart, refused before they do harm?"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol
+
+import pydantic
+import pytest
+from support.flow_runs import LOOPS, Driver
+from typing_extensions import TypedDict
+
+from fsm_agent import Begun, MemoryStore, OutcomeError, Returned, SnapshotError
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowSuspended,
+    each,
+    end,
+    execute,
+    gather,
+    race,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Started
+
+over, late = end("over"), end("late")
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Size(enum.IntEnum):
+    S = 1
+    L = 2
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    name: str
+    hidden: str = pydantic.Field(default="", exclude=True)
+    key: pydantic.SecretStr = pydantic.SecretStr("")
+
+
+@dataclass(frozen=True)
+class Data:
+    text: str = ""
+    number: float | None = None
+    raw: bytes = b""
+    color: Color = Color.RED
+    sizes: tuple[Size, ...] = ()
+    pair: Pair | None = None
+    by: Mapping[str, int] | None = None
+    when: datetime.datetime | None = None
+    much: decimal.Decimal = decimal.Decimal(0)
+    tags: frozenset[str] = frozenset()
+    model: Model | None = None
+    item: Any = None
+
+
+@dataclass(frozen=True)
+class More(Data):
+    more: int = 0
+
+
+asking = wait(str, name="asking")(lambda d: "?")
+flow = Flow("f", Data, start=asking, rows=[asking.done(over)])
+NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=5, minutes=45)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Data(text="\x00 \u2028 \U0001f600 \"'\\ naïve"),
+        Data(number=1e308),
+        Data(number=-0.0),
+        Data(number=5e-324),
+        Data(raw="é".encode()),
+        Data(color=Color.BLUE, sizes=(Size.L, Size.S)),
+        Data(pair=Pair(2**70, "x")),
+        Data(by={"": 1, "a/b#1:c": 2}),
+        Data(when=NOW, much=decimal.Decimal("1.10")),
+        Data(tags=frozenset(["a", "b"])),
+        Data(model=Model(name="x")),
+        Data(item={"x": [1, None, "y"]}),
+    ],
+)
+def test_data_that_json_can_hold_come_back_as_they_were(data: Data) -> None:
+    run = flow.seed(data)
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    again = flow.restore(snapshot(run))
+    assert again.data == data
+    assert repr(again.data.color) == repr(data.color)
+    again.give(asking, "x")
+    assert again.state == "over"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Data(number=float("nan")),
+        Data(number=float("inf")),
+        Data(text="\ud800"),
+        Data(raw=b"\xff"),
+        Data(color="red"),  # type: ignore[arg-type]
+        Data(text=17),  # type: ignore[arg-type]
+        Data(item=(1, 2)),
+        Data(item=Pair(1, "x")),
+        Data(item=object()),
+        Data(item={1: 2}),
+        Data(item=Color.RED),
+        Data(model=Model(name="x", hidden="y")),
+        Data(model=Model(name="x", key=pydantic.SecretStr("sk-secret"))),
+        More(more=3),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_data_that_json_would_change_are_not_written(data: Data) -> None:
+    run = flow.seed(data)
+    with pytest.raises(SnapshotError) as refused:
+        snapshot(run)
+    assert "flow 'f' has" in str(refused.value)
+    assert "sk-secret" not in str(refused.value)
+
+
+@LOOPS
+def test_odd_texts_of_errors_and_questions_are_kept(driven: Driver) -> None:
+    """Half a surrogate pair, which JSON cannot hold, does not keep a run from being stored."""
+
+    @execute
+    def breaks(d: Data) -> str:
+        raise ValueError("\ud800 \x00")
+
+    question = wait(str, name="question")(lambda d: f"{d.text}\udfff")
+    rows = [breaks.done(over), breaks.failed(question, do=lambda d, why: replace(d, text="asked")), question.done(over)]
+    one = Flow("f", Data, start=breaks, rows=rows, store=MemoryStore())
+    run = one.seed(Data())
+    driven(one, run)
+    assert run.state == "question"
+    assert one.restore(snapshot(run)).state == "question"
+    with pytest.raises(FlowSuspended):
+        one.call(Data(), run_id="r")
+    assert one.resume("r", {question: "x"}).state == "over"
+
+
+class Left(TypedDict):
+    left: int
+
+
+class Right(TypedDict):
+    right: int
+
+
+class Named(Protocol):
+    name: str
+
+
+Id, Count = NewType("Id", str), NewType("Count", int)
+Short = Annotated[str, pydantic.Field(max_length=3)]
+
+
+def deciding(one: Any, other: Any) -> Flow[Data]:
+    state: Any = wait(one, other, name="state")(lambda d: "?")
+    return Flow("f", Data, start=state, rows=[state.done(over, of=one), state.done(late, of=other)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "values"),
+    [
+        (int, float, (1, 1.0)),
+        (bool, int, (True, 1)),
+        (bytes, int, (b"a", 1)),
+        (str, type(None), ("a", None)),
+        (Color, Size, (Color.RED, Size.S)),
+        (Color, str, (Color.RED, "red")),
+        (Id, Count, ("a", 1)),
+        (Short, int, ("abc", 1)),
+        (Literal["a"], Literal["b"], ("a", "b")),
+        (Literal[1], Literal[True], (1, True)),
+        (list[int], int, ([1], 1)),
+        (Model, Pair, (Model(name="x"), Pair(1, "x"))),
+        (dict[str, int], int, ({"x": 1}, 1)),
+    ],
+)
+def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other: Any, values: tuple[Any, Any]) -> None:
+    for value, state in zip(values, ("over", "late"), strict=True):
+        run = deciding(one, other).seed(Data())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.give(run.flow.start, value)
+        assert run.state == state
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (list[int], list[str], "list[int] or list[str], which JSON cannot tell apart: a frozen dataclass around"),
+        (list[int], tuple[int, ...], "which JSON cannot tell apart"),
+        (dict[str, int], dict[str, str], "which JSON cannot tell apart"),
+        (frozenset[int], list[int], "which JSON cannot tell apart"),
+        (Any, int, "Any, which no value can be told to be: a class of its own"),
+        (object, int, "object, which no value can be told to be"),
+        (Left, Right, "Left, which no value can be told to be"),
+        (Named, int, "Named"),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_types_that_nobody_can_tell_apart_are_refused(one: Any, other: Any, says: str) -> None:
+    with pytest.raises(FlowError) as refused:
+        deciding(one, other)
+    assert says in str(refused.value)
+
+
+def test_a_value_beyond_what_a_type_allows_is_refused() -> None:
+    run = deciding(Short, int).seed(Data())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    for text in ('["str","abcd"]', '"abcd"', "1.5", "[]", '["str"]', '["int","x"]', "\ud800", ""):
+        with pytest.raises(OutcomeError):
+            run.advance("answer:state#1", Returned(text=text))
+    assert run.state == "state"
+
+
+def test_two_types_of_one_name_are_refused_in_a_race() -> None:
+    def done() -> Any:
+        @dataclass(frozen=True)
+        class Done:
+            x: int
+
+        return Done
+
+    members = [wait(done(), name=name)(lambda d: "?") for name in "ab"]
+    first: Any = race("first", *members)  # type: ignore[call-overload]
+    with pytest.raises(FlowError, match="first gives two types that are called 'Done'"):
+        Flow("f", Data, start=first, rows=[first.done(over)])
+
+
+class TestItems:
+    """What `each` is over: anything that has the same order in every process."""
+
+    @pytest.mark.parametrize(
+        "items",
+        [(), ("a",), ["a", "b"], range(3), (n for n in "abc")],
+        ids=["none", "one", "list", "range", "generator"],
+    )
+    def test_sequences_and_what_is_made_into_one(self, items: Any) -> None:
+        given = list(items)
+
+        @execute
+        def same(item: Any) -> str:
+            return str(item)
+
+        all_of_them = each("all_of_them", same, lambda d: iter(given))  # type: ignore[arg-type, return-value]
+        rows = [all_of_them.done(over, do=lambda d, a: replace(d, item="".join(a)))]
+        found = Flow("f", Data, start=all_of_them, rows=rows).call(Data())
+        assert found.data.item == "".join(map(str, given))
+
+    @pytest.mark.parametrize(
+        "items",
+        [{"b", "a"}, frozenset("ab"), {"a": 1}, "text", b"bytes", None, 17],
+        ids=lambda items: type(items).__name__,
+    )
+        "items",
+        [{"b", "a"}, frozenset("ab"), {"a": 1}, "text", b"bytes", None, 17],
+        ids=lambda items: type(items).__name__,
+    )
+    def test_what_has_no_order_or_no_items_is_refused(self, items: Any) -> None:
+        one = wait(str, name="one")(lambda item: "?")
+        many = each("many", one, lambda d: items)
+        bad = Flow("f", Data, start=many, rows=[many.done(over)])
+        run = bad.seed(Data())
+        with pytest.raises(FlowError, match=r"the items of many are .*: a sequence, which has the same order"):
+            run.advance("begin", Begun(at_s=0.0, id="r"))
+        assert run.state == "Seeded"
+
+
+class TestOnce:
+    """A function that must not run twice is nowhere where it may be let go of while it runs."""
+
+    @pytest.mark.parametrize("around", ["race", "gather within", "each within", "subflow within", "race of flows"])
+    def test_around_it_is_nothing_that_ends_early(self, around: str) -> None:
+        @execute(once=True)
+        def send(d: Any) -> str:
+            return ""
+
+        other = wait(str, name="other")(lambda d: "?")
+        inner = Flow("inner", Data, start=send, rows=[send.done(over)])
+        state: Any = {
+            "race": lambda: race("state", send, other),
+            "gather within": lambda: gather("state", send, other, within_s=5),
+            "each within": lambda: each("state", send, lambda d: (1, 2), within_s=5),
+            "subflow within": lambda: subflow("state", inner, lambda d: d, within_s=5),
+            "race of flows": lambda: race("state", subflow("sub", inner, lambda d: d), other),
+        }[around]()
+        with pytest.raises(FlowError, match="state may be let go of while send runs, which must not run twice"):
+            Flow("f", Data, start=state, rows=[state.done(over), state.failed(late)])
+
+    def test_a_sibling_that_fails_leaves_a_note(self) -> None:
+        @execute(once=True)
+        def send(d: Data) -> str:
+            return ""
+
+        @execute
+        def other(d: Data) -> str:
+            return ""
+
+        both = gather("both", send, other)
+        run = Flow("f", Data, start=both, rows=[both.done(over), both.failed(late, do=note)]).seed(Data())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.advance("both#1/start:send", Started())
+        run.advance("both#1/run:other", FunctionFailed(text="no"))
+        assert run.data.text == "no; send was begun, and nobody was told what became of it"
+
+
+def note(d: Data, why: Failure) -> Data:
+    return replace(d, text=why.detail)

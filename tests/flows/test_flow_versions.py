@@ -1,0 +1,279 @@
+"""Do runs of flows that wait survive changes of the code, and are damaged documents refused?"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.deep_flow import Order, documents, item, outcome_for, over, shop, walk, wanted
+
+from fsm_agent import (
+    Begun,
+    FolderStore,
+    JournalError,
+    MemoryStore,
+    OutcomeError,
+    Returned,
+    SnapshotError,
+    SqliteStore,
+    Worker,
+)
+from fsm_agent.flows import Flow, FlowSuspended, each, gather, snapshot, subflow, wait
+
+
+@dataclass(frozen=True)
+class Old:
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class New:
+    words: str
+    n: int = 0
+
+
+person = wait(str, name="person", within_s=10**6)(lambda d: "?")
+somebody = wait(str, name="somebody", within_s=10**6)(lambda d: "?")
+old = Flow("letters", Old, start=person, rows=[person.done(over, do=lambda d, a: Old(a))])
+
+
+def renamed(record: dict[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] = json.loads(json.dumps(record).replace('"person', '"somebody'))
+    return {**changed, "data": {"words": record["data"]["text"], "n": 17}}
+
+
+new = Flow(
+    "letters", New, start=somebody, rows=[somebody.done(over, do=lambda d, a: New(a, d.n))],
+    version=2, upgrades={1: renamed},
+)  # fmt: skip
+
+STORES: list[Callable[[Path], Any]] = [
+    lambda path: MemoryStore(),
+    lambda path: FolderStore(path),
+    lambda path: SqliteStore(path / "runs.db"),
+]
+everywhere = pytest.mark.parametrize("make", STORES, ids=["memory", "folder", "sqlite"])
+
+
+@everywhere
+class TestStored:
+    """A run that waits in a store under version 1, and code of version 2."""
+
+    @pytest.fixture
+    def flows(self, make: Callable[[Path], Any], tmp_path: Path) -> tuple[Flow[Old], Flow[New]]:
+        (folder := tmp_path / "runs").mkdir()
+        store = make(folder)
+        before = replace(old, store=store)
+        with pytest.raises(FlowSuspended):
+            before.call(Old("x"), run_id="r")
+        return before, replace(new, store=store)
+
+    def test_it_is_brought_up_and_asks_again(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        after = flows[1]
+        with pytest.raises(OutcomeError, match="resume without answers, which brings the run up to this version"):
+            after.resume("r", {somebody: "y"})
+        with pytest.raises(FlowSuspended, match="answer:somebody#1"):
+            after.resume("r")
+        result = after.resume("r", {somebody: "y"})
+        assert (result.data, result.record.version) == (New("y", 17), 2)
+
+    def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        before, after = flows
+        before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
+        assert after.resume("r").data == New("by mail", 17)
+
+    def test_nor_with_a_worker(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        before, after = flows
+        before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
+        assert Worker([after], after.runs).run(once=True) == 1
+        assert after.resume("r").data == New("by mail", 17)
+
+    def test_older_code_refuses_a_newer_run(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        before, after = flows
+        with pytest.raises(FlowSuspended):
+            after.resume("r")
+        with pytest.raises(JournalError, match=r"of version 2 .* this is version 1"):
+            before.resume("r")
+
+
+def waiting(flow: Flow[Any], data: Any) -> Any:
+    run = flow.seed(data)
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    return run
+
+
+class TestChanged:
+    def test_a_name_that_no_upgrade_gave_is_still_foreign(self) -> None:
+        run = new.restore(snapshot(waiting(old, Old("x"))))
+        with pytest.raises(OutcomeError):
+            run.advance("answer:nobody#1", Returned(text='"y"'))
+        with pytest.raises(OutcomeError):
+            run.advance("answer:person#2", Returned(text='"y"'))
+        run = new.restore(snapshot(run))
+        run.advance("answer:person#1", Returned(text='"y"'))
+        assert (run.state, run.data) == ("over", New("y", 17))
+
+    def test_a_new_field_with_a_default_needs_no_version(self) -> None:
+        @dataclass(frozen=True)
+        class Longer:
+            text: str = ""
+            extra: int = 5
+
+        longer = Flow("letters", Longer, start=person, rows=[person.done(over)])
+        assert longer.restore(snapshot(waiting(old, Old("x")))).data == Longer("x", 5)
+
+    def test_a_field_that_is_needed_is_named(self) -> None:
+        needing = Flow("letters", New, start=person, rows=[person.done(over)])
+        with pytest.raises(SnapshotError, match="words"):
+            needing.restore(snapshot(waiting(old, Old("x"))))
+
+    def test_a_state_of_another_kind_is_refused(self) -> None:
+        other = subflow("person", old, lambda d: d)
+        changed = Flow("letters", Old, start=other, rows=[other.done(over)])
+        with pytest.raises(SnapshotError, match="person is another kind of state by now"):
+            changed.restore(snapshot(waiting(old, Old("x"))))
+
+    def test_members_that_are_gone_are_refused_and_new_ones_begin_with_the_next_run(self) -> None:
+        a, b, c = [wait(str, name=name)(lambda d: "?") for name in "abc"]
+
+        def of(*members: Any) -> Flow[Old]:
+            both: Any = gather("both", *members)
+            return Flow("f", Old, start=both, rows=[both.done(over)])
+
+        run = waiting(of(a, b), Old())
+        run.advance("both#1/answer:a", Returned(text='"x"'))
+        document = snapshot(run)
+        with pytest.raises(SnapshotError, match="the member 'b' in both, which has a, c"):
+            of(a, c).restore(document)
+        more = of(a, b, c).restore(document)
+        assert [e.key for e in more.effects] == ["both#1/answer:b"]
+        more.advance("both#1/answer:b", Returned(text='"y"'))
+        assert [e.key for e in more.effects] == ["both#1/answer:c"], "the record began two of now three"
+
+    def test_items_that_are_fewer_now_are_refused(self) -> None:
+        one = wait(str, name="one")(lambda n: "?")
+
+        def of(count: int) -> Flow[Old]:
+            many = each("many", one, lambda d: range(count))
+            return Flow("f", Old, start=many, rows=[many.done(over)])
+
+        document = snapshot(waiting(of(3), Old()))
+        with pytest.raises(SnapshotError, match="the member '2' in many, which has 0, 1"):
+            of(2).restore(document)
+
+    def test_a_flow_inside_has_a_version_of_its_own(self) -> None:
+        """Restored under the new one its answers come under the names of before, and of now."""
+
+        def around(inner: Flow[Any], data: Any) -> Flow[Order]:
+            at = subflow("at", inner, lambda o: data)
+            return Flow("outer", Order, start=at, rows=[at.done(over)])
+
+        outer = [around(old, Old("x")), around(new, New("x"))]
+        document = snapshot(waiting(outer[0], Order()))
+        run = outer[1].restore(document)
+        assert [e.key for e in run.effects] == ["at#1/answer:somebody#1", "at#1/sleep:somebody#1"]
+        assert run.record.children["at#1"].version == 2
+        for name in ("person", "somebody"):
+            run = outer[1].restore(document)
+            run.advance(f"at#1/answer:{name}#1", Returned(text='"y"'))
+            assert run.state == "over"
+        with pytest.raises(SnapshotError, match="version 1 of the flow 'letters', and nothing brings version 1 up"):
+            around(replace(new, upgrades={}), New("x")).restore(document)
+
+    @pytest.mark.parametrize(
+        "upgrade", [lambda r: None, lambda r: 17, lambda r: {**r, "state": 5}, lambda r: r["gone"]]
+    )
+    def test_an_upgrade_that_gives_nothing_is_named(self, upgrade: Any) -> None:
+        bad = replace(new, upgrades={1: upgrade})
+        with pytest.raises(SnapshotError, match="letters"):
+            bad.restore(snapshot(waiting(old, Old("x"))))
+
+    def test_a_flow_of_one_name_is_told_by_its_states(self) -> None:
+        with pytest.raises(SnapshotError, match="of the flow 'item', and 'letters' was given"):
+            old.restore(snapshot(waiting(item, 3)))
+
+
+class TestDamaged:
+    def test_each_beginning_of_a_document_is_refused(self) -> None:
+        """Of one in the midst of flows in flows, at every length; of the others, at some."""
+        texts = documents()
+        whole = max(texts[: len(texts) // 2], key=len)
+        for text, step in [(whole, 1), *[(other, 41) for other in texts]]:
+            for length in range(0, len(text), step):
+                with pytest.raises(SnapshotError):
+                    shop.restore(text[:length])
+
+    def test_each_part_of_a_document_in_another_ones_place_is_refused_or_read(self) -> None:
+        """No error but a `SnapshotError`, and what is read has effects, and can be saved or says that it cannot."""
+        chosen = random.Random(3)
+        values = (None, "x", -1, 10**30, 1.5, True, [], {}, [1], {"x": 1}, "\ud800", float("nan"))
+        read = refused = 0
+        for text in documents()[2::3]:
+            document = json.loads(text)
+            for path in [path for path in paths(document) if path and ("trace" not in path or chosen.random() < 0.1)]:
+                for value in chosen.sample(values, 4):
+                    try:
+                        run = shop.restore(json.dumps(put(document, path, value)))
+                    except SnapshotError:
+                        refused += 1
+                        continue
+                    read += 1
+                    _ = run.effects, run.deadline
+                    try:
+                        again = shop.restore(snapshot(run))
+                    except SnapshotError:
+                        continue
+                    assert again.record == run.record or value is not value or isinstance(value, float | str)
+        assert refused > 5 * read
+
+    def test_a_part_that_is_missing_is_refused_or_has_its_default(self) -> None:
+        document = json.loads(documents()[6])
+        for path in [path for path in paths(document) if path and isinstance(path[-1], str)]:
+            try:
+                run = shop.restore(json.dumps(put(document, path, None, gone=True)))
+            except SnapshotError:
+                continue
+            _ = run.effects
+            assert shop.restore(snapshot(run)).record == run.record
+
+
+def paths(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield before
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for name, part in inside:
+        yield from paths(part, (*before, name))
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any, gone: bool = False) -> Any:
+    document = copy.deepcopy(document)
+    part = document
+    for name in path[:-1]:
+        part = part[name]
+    if gone:
+        del part[path[-1]]
+    else:
+        part[path[-1]] = value
+    return document
+
+
+def test_restored_at_every_place_it_ends_as_it_would_have() -> None:
+    (whole, _) = list(walk(1))[-1]
+    for place, document in enumerate(documents()):
+        run = shop.restore(document)
+        assert snapshot(run) == document
+        while run.effects:
+            effect = wanted(run)[0]
+            if effect.prefix == "doubt":
+                run.advance(effect.key, Returned(text='"sent"', at_s=2.0))
+                continue
+            run.advance(effect.key, outcome_for(effect))
+            run = shop.restore(snapshot(run))
+        assert run.record == whole.record, place

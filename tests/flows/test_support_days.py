@@ -1,0 +1,187 @@
+"""Does the example of the support flow, killed half-way, go on the next day, with a person at the terminal?"""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_kill_worker import models
+from support.flow_runs import s
+from support.paths import ROOT
+from support.terminal import Terminal
+
+from fsm_agent import RunAgain, RunBusy
+from fsm_agent.clients.local.model import command_to_fetch, find_model
+from fsm_agent.flows import AwaitAnswer, FlowSuspended
+from fsm_agent.messages.event import Stepped
+from fsm_agent.testing import FakeClock
+
+HOUR_S = 3600.0
+TEXT = "I have paid twice for order 17."
+HAS_MODEL = find_model() is not None and importlib.util.find_spec("xllamacpp") is not None
+EXAMPLE = f"""
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.chdir(sys.argv.pop(1))
+runpy.run_path({str(ROOT / "examples" / "support.py")!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def answer(question: AwaitAnswer) -> Any:
+    return "order 17" if question.state is s.customer else s.Approve("ann")
+
+
+def stored(clock: FakeClock, **changes: Any) -> Any:
+    world = {"clock": clock}
+    return replace(s.support, **{"store": "support.db", "world": world, "answer": answer, **changes})
+
+
+@pytest.mark.parametrize("at", range(1, 11))
+def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None:
+    undisturbed = stored(FakeClock()).call(s.Ticket(TEXT), run_id="undisturbed", clients=models())
+    Path("outbox.txt").unlink()
+    clock, steps = FakeClock(), 0
+
+    def sink(event: Any) -> None:
+        nonlocal steps
+        steps += isinstance(event, Stepped)
+        if steps == at:
+            raise Killed
+
+    flow = stored(clock)
+    with pytest.raises(Killed):
+        flow.run(flow.seed(s.Ticket(TEXT), run_id="t1", clients=models()), sink)
+    clock.advance(20 * HOUR_S)
+    tomorrow = stored(clock)
+    try:
+        result = tomorrow.call(s.Ticket(TEXT), run_id="t1", clients=models())
+    except FlowSuspended as waiting:
+        (doubt,) = waiting.run.effects
+        assert doubt.key == "doubt:sending#8"
+        assert at in (8, 9), "at the answer, with which the start of the function is written, and at that start"
+        result = tomorrow.resume("t1", {doubt.key: RunAgain()})
+    assert [(step.source, step.to) for step in result.trace if step.source != step.to] == [
+        (step.source, step.to) for step in undisturbed.trace if step.source != step.to
+    ]
+    assert result.data == replace(undisturbed.data, receipt="sent as t1/sending#8")
+    assert Path("outbox.txt").read_text() == "t1/sending#8\t'Refunded.'\n"
+
+
+@pytest.mark.parametrize(("hours", "state"), [(23, "sent"), (25, "closed")])
+def test_the_customer_has_a_day(folder: Path, hours: float, state: str) -> None:
+    clock = FakeClock()
+    with pytest.raises(FlowSuspended, match="customer#3"):
+        stored(clock, answer=None).call(s.Ticket(TEXT), run_id="t1", clients=models())
+    clock.advance(hours * HOUR_S)
+    assert stored(clock).call(s.Ticket(TEXT), run_id="t1", clients=models()).state == state
+
+
+class TestTheTerminal:
+    """The program itself, with models that know what to say, in place of the embedded one."""
+
+    @pytest.fixture(autouse=True)
+    def _models(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for state, model in models().items():
+            monkeypatch.setitem(state.agent.__dict__, "client", model)
+        monkeypatch.setattr("sys.argv", ["support.py", TEXT])
+
+    def typed(self, monkeypatch: pytest.MonkeyPatch, *lines: Any) -> None:
+        left = iter(lines)
+
+        def type_next(prompt: str) -> str:
+            line = next(left)
+            if isinstance(line, BaseException):
+                raise line
+            return str(line)
+
+        monkeypatch.setattr("builtins.input", type_next)
+
+    @pytest.mark.parametrize("leaves", ["", EOFError(), KeyboardInterrupt()])
+    def test_an_empty_line_or_ctrl_c_or_d_leaves_it_for_another_day(
+        self, leaves: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.typed(monkeypatch, "order 17", leaves, "ok")
+        s.main()
+        assert capsys.readouterr().out.endswith("Start it again to go on.\n")
+        s.main()
+        assert capsys.readouterr().out.endswith(f"sent: sent as {TEXT}/sending#8\n")
+
+    @pytest.mark.parametrize(("word", "count", "receipt"), [("yes", 1, "sent before it"), ("no", 2, "sent as ")])
+    def test_killed_while_it_was_sent_the_person_is_asked(
+        self, word: str, count: int, receipt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.typed(monkeypatch, "order 17", "ok", "", word)
+        with monkeypatch.context() as died:
+            died.setattr(s.Progress, "on_stepped", dies_at("started"))
+            with pytest.raises(Killed):
+                s.run(TEXT)
+        Path("outbox.txt").write_text(f"{TEXT}/sending#8\t'Refunded.'\n")  # it was written, and no word of it came back
+        s.main()
+        assert capsys.readouterr().out.endswith("It waits in sending. Start it again to go on.\n")
+        s.main()
+        assert receipt in capsys.readouterr().out
+        assert len(Path("outbox.txt").read_text().splitlines()) == count
+
+    def test_somebody_else_who_drives_it_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def busy(text: str) -> None:
+            raise RunBusy("t1", "host:17", 0.0, 0.0)
+
+        monkeypatch.setattr(s, "run", busy)
+        s.main()
+        assert "host:17" in capsys.readouterr().out
+
+
+def dies_at(trigger: str) -> Any:
+    def on_stepped(self: Any, step: Stepped) -> None:
+        if step.trigger == trigger:
+            raise Killed
+
+    return on_stepped
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 and terminals are POSIX")
+@pytest.mark.skipif(not HAS_MODEL, reason=f"no local model or engine: {command_to_fetch()}")
+def test_with_the_embedded_model_and_real_processes(tmp_path: Path) -> None:
+    """A person begins it, it is killed with ``kill -9`` twice, and at last the reply goes out once."""
+
+    def program() -> Terminal:
+        return Terminal(str(tmp_path), TEXT, program=EXAMPLE)
+
+    with program() as terminal:
+        terminal.read_until("Answer: ")
+        terminal.type("order 17, on Monday\n")
+        terminal.read_until("--> drafting")
+        terminal.process.send_signal(signal.SIGKILL)
+    with program() as terminal:
+        terminal.read_until("changed: ")
+        assert "Answer: " not in terminal.seen, "what was answered is not asked again"
+        terminal.type("Say sorry.\n")
+        terminal.read_until("review --done Change--> drafting")
+        terminal.process.send_signal(signal.SIGKILL)
+    with program() as terminal:
+        terminal.read_until("changed: ")
+        assert "triage" not in terminal.seen
+        terminal.type("ok\n")
+        terminal.read_until("sent: sent as")
+        terminal.read_until()
+        assert terminal.process.wait(60) == 0
+    assert len((tmp_path / "outbox.txt").read_text().splitlines()) == 1
