@@ -272,10 +272,6 @@ class TestItems:
         [{"b", "a"}, frozenset("ab"), {"a": 1}, "text", b"bytes", None, 17],
         ids=lambda items: type(items).__name__,
     )
-        "items",
-        [{"b", "a"}, frozenset("ab"), {"a": 1}, "text", b"bytes", None, 17],
-        ids=lambda items: type(items).__name__,
-    )
     def test_what_has_no_order_or_no_items_is_refused(self, items: Any) -> None:
         one = wait(str, name="one")(lambda item: "?")
         many = each("many", one, lambda d: items)
