@@ -109,7 +109,7 @@ _MODULES = {
     "prompts.rendering.example": ("examples_section", "prompt_example"),
     "prompts.rendering.field": ("PromptField",),
     "prompts.rendering.guide": ("prompt_guide",),
-    "prompts.rendering.model": ("PromptEnum", "PromptModel"),
+    "prompts.rendering.model": ("PromptEnum", "PromptModel", "TypeMarked"),
     "prompts.rendering.parts": ("prompt_parts",),
     "prompts.rendering.schema": ("prompt_schema",),
     "prompts.rendering.text": ("prompt_text",),
@@ -311,6 +311,7 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.rendering.guide import prompt_guide as prompt_guide
     from fsm_agent.prompts.rendering.model import PromptEnum as PromptEnum
     from fsm_agent.prompts.rendering.model import PromptModel as PromptModel
+    from fsm_agent.prompts.rendering.model import TypeMarked as TypeMarked
     from fsm_agent.prompts.rendering.parts import prompt_parts as prompt_parts
     from fsm_agent.prompts.rendering.schema import prompt_schema as prompt_schema
     from fsm_agent.prompts.rendering.text import prompt_text as prompt_text
