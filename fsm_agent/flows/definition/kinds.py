@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
@@ -50,6 +50,11 @@ class Kinds:
 
     def __repr__(self) -> str:
         return " | ".join(self.names)
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """The types of the values, for the states around it."""
+        return self.kinds
 
     @cached_property
     def cases(self) -> tuple[Any, ...]:
@@ -167,6 +172,8 @@ def case_name(case: Any) -> str:
     """Return the name of a type, or of a member of an enum, for people and for triggers."""
     if isinstance(case, Enum):
         return str(case.name)
+    if get_origin(case) is Annotated:  # see `ResultKinds`
+        return f"CallResult of {case.__metadata__[0].state}"
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
@@ -211,6 +218,8 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 
 
 def _is_of(value: Any, case: Any) -> bool:
+    if get_origin(case) is Annotated:
+        return bool(case.__metadata__[0].takes(value))
     if not isinstance(case, type):
         case = get_origin(case)
     if isinstance(value, bool) and case is not bool:
