@@ -117,6 +117,7 @@ _MODULES = {
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
     "lifecycle.reports.failure": ("RequestFailure",),
+    "lifecycle.reports.phases": ("PhaseDetector", "PhaseHook", "PhaseRule"),
     "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config.agent_config": ("AgentConfig",),
@@ -244,6 +245,9 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.record import Reason as Reason
     from fsm_agent.lifecycle.record import State as State
     from fsm_agent.lifecycle.reports.failure import RequestFailure as RequestFailure
+    from fsm_agent.lifecycle.reports.phases import PhaseDetector as PhaseDetector
+    from fsm_agent.lifecycle.reports.phases import PhaseHook as PhaseHook
+    from fsm_agent.lifecycle.reports.phases import PhaseRule as PhaseRule
     from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
     from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
     from fsm_agent.lifecycle.snapshot import restore as restore
