@@ -109,7 +109,7 @@ _MODULES = {
     "prompts.rendering.example": ("examples_section", "prompt_example"),
     "prompts.rendering.field": ("PromptField",),
     "prompts.rendering.guide": ("prompt_guide",),
-    "prompts.rendering.model": ("PromptEnum", "PromptModel"),
+    "prompts.rendering.model": ("PromptEnum", "PromptModel", "TypeMarked"),
     "prompts.rendering.parts": ("prompt_parts",),
     "prompts.rendering.schema": ("prompt_schema",),
     "prompts.rendering.text": ("prompt_text",),
@@ -117,6 +117,7 @@ _MODULES = {
     "lifecycle.interpret": ("Stop", "StopContext"),
     "lifecycle.record": ("Reason", "State"),
     "lifecycle.reports.failure": ("RequestFailure",),
+    "lifecycle.reports.phases": ("PhaseDetector", "PhaseHook", "PhaseRule"),
     "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config.agent_config": ("AgentConfig",),
@@ -244,6 +245,9 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.record import Reason as Reason
     from fsm_agent.lifecycle.record import State as State
     from fsm_agent.lifecycle.reports.failure import RequestFailure as RequestFailure
+    from fsm_agent.lifecycle.reports.phases import PhaseDetector as PhaseDetector
+    from fsm_agent.lifecycle.reports.phases import PhaseHook as PhaseHook
+    from fsm_agent.lifecycle.reports.phases import PhaseRule as PhaseRule
     from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
     from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
     from fsm_agent.lifecycle.snapshot import restore as restore
@@ -311,6 +315,7 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.rendering.guide import prompt_guide as prompt_guide
     from fsm_agent.prompts.rendering.model import PromptEnum as PromptEnum
     from fsm_agent.prompts.rendering.model import PromptModel as PromptModel
+    from fsm_agent.prompts.rendering.model import TypeMarked as TypeMarked
     from fsm_agent.prompts.rendering.parts import prompt_parts as prompt_parts
     from fsm_agent.prompts.rendering.schema import prompt_schema as prompt_schema
     from fsm_agent.prompts.rendering.text import prompt_text as prompt_text

@@ -7,6 +7,7 @@ loops, stores and journals as an `Agent` its calls.  No agent knows of flows.
 from fsm_agent.flows.definition.declaring import (
     call,
     call_chosen,
+    call_whole,
     each,
     each_settled,
     end,
@@ -40,6 +41,7 @@ __all__ = [
     "FlowSuspended",
     "call",
     "call_chosen",
+    "call_whole",
     "each",
     "each_settled",
     "end",

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
-from fsm_agent._internal.values import Tagged, Value
+from fsm_agent._internal.pydantic_schema import schema_of
+from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import FUNCTION_CALL_WORDS, MESSAGE_WORDS, explains_attributes
 from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
@@ -18,6 +19,8 @@ from fsm_agent.mistakes import remedy, shown, wrong
 if TYPE_CHECKING:
     import base64
     import pathlib
+
+    from pydantic_core import CoreSchema
 else:
     base64 = deferred("base64")
     pathlib = deferred("pathlib")
@@ -295,6 +298,11 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             else:
                 raise wrong("a part of a message", part, "a text, or a part such as Image.of(…),")
         return cls(role=role, parts=tuple(parts))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Return the schema of a field that holds a message."""
+        return schema_of(cls, lambda text: from_json(text, cls), to_json)
 
     @property
     def text(self) -> str:

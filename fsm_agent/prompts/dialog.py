@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptError, SnapshotError
@@ -17,6 +18,8 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
     from fsm_agent.messages import chat_dicts
 else:
     chat_dicts = deferred("fsm_agent.messages.chat_dicts")
@@ -164,6 +167,11 @@ class Dialog(Sequence[Message]):
         except ValueError as error:
             raise SnapshotError(f"this is no dialog: {error}") from error
         return cls(read.messages, system_args=None if read.is_system_own else {}, governed_by=read.governed_by)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Return the schema of a field that holds a dialog."""
+        return schema_of(cls, cls.from_json, cls.to_json)
 
     def __len__(self) -> int:
         return len(self.messages)

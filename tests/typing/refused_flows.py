@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, call, end, execute, gather, wait
+from fsm_agent.flows import Flow, call, call_whole, end, execute, gather, wait
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ def other(n: int) -> str:
     return "?"
 
 
+@call_whole(bot, Known, Unclear)
+def whole(t: Ticket) -> str:
+    return t.text
+
+
 sent = end("sent")
 
 
@@ -65,6 +70,10 @@ customer.done(sent, do=lambda t, a: replace(t, txet=a))  # mypy: call-arg
 customer.done(sent, do=lambda t, a: replace(t, asked=a))  # mypy: arg-type
 research.done(other, of=Known)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
 gather("both", research, other)  # mypy: misc; pyright: reportArgumentType
+whole.done(sent, do=lambda t, a: replace(t, text=a.outptu))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+whole.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
+whole.done(sent, of=Known, do=lambda t, a: replace(t, asked=a.output))  # mypy: arg-type
+whole.done(sent, of=Known, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 good = Flow("good", Ticket, start=customer, rows=[customer.done(sent)])
 good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType

@@ -23,6 +23,7 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     Task,
     WaitState,
+    WholeCallState,
     Work,
 )
 from fsm_agent.flows.errors import FlowError
@@ -131,6 +132,57 @@ def call_chosen(
 def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent that a pure function of the data chooses."""
     return _ChosenCalls(choose, kinds, name, within_s)
+
+
+class _WholeCalls(Generic[A]):
+    """The same, of an agent call whose whole result is given."""
+
+    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, kinds, name, within_s
+
+    def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
+        return WholeCallState(task, *self._options)
+
+
+@overload
+def call_whole(
+    agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None
+) -> _WholeCalls[A]: ...
+@overload
+def call_whole(
+    agent: Agent[Any, Any], a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+) -> _WholeCalls[A1]: ...
+@overload
+def call_whole(
+    agent: Agent[Any, Any], a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+) -> _WholeCalls[A1 | A2]: ...
+@overload
+def call_whole(
+    agent: Agent[Any, Any],
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _WholeCalls[A1 | A2 | A3]: ...
+def call_whole(
+    agent: Agent[Any, Any], /, *kinds: Any, name: str | None = None, within_s: float | None = None
+) -> _WholeCalls[Any]:
+    """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
+
+    ``of`` of its rows is a type of the output.
+
+    Args:
+        agent: The agent.
+        kinds: The types of the output, one or several; none: the agent's own.
+        name: The state's; by default that of the function.
+        within_s: How many seconds it may take.
+    """
+    if not isinstance(agent, Agent):
+        raise FlowError(f"call_whole was given {shown(agent)}: an Agent, as in @call_whole(agent, str), would be right")
+    return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
 
 
 class _Executes:

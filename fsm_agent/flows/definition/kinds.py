@@ -53,6 +53,11 @@ class Kinds:
     def __repr__(self) -> str:
         return " | ".join(self.names)
 
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """The types of the values, for the states around it."""
+        return self.kinds
+
     @cached_property
     def cases(self) -> tuple[Any, ...]:
         """The values that rows tell apart: types, the members of an enum, True and False; `ANY` if there is one."""
@@ -184,6 +189,8 @@ def case_name(case: Any) -> str:
     """Return the name of a type, or of a member of an enum, for people and for triggers."""
     if isinstance(case, Enum):
         return str(case.name)
+    if (results := _results(case)) is not None:
+        return f"CallResult of {results.state}"
     if get_origin(case) is Annotated:
         return case_name(_plain(case))
     if get_origin(case) is not None:
@@ -230,6 +237,8 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 
 
 def _is_of(value: Any, case: Any) -> bool:
+    if (results := _results(case)) is not None:
+        return bool(results.takes(value))
     case = _plain(case)
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
@@ -248,6 +257,11 @@ def _plain(kind: Any) -> Any:
             kind = kind.__supertype__
         else:
             return kind
+
+
+def _results(case: Any) -> Any:
+    """Return the `ResultKinds` of whole results of an agent call; None: the case is a type of values."""
+    return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, Kinds)), None)
 
 
 def _is_checkable(kind: Any) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
+from fsm_agent.flows.definition.result_kinds import ResultKinds
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
@@ -217,6 +219,61 @@ class CallState(_Failing[D, A]):
         return chosen
 
 
+class WholeCallState(CallState[D, CallResult[A]]):
+    """A state that waits for an agent call, and gives its whole result.
+
+    Args:
+        task: Returns what the agent is asked; pure.
+        agent: The agent.
+        kinds: The types of the output.
+        name: By default that of ``task``.
+        within_s: See `Work`.
+    """
+
+    def __init__(
+        self,
+        task: Callable[[D], Task],
+        agent: Agent[Any, Any],
+        kinds: Sequence[Any],
+        name: str | None,
+        within_s: float | None,
+    ) -> None:
+        super().__init__(task, agent, kinds, name, within_s)
+        self.kinds = ResultKinds(self.name, kinds, lambda: self.prompt_for(agent))
+
+    if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
+
+        @overload  # type: ignore[override]
+        def done(
+            self,
+            to: State[D],
+            *,
+            when: Callable[[D, CallResult[A]], bool] | None = None,
+            do: Callable[[D, CallResult[A]], D] | None = None,
+        ) -> Row[D]: ...
+        @overload
+        def done(
+            self,
+            to: State[D],
+            *,
+            of: type[B],
+            when: Callable[[D, CallResult[B]], bool] | None = None,
+            do: Callable[[D, CallResult[B]], D] | None = None,
+        ) -> Row[D]: ...
+        @overload
+        def done(
+            self,
+            to: State[D],
+            *,
+            of: A,
+            when: Callable[[D, CallResult[A]], bool] | None = None,
+            do: Callable[[D, CallResult[A]], D] | None = None,
+        ) -> Row[D]: ...
+        def done(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None
+        ) -> Row[D]: ...
+
+
 class FunctionState(_Failing[D, A]):
     """A state that waits for a function.
 
@@ -305,9 +362,9 @@ class GatherState(SeveralState[D, A]):
         self.is_race = is_race
         self._members = tuple(members)
         if is_race:
-            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.kinds)))
+            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.given)))
         else:
-            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.kinds or (None,)) for m in self._members)],))  # type: ignore[misc]
+            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.given or (None,)) for m in self._members)],))  # type: ignore[misc]
 
     @property
     def members(self) -> tuple[Work[Any, Any], ...]:
@@ -335,7 +392,7 @@ class EachState(SeveralState[D, A]):
         self.parallel = parallel
         self.is_lenient = is_lenient
         self.within_s = within_s
-        kinds = (*member.kinds.kinds, Failure) if is_lenient else member.kinds.kinds
+        kinds = (*member.kinds.given, Failure) if is_lenient else member.kinds.given
         self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
 
     @property

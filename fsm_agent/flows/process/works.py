@@ -17,7 +17,7 @@ from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.lifecycle.call import AgentCall, call_class
@@ -162,7 +162,8 @@ class Working(Parent):
             if output is None and ending.reason != "answered":
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
                 return Came("failed", why, at_s, r.total_usage)
-            return Came("done", output, at_s, r.total_usage)
+            answer = child.outcome if isinstance(state, WholeCallState) else output
+            return Came("done", answer, at_s, r.total_usage)
         return Came("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
 
     # Its own effects

@@ -14,7 +14,7 @@ from fsm_agent.errors import PromptError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.prompts.rendering.choices import is_skipped
 from fsm_agent.prompts.rendering.field import merged
-from fsm_agent.prompts.rendering.fields import RecordField, fields_of, is_record
+from fsm_agent.prompts.rendering.fields import UNMARKED, RecordField, fields_of, is_record
 from fsm_agent.prompts.rendering.schema import UNIONS, bare, name_of
 
 _MISSING = object()
@@ -137,6 +137,6 @@ def _as_json(value: Any) -> Any:
     if value is _MISSING:
         return value
     try:
-        return to_jsonable_python(value, by_alias=True)
+        return to_jsonable_python(value, by_alias=True, context=UNMARKED)
     except PydanticSerializationError as error:
         raise PromptError(f"an example with {value!r} cannot be written as JSON: {error}") from error

@@ -16,6 +16,7 @@ from fsm_agent.errors import PromptError
 from fsm_agent.prompts.rendering.field import PromptField, merged
 
 TYPE_MARK = "__type"  # says in JSON of which class a value is; no model is told
+UNMARKED = {TYPE_MARK: False}  # the context in which values are written without it
 
 
 class RecordField(Value, frozen=True, kw_only=True):

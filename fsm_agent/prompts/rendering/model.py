@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pydantic
 
+from fsm_agent.errors import PromptError
 from fsm_agent.messages.message import Attachment, Text
+from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.rendering.choices import text_of_member
 from fsm_agent.prompts.rendering.declared import check_declarations
 from fsm_agent.prompts.rendering.example import prompt_example
+from fsm_agent.prompts.rendering.fields import TYPE_MARK, UNMARKED
 from fsm_agent.prompts.rendering.guide import Mode, prompt_guide
 from fsm_agent.prompts.rendering.parts import prompt_parts
 from fsm_agent.prompts.rendering.schema import prompt_schema
@@ -63,6 +66,47 @@ class PromptModel(pydantic.BaseModel):
     def prompt_example(cls) -> str:
         """Return an example of its values; see `prompt_example`."""
         return prompt_example(cls)
+
+
+class TypeMarked(pydantic.BaseModel):
+    """A pydantic model whose values say in JSON of which class they are: ``class Found(TypeMarked, PromptModel)``.
+
+    A dump has ``"__type": "Found"``.  No schema, prompt or field has it, and what is read may leave it out; but what
+    says that it is of another class is refused.
+
+    Attributes:
+        type_name: The name; by default that of the class.  Not inherited.
+    """
+
+    type_name: ClassVar[str]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
+        super().__pydantic_init_subclass__(**arguments)
+        name = vars(cls).get("type_name", cls.__name__)
+        if "type_name" in cls.model_fields:
+            right = "ClassVar[str], or a field of another name, would be right"
+            raise PromptError(f"{cls.__qualname__} has a field type_name, which is the name of its type: {right}")
+        check(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a text", PromptError)
+        cls.type_name = name
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _read_type(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or TYPE_MARK not in data:
+            return data
+        if data[TYPE_MARK] != cls.type_name:
+            raise ValueError(f"{TYPE_MARK} is {shown(data[TYPE_MARK])}: {cls.type_name!r}, or none, would be right")
+        return {name: value for name, value in data.items() if name != TYPE_MARK}
+
+    @pydantic.model_serializer(mode="wrap")
+    def _write_type(self, write: pydantic.SerializerFunctionWrapHandler, info: pydantic.SerializationInfo) -> Any:
+        return write(self) if info.context is UNMARKED else {TYPE_MARK: self.type_name, **write(self)}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the fields, for what is written as for what is read."""
+        return handler({name: said for name, said in core_schema.items() if name != "serialization"})
 
 
 class _Intent:

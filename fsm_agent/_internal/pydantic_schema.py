@@ -1,0 +1,32 @@
+"""Objects of ours as fields of pydantic's models and of dataclasses that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsm_agent._internal.lazy_import import core_schema, pydantic_core
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
+
+
+def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
+    """Return the schema of a field that holds an object: JSON has what ``write`` returns, and ``read`` takes it.
+
+    What either refuses with a ValueError is a validation error.
+    """
+
+    def validated(value: Any) -> T:
+        if isinstance(value, kind):
+            return value
+        return read(pydantic_core.to_json(value, inf_nan_mode="constants").decode())
+
+    def written(value: T) -> Any:
+        return pydantic_core.from_json(write(value))
+
+    return core_schema.no_info_plain_validator_function(
+        validated, serialization=core_schema.plain_serializer_function_ser_schema(written, when_used="json")
+    )

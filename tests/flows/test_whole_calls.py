@@ -1,0 +1,317 @@
+"""Does a state give the whole result of its agent call, by every driver, through JSON, and among others?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from support.flow_runs import Driver, everywhere, steps_of
+
+from fsm_agent import (
+    Agent,
+    Begun,
+    CallResult,
+    Dialog,
+    FolderStore,
+    MemoryStore,
+    Message,
+    OutcomeError,
+    Reply,
+    Returned,
+)
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowSuspended,
+    call,
+    call_whole,
+    each,
+    each_settled,
+    end,
+    flow_diagram,
+    gather,
+    race,
+    snapshot,
+    wait,
+)
+from fsm_agent.testing import Script, explore
+from fsm_agent.testing import call as asks
+
+
+class Mood(Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Talk:
+    topic: str = "tea"
+    dialog: Dialog = field(default_factory=Dialog)
+    messages: tuple[Message, ...] = ()
+    said: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+def look(what: str) -> str:
+    """Look something up."""
+    return f"{what} is hot"
+
+
+first = Agent("openai:gpt-5-mini", name="first", functions=[look], system="You are the first.")
+second = Agent("openai:gpt-5-mini", name="second", system="You are the second.")
+over, bad = end("over"), end("bad")
+
+
+@call_whole(first)
+def opening(t: Talk) -> str:
+    return f"Talk about {t.topic}."
+
+
+@call_whole(second, Mood)
+def closing(t: Talk) -> Dialog:
+    return t.dialog.put("How was it?")
+
+
+def keep(t: Talk, a: CallResult[Any]) -> Talk:
+    said = (*t.said, str(a.output), *[f.name for f in a.function_calls])
+    return replace(t, dialog=a.dialog, messages=tuple(a.dialog), said=said, tokens=t.tokens + len(a.trace))
+
+
+talking = Flow(
+    "talking",
+    Talk,
+    start=opening,
+    rows=[
+        opening.done(closing, do=keep),
+        closing.done(over, of=Mood.GOOD, do=keep),
+        closing.done(bad, of=Mood.BAD, do=keep),
+    ],
+)
+
+
+def models(mood: str = '"good"', *, looks: bool = True) -> dict[Any, Script]:
+    looking = [asks("look", what="tea")] if looks else []
+    return {opening: Script(*looking, "Tea it is."), closing: Script(mood)}
+
+
+def result_of(agent: Agent[Any, Any], *replies: Any) -> CallResult[Any]:
+    return agent.call("Go", model=Script(*replies))
+
+
+class TestWhole:
+    @everywhere
+    def test_the_dialog_goes_on_in_the_next_state(self, driven: Driver) -> None:
+        looks = driven.__name__ != "by_hand"  # which calls no functions of agents
+        scripts = models(looks=looks)
+        run = talking.seed(Talk(), clients=scripts)
+        driven(talking, run)
+        assert run.state == "over"
+        assert run.data.said == ("Tea it is.", *(["look"] * looks), "Mood.GOOD")
+        (request,) = scripts[closing].requests
+        roles = [message.role for message in request.messages]
+        assert roles == ["system", "user", *(["assistant", "tool"] * looks), "assistant", "user"]
+        assert request.messages[0].text.startswith("You are the second."), "its own, and not the first's"
+        assert run.data.messages == tuple(run.data.dialog)
+        assert run.data.tokens > 3
+        assert steps_of(run) == steps_of(talking.call(Talk(), clients=models()).run)
+
+    def test_rows_tell_outputs_apart(self) -> None:
+        assert talking.call(Talk(), clients=models('"bad"')).state == "bad"
+
+    def test_a_failure_is_one(self) -> None:
+        flow = Flow("failing", Talk, start=opening, rows=[opening.done(over), opening.failed(bad, do=note)])
+        assert flow.call(Talk(), clients={opening: Script(refusal())}).data.said == ("refused",)
+
+    def test_a_snapshot_between_the_states_holds_the_dialog(self) -> None:
+        @wait(bool)
+        def person(t: Talk) -> str:
+            return "Go on?"
+
+        rows = [opening.done(person, do=keep), person.done(closing), closing.done(over, do=keep)]
+        flow = Flow("waiting", Talk, start=opening, rows=rows)
+        with pytest.raises(FlowSuspended) as waiting:
+            flow.call(Talk(), clients=models())
+        document = snapshot(waiting.value.run)
+        run = flow.restore(document, clients=models())
+        assert run.data == waiting.value.run.data
+        assert snapshot(run) == document
+        run.give(person, True)
+        assert flow.run(run).data.said[-1] == "Mood.GOOD"
+
+    @pytest.mark.parametrize("kept", ["memory", "folder"])
+    def test_a_stored_run_replays_to_the_same_data(self, kept: str, tmp_path: Path) -> None:
+        store = MemoryStore() if kept == "memory" else FolderStore(tmp_path)
+
+        @wait(bool)
+        def person(t: Talk) -> str:
+            return "Go on?"
+
+        flow = Flow(
+            "stored",
+            Talk,
+            start=opening,
+            store=store,
+            rows=[opening.done(person, do=keep), person.done(closing), closing.done(over, do=keep)],
+        )
+        with pytest.raises(FlowSuspended) as waiting:
+            flow.call(Talk(), run_id="a", clients=models())
+        before = waiting.value.run.data
+        result = flow.resume("a", {person: True}, clients=models())
+        assert result.data.dialog.messages[: len(before.dialog)] != ()
+        assert result.data.said == ("Tea it is.", "look", "Mood.GOOD")
+
+
+def note(t: Talk, why: Failure) -> Talk:
+    return replace(t, said=(why.reason,))
+
+
+def refusal() -> Reply:
+    return Reply(message=Message.of("assistant", "no"), finish="refusal", refusal="no")
+
+
+class TestSpokenFor:
+    def test_a_result_is_given_by_hand_and_as_json(self) -> None:
+        result = result_of(first, "by hand")
+        run = talking.seed(Talk())
+        run.advance("begin", begun())
+        run.give(opening, result)
+        assert run.data.said == ("by hand",)
+        again = talking.seed(Talk())
+        again.advance("begin", begun())
+        again.advance("opening#1", Returned(text=opening.kinds.dump(result)))
+        assert again.record.data == run.record.data
+
+    @pytest.mark.parametrize(
+        ("value", "problem"),
+        [
+            ("an output alone", "opening was given 'an output alone': CallResult[str] would be right"),
+            (Agent(Script("7"), output=int).call("Go"), "opening"),
+        ],
+    )
+    def test_what_is_no_such_result_is_refused(self, value: Any, problem: str) -> None:
+        run = talking.seed(Talk())
+        run.advance("begin", begun())
+        before = run.record
+        with pytest.raises(OutcomeError) as error:
+            run.give(opening, value)
+        assert problem in str(error.value)
+        assert run.record is before
+
+    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", '{"dialog": []}', "null"])
+    def test_json_that_is_no_result_is_refused(self, text: str) -> None:
+        run = talking.seed(Talk())
+        run.advance("begin", begun())
+        with pytest.raises(OutcomeError, match=r"JSON of CallResult\[str\] would be right"):
+            run.advance("opening#1", Returned(text=text))
+
+    def test_a_record_that_contradicts_itself_is_refused(self) -> None:
+        record = json.loads(opening.kinds.dump(result_of(first, "by hand")))
+        del record["trace"]
+        with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
+            opening.kinds.load(json.dumps(record))
+
+    def test_every_way_is_walked(self) -> None:
+        answers = {
+            opening: [result_of(first, "one"), result_of(first, "two")],
+            closing: [result_of(Agent(Script(), output=Mood), f'"{mood.value}"') for mood in Mood],
+        }
+        found = explore(talking, Talk(), answers)
+        assert (found.is_whole, found.missed) == (True, ())
+
+
+def begun() -> Begun:
+    return Begun(at_s=1.0, id="r")
+
+
+@call_whole(second)
+def other(t: Talk) -> str:
+    return f"And you, about {t.topic}?"
+
+
+@call(second)
+def plain(t: Talk) -> str:
+    return "Plainly."
+
+
+class TestAmongOthers:
+    @everywhere
+    def test_at_once(self, driven: Driver) -> None:
+        both = gather("both", opening, other, plain)
+
+        def join(t: Talk, a: tuple[CallResult[str], CallResult[str], str]) -> Talk:
+            x, y, z = a
+            return replace(t, dialog=x.dialog, messages=tuple(y.dialog), said=(x.output, y.output, z))
+
+        flow = Flow("both_at_once", Talk, start=both, rows=[both.done(over, do=join)])
+        run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
+        driven(flow, run)
+        assert run.data.said == ("x", "y", "z")
+        assert (run.data.dialog[-1].text, run.data.messages[-1].text) == ("x", "y")
+
+    @pytest.mark.parametrize("kind", [each, each_settled])
+    def test_one_for_each(self, kind: Any) -> None:
+        @call_whole(second)
+        def about(topic: str) -> str:
+            return topic
+
+        all_of = kind("all_of", about, lambda t: ["tea", "milk"])
+        rows = [all_of.done(over, do=lambda t, a: replace(t, said=tuple([r.output + r.dialog[1].text for r in a])))]
+        flow = Flow("for_each", Talk, start=all_of, rows=rows)
+        assert flow.call(Talk(), clients={about: Script("1", "1")}).data.said == ("1tea", "1milk")
+
+    def test_groups_in_groups_through_json(self) -> None:
+        inner = gather("inner", opening, plain)
+        outer = gather("outer", inner, other)
+        rows = [outer.done(over, do=lambda t, a: replace(t, said=(a[0][0].dialog[-1].text, a[0][1], a[1].output)))]
+        flow = Flow("nested", Talk, start=outer, rows=rows)
+        run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
+        assert flow.run(run).data.said == ("x", "z", "y")
+
+    def test_the_first_of_several(self) -> None:
+        fastest = race("fastest", opening, plain)
+        rows = [
+            fastest.done(bad, of=str),
+            fastest.done(over, do=lambda t, a: replace(t, said=(a if isinstance(a, str) else a.output,))),
+        ]
+        flow = Flow("racing", Talk, start=fastest, rows=rows)
+        result = flow.call(Talk(), clients={opening: Script("x"), plain: Script(refusal())})
+        assert (result.state, result.data.said) == ("over", ("x",))
+        result = flow.call(Talk(), clients={opening: Script(refusal()), plain: Script("z")})
+        assert result.state == "bad"
+
+
+class TestDefinition:
+    def test_what_is_no_agent_is_refused(self) -> None:
+        with pytest.raises(FlowError, match=r"call_whole was given 'x': an Agent"):
+            call_whole("x")  # type: ignore[call-overload]
+
+    def test_an_output_without_a_row_is_named(self) -> None:
+        with pytest.raises(FlowError, match=r"closing has no row for 'done BAD'"):
+            Flow("short", Talk, start=closing, rows=[closing.done(over, of=Mood.GOOD)])
+
+    def test_it_is_drawn_as_a_call(self) -> None:
+        notes = {node.label: node.note for node in flow_diagram(talking).nodes}
+        assert notes["opening"] == ("agent first",)
+
+
+class TestData:
+    """Dialogs and messages in the data of a flow."""
+
+    def test_they_are_read_again_as_they_were(self) -> None:
+        dialog = Dialog().put("Hi").append(Message.of("assistant", "Hello"))
+        adapter = pydantic.TypeAdapter(Talk)
+        talk = Talk(dialog=dialog, messages=tuple(dialog))
+        assert adapter.validate_json(adapter.dump_json(talk)) == talk
+
+    @pytest.mark.parametrize(
+        "data", ['{"dialog": 5}', '{"dialog": {"messages": [{"role": "nobody"}]}}', '{"messages": [5]}']
+    )
+    def test_what_is_damaged_is_refused(self, data: str) -> None:
+        with pytest.raises(pydantic.ValidationError):
+            pydantic.TypeAdapter(Talk).validate_json(data)

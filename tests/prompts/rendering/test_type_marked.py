@@ -1,0 +1,134 @@
+"""Do values that are marked with their type say it in JSON, and nowhere that a model sees?"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from fsm_agent import Agent, PromptError, PromptModel, TypeMarked
+from fsm_agent.testing import Script
+
+
+class Concept(TypeMarked, PromptModel):
+    """A concept."""
+
+    reasoning: str = Field(examples=["because"])
+    high_concept: str = Field(examples=["a world"])
+
+
+class Profile(TypeMarked, PromptModel):
+    type_name: ClassVar[str] = "profile.v2"
+
+    name: str = Field(examples=["Mai"])
+
+
+class Longer(Profile):
+    role: str = "hero"
+
+
+class Strict(TypeMarked, BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    n: int
+
+
+class Cast(TypeMarked, PromptModel):
+    people: list[Profile]
+    first: Profile = Profile(name="Ann")
+
+
+CONCEPT = Concept(reasoning="because", high_concept="a world")
+
+
+@pytest.mark.spec("2.52: the type's name is in the JSON")
+class TestDump:
+    def test_in_json_and_in_data(self) -> None:
+        expected = {"__type": "Concept", "reasoning": "because", "high_concept": "a world"}
+        assert CONCEPT.model_dump() == expected
+        assert CONCEPT.model_dump_json() == '{"__type":"Concept","reasoning":"because","high_concept":"a world"}'
+        assert TypeAdapter(Concept).dump_python(CONCEPT, mode="json") == expected
+
+    def test_a_name_of_its_own_that_subclasses_do_not_inherit(self) -> None:
+        assert Profile(name="Mai").model_dump() == {"__type": "profile.v2", "name": "Mai"}
+        assert Longer(name="Mai").model_dump()["__type"] == "Longer"
+        assert (Concept.type_name, Profile.type_name, Longer.type_name) == ("Concept", "profile.v2", "Longer")
+
+    def test_of_values_inside_too(self) -> None:
+        cast = Cast(people=[Profile(name="Mai")])
+        document = cast.model_dump_json()
+        assert document == (
+            '{"__type":"Cast","people":[{"__type":"profile.v2","name":"Mai"}],"first":{"__type":"profile.v2","name":"Ann"}}'
+        )
+        assert Cast.model_validate_json(document) == cast
+
+
+@pytest.mark.spec("2.52: it is not in the schema")
+class TestSchema:
+    @pytest.mark.parametrize("mode", ["validation", "serialization"])
+    def test_no_json_schema_has_it(self, mode: Any) -> None:
+        schema = Concept.model_json_schema(mode=mode)
+        assert list(schema["properties"]) == ["reasoning", "high_concept"]
+        assert "__type" not in str(schema)
+
+    @pytest.mark.parametrize("kind", [Concept, Profile, Cast])
+    def test_no_prompt_has_it(self, kind: type[PromptModel]) -> None:
+        assert "__type" not in kind.prompt_schema() + kind.prompt_example()
+
+    def test_no_text_of_a_value_has_it(self) -> None:
+        assert CONCEPT.to_prompt() == "reasoning: because\nhigh_concept: a world"
+
+    def test_no_request_to_a_model_has_it(self) -> None:
+        model = Script('{"reasoning": "r", "high_concept": "h"}')
+        assert Agent(model, output=Concept).call("Go").output == Concept(reasoning="r", high_concept="h")
+        (request,) = model.requests
+        assert "__type" not in repr(request.messages) + str(request.output)
+
+
+class TestLoading:
+    @pytest.mark.spec("2.52: it may be missing")
+    def test_without_it(self) -> None:
+        assert Concept.model_validate_json('{"reasoning": "because", "high_concept": "a world"}') == CONCEPT
+        assert Strict.model_validate({"n": 1}) == Strict(n=1)
+
+    def test_what_was_dumped_is_equal_where_nothing_else_is_allowed(self) -> None:
+        assert Strict.model_validate_json(Strict(n=1).model_dump_json()) == Strict(n=1)
+        given = {"__type": "Strict", "n": 1}
+        assert Strict.model_validate(given) == Strict(n=1)
+        assert given == {"__type": "Strict", "n": 1}, "what was given stays as it was"
+
+    @pytest.mark.parametrize(("kind", "name"), [(Concept, "Profile"), (Profile, "Profile"), (Longer, "profile.v2")])
+    def test_a_wrong_one_is_refused(self, kind: type[Concept | Profile], name: str) -> None:
+        document = {"__type": name, "name": "Mai", "reasoning": "r", "high_concept": "h"}
+        with pytest.raises(ValidationError, match=rf"__type is '{name}': '{kind.type_name}', or none, would be right"):
+            kind.model_validate(document)
+
+    def test_it_tells_types_of_the_same_fields_apart(self) -> None:
+        class Cat(TypeMarked):
+            name: str
+
+        class Dog(TypeMarked):
+            name: str
+
+        either: TypeAdapter[Any] = TypeAdapter(Cat | Dog)
+        assert either.validate_json(either.dump_json(Dog(name="Rex"))) == Dog(name="Rex")
+
+    def test_a_model_that_says_a_wrong_one_is_asked_again(self) -> None:
+        model = Script('{"__type": "Profile", "reasoning": "r", "high_concept": "h"}', CONCEPT.model_dump_json())
+        result = Agent(model, output=Concept).call("Go")
+        assert (result.output, result.record.parse_errors) == (CONCEPT, 1)
+        assert "'Concept', or none, would be right" in repr(model.requests[1].messages)
+
+
+class TestDeclaration:
+    @pytest.mark.parametrize("name", ["", 5, None])
+    def test_a_name_that_is_none_is_refused(self, name: Any) -> None:
+        with pytest.raises(PromptError, match=r"type_name of .*Wrong.* a text"):
+            type("Wrong", (TypeMarked,), {"type_name": name, "__annotations__": {}, "__module__": __name__})
+
+    def test_a_field_of_this_name_is_refused(self) -> None:
+        with pytest.raises(PromptError, match="has a field type_name"):
+
+            class Wrong(TypeMarked):
+                type_name: str = "x"  # type: ignore[misc]
