@@ -27,6 +27,7 @@ from fsm_agent.flows.orchestrator import (
     Supply,
 )
 from fsm_agent.flows.orchestrator.mapping import placeholders, source_of
+from fsm_agent.lifecycle.outcomes import Slept
 from fsm_agent.prompts.rendering.model import PromptModel
 from fsm_agent.testing import Script
 
@@ -188,6 +189,19 @@ def test_after_a_persons_output_the_rest_goes_on(tmp_path: Path) -> None:
         ones.orchestrator.call("x", run_id="r")
     assert ones.orchestrator.resume("r", {ones.orchestrator.asking: Supply("mine")}).is_success
     assert ones.asked[-1] == "Use mine"
+
+
+def test_without_new_steps_it_is_a_full_redesign() -> None:
+    planner = ["TACTICAL", "no", "none", "not", "never", as_json(strategy(step("z")))]
+    assert Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call().context == {"z": "Z"}
+
+
+def test_a_validator_without_a_verdict_fails_the_step() -> None:
+    config = OrchestratorConfig(max_step_remediations=1)
+    validator = ["perhaps", "maybe", "who knows", "never"]
+    result = Ones("A", validator=validator, strategy=REFUSED, config=config).call()
+    assert result.status == "step_spent"
+    assert result.final_output is None
 
 
 # 2.45 to 2.47
@@ -406,13 +420,14 @@ def test_waves(driven: Driver) -> None:
     ("answer", "status", "output"),
     [(Accept(), "completed", "A"), (Accept("edited"), "completed", "edited"), (Reject("bad"), "step_spent", None)],
 )
-def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, output: Any) -> None:
-    plan = strategy(step("a", requires_approval=True, requires_validation=True))
+@pytest.mark.parametrize("validates", [True, False])
+def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, output: Any, validates: bool) -> None:
+    plan = strategy(step("a", requires_approval=True, requires_validation=validates))
     config = OrchestratorConfig(max_step_remediations=1)
     store = str(tmp_path / "runs.db")
 
     def made(*said: str) -> Ones:
-        return Ones(*said, validator=[PASS], strategy=plan, config=config, store=store)
+        return Ones(*said, validator=[PASS] * validates, strategy=plan, config=config, store=store)
 
     with pytest.raises(FlowSuspended):
         made("A").orchestrator.call("x", run_id="r")
@@ -425,17 +440,23 @@ def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, out
 
 @pytest.mark.spec("2.54: steps can be cancelled and have a time limit")
 def test_steps_have_a_time_limit_and_are_cancelled() -> None:
-    config = OrchestratorConfig(step_timeout_s=30.0)
+    config = OrchestratorConfig(step_timeout_s=30.0, max_step_remediations=1)
     ones = Ones("A", config=config, strategy=strategy(step("a")))
+    late, stopped = _at_work(ones), _at_work(ones)
+    (timer,) = [effect for effect in late.effects if effect.key.rpartition("/")[2].startswith("sleep:working")]
+    late.advance(timer.key, Slept(at_s=late.deadline.at_s))
+    assert (late.state, late.data.error) == ("step_spent", "its time is over")
+    stopped.cancel("no more")
+    assert ones.orchestrator.run(stopped).status == "Cancelled"
+
+
+def _at_work(ones: Ones) -> Any:
+    """Return a run whose agent has been asked, and has not answered."""
     run = ones.orchestrator.seed("x")
-    flow = ones.orchestrator.flow
-    for event in flow.stream(run):
-        if "working" in str(getattr(event, "event", "")):
-            break
-    keys = [effect.key for effect in run.effects]
-    assert any("wake" in key or "timer" in key or "working#" in key for key in keys)
-    run.cancel("no more")
-    assert ones.orchestrator.run(run).status == "Cancelled"
+    for _ in ones.orchestrator.stream(run):
+        if any("working" in effect.key for effect in run.effects):
+            return run
+    raise AssertionError(run)
 
 
 # 2.56

@@ -1,4 +1,4 @@
-"""What an orchestrator works on, and its guards and actions: pure functions of the data and what came."""
+"""The data of an orchestrator, and its guards and actions: pure functions of the data and what came."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRANSIENT = ("model failed", "expired")  # reasons of an agent call that may be
 
 @dataclass(frozen=True)
 class Output:
-    """What a step gave: a value of a type, and its readable text, rendered once."""
+    """The output of a step: a value of a type, and its readable text, rendered once."""
 
     kind: str
     value: str  # as JSON, as its state writes it

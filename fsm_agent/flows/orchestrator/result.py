@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class OrchestrationResult:
-    """What became of a task, after a failure too.
+    """The result of a task, after a failure too.
 
     Args:
         run: The run of the orchestrator's flow.

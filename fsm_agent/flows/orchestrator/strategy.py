@@ -1,4 +1,4 @@
-"""What an orchestrator is told and what it plans: blueprints, strategies, steps, loops and limits."""
+"""The words of an orchestrator: blueprints, strategies, steps, loops and limits."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the validator says of an output."""
+    """The word of the validator about an output."""
 
     status: Literal["PASS", "FAIL"]
     reason: str = ""
