@@ -1,0 +1,203 @@
+"""An orchestrator: a flow whose plan a model makes, and whose steps are done by a team of agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.declaring import end
+from fsm_agent.flows.definition.states import Row, SubflowState
+from fsm_agent.flows.errors import FlowError, FlowFailed
+from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator.result import OrchestrationResult
+from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig, Strategy
+from fsm_agent.flows.orchestrator.table import orchestrator_flow
+from fsm_agent.flows.orchestrator.team import Team
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.messages.event import Event
+from fsm_agent.mistakes import wrong
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from fsm_agent.agents.agent_base import AgentBase
+    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import Store
+
+VALIDATOR = "validator"
+_VALIDATES = "You validate the output of a step: does it do what the step is for?"
+
+
+class Orchestrator:
+    """A team of agents, and a table that plans, executes, validates, retries and redesigns.
+
+    Args:
+        agents: Who does the steps; each with a name of its own.
+        blueprint: A guide for whoever plans, as a text or `Blueprint`.
+        strategy: A strategy in place of one that a model makes.
+        config: The limits.
+        planner: Makes strategies and decisions; by default an agent of the first one's model.
+        validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
+        descriptions: What the agents can do, by name, in place of their expertise or system prompts.
+        store: Where its runs are kept; see `Flow`.
+        approve: See `Flow`.
+        answer: See `Flow`.
+        hooks: See `Flow`.
+        world: See `Flow`.
+
+    Raises:
+        FlowError: There are no agents, two have one name, or the strategy names one that is not there.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent[Any, Any] | AgentBase],
+        blueprint: Blueprint | str = "",
+        *,
+        strategy: Strategy | None = None,
+        config: OrchestratorConfig | None = None,
+        planner: Agent[Any, Any] | None = None,
+        validator: Agent[Any, Any] | None = None,
+        descriptions: Mapping[str, str] | None = None,
+        store: Runs | Store | str | PathLike[str] | None = None,
+        approve: Any = None,
+        answer: Callable[[Any], Any] | None = None,
+        hooks: Sequence[Any] = (),
+        world: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = config or OrchestratorConfig()
+        if not isinstance(self.config, OrchestratorConfig):
+            raise wrong("config", config, "OrchestratorConfig(max_step_remediations=3)", FlowError)
+        self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
+        self.team = Team(agents, descriptions or {})
+        self.strategy = strategy
+        if strategy is not None:
+            self.team.check(strategy)
+        first = next(iter(self.team.agents.values()))
+        self.planner = planner or Agent(first.model, name="planner")
+        self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
+        self.flow: Flow[Job] = orchestrator_flow(
+            self.team,
+            self.blueprint,
+            self.config,
+            self.planner,
+            self.validator,
+            strategy is not None,
+            store=store,
+            approve=approve,
+            answer=answer,
+            hooks=tuple(hooks),
+            world=dict(world or {}),
+        )
+
+    def __repr__(self) -> str:
+        return f"Orchestrator({self.team})"
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of its agents, the validator included."""
+        return [*self.team.agents, self.validator.name]
+
+    def seed(self, task: str, *, run_id: str | None = None, deps: Any = None) -> FlowRun[Job]:
+        """Return a run that has not begun; see `Flow.seed`."""
+        return self.flow.seed(Job(task, self.config, self.strategy), run_id=run_id, deps=deps)
+
+    def call(self, task: str, *, run_id: str | None = None, deps: Any = None) -> OrchestrationResult:
+        """Do a task; a failure is a result as well.
+
+        Raises:
+            FlowSuspended: It waits for somebody who is not here.
+        """
+        return self.run(self.seed(task, run_id=run_id, deps=deps))
+
+    async def acall(self, task: str, *, run_id: str | None = None, deps: Any = None) -> OrchestrationResult:
+        """`call` for asyncio."""
+        return await self.arun(self.seed(task, run_id=run_id, deps=deps))
+
+    def run(self, one: FlowRun[Job], sink: Callable[[Event], Any] | None = None) -> OrchestrationResult:
+        """Drive a run from wherever it stands; see `Flow.run`."""
+        try:
+            return self.result(self.flow.run(one, sink).run)
+        except FlowFailed as failed:
+            return self.result(failed.run)
+
+    async def arun(self, one: FlowRun[Job], sink: Callable[[Event], Any] | None = None) -> OrchestrationResult:
+        """`run` for asyncio."""
+        try:
+            return self.result((await self.flow.arun(one, sink)).run)
+        except FlowFailed as failed:
+            return self.result(failed.run)
+
+    def stream(self, one: str | FlowRun[Job]) -> Generator[Event]:
+        """Do a task, or go on with a run, and yield its events; the result is `result` of the run.
+
+        Raises:
+            FlowFailed: It ended in a failure.
+        """
+        yield from self.flow.stream(self.seed(one) if isinstance(one, str) else one)
+
+    async def astream(self, one: str | FlowRun[Job]) -> AsyncGenerator[Event]:
+        """`stream` for asyncio."""
+        async for event in self.flow.astream(self.seed(one) if isinstance(one, str) else one):
+            yield event
+
+    def resume(
+        self,
+        run_id: str,
+        answers: Mapping[Any, Any] | None = None,
+        *,
+        deps: Any = None,
+        by: str = "",
+        sink: Callable[[Event], Any] | None = None,
+    ) -> OrchestrationResult:
+        """Go on with a run of the store; see `Flow.resume`."""
+        try:
+            return self.result(self.flow.resume(run_id, answers, deps=deps, by=by, sink=sink).run)
+        except FlowFailed as failed:
+            return self.result(failed.run)
+
+    def result(self, run: FlowRun[Job]) -> OrchestrationResult:
+        """Return the result of a run, of one that goes on as well."""
+        return OrchestrationResult(run, self._step.states["working"].kinds)  # type: ignore[attr-defined]
+
+    def plan(self, task: str) -> Strategy:
+        """Return the strategy that a model makes for a task, and do nothing of it.
+
+        Raises:
+            FlowError: No strategy could be made.
+        """
+        rows = [row for row in self.flow.rows if row.source.name.startswith("planning")]
+        over = end("planned")
+        preview = Flow(
+            "planning",
+            Job,
+            start=self.flow.states["planning"],  # type: ignore[arg-type]
+            rows=[
+                Row(r.source, r.trigger, over if r.to.name == "executing" else r.to, r.guard, r.action) for r in rows
+            ],
+            world=self.flow.world,
+        )
+        try:
+            made: Job = preview.call(Job(task, self.config)).data
+        except FlowFailed as failed:
+            raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
+        return made.plan
+
+    @cached_property
+    def _step(self) -> Flow[Any]:
+        (member,) = self.flow.states["executing"].members  # type: ignore[attr-defined]
+        assert isinstance(member, SubflowState)
+        return member.flow
+
+    @property
+    def reviewing(self) -> Any:
+        """The state that waits for a person to look at an output: a key of ``answers``."""
+        return self._step.states["reviewing"]
+
+    @property
+    def asking(self) -> Any:
+        """The state that waits for a person after a failure: a key of ``answers``."""
+        return self.flow.states["asking"]

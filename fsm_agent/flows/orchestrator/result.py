@@ -1,0 +1,129 @@
+"""The result of an orchestrated task: what each step gave, true counts, and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsm_agent.flows.definition.kinds import Kinds, case_name
+from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.messages.reply import Usage
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.process.flow_run import FlowRun
+
+T = TypeVar("T")
+
+
+class OrchestrationResult:
+    """The result of a task, after a failure too.
+
+    Args:
+        run: The run of the orchestrator's flow.
+        kinds: The types of what its steps give.
+    """
+
+    def __init__(self, run: FlowRun[Job], kinds: Kinds) -> None:
+        self.run = run
+        self._kinds = kinds
+        self._job: Job = run.data
+
+    def __repr__(self) -> str:
+        return f"OrchestrationResult({self.status}, {self.steps_executed} steps, {self.redesigns} redesigns)"
+
+    @property
+    def status(self) -> str:
+        """The end: "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or one of every flow."""
+        return self.run.state
+
+    @property
+    def is_success(self) -> bool:
+        """True if the task is done."""
+        return self.status == "completed"
+
+    @property
+    def final_output(self) -> Any:
+        """The output of the step that ended last; None: none has."""
+        return self.step_output(list(self._job.outputs)[-1]) if self._job.outputs else None
+
+    @property
+    def error(self) -> str:
+        """The reason of a failure, for people; empty: there is none."""
+        ending = self.run.record.ending
+        if ending is None or not ending.is_failure:
+            return ""
+        where = f"step {self._job.failed!r}: {self._job.error}" if self._job.failed else ""
+        return "; ".join(filter(None, [ending.detail, where]))
+
+    @property
+    def steps_executed(self) -> int:
+        """Successes of steps, those that were done again included."""
+        return self._job.executed
+
+    @property
+    def redesigns(self) -> int:
+        """Retries and redesigns of all kinds."""
+        return self._job.redesigns
+
+    @property
+    def failed_step(self) -> str:
+        """The step that failed last, if nothing came after; else empty."""
+        return self._job.failed
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all agent calls."""
+        return self.run.record.total_usage
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy as it is now."""
+        return self._job.strategy
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """The readable texts of the outputs, by step and by output key."""
+        found = {name: output.text for name, output in self._job.outputs.items()}
+        steps = self._job.strategy.steps if self._job.strategy else ()
+        keys = {s.output_key: found[s.step_id] for s in steps if s.output_key and s.step_id in found}
+        return {**found, **keys}
+
+    @property
+    def journal(self) -> list[Entry]:
+        """All attempts at steps, with their times, and the steps that are left."""
+        ends = [step.at_s for step in self.run.record.trace if step.source == "executing" and "done" in step.trigger]
+        made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
+        steps = self._job.strategy.steps if self._job.strategy else ()
+        left = [s for s in steps if s.step_id not in self._job.outputs and s.step_id != self._job.failed]
+        return made + [Entry(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
+
+    def step_output(self, step_id: str) -> Any:
+        """Return what a step gave.
+
+        Raises:
+            LookupError: It gave nothing; the message names those that did.
+        """
+        if step_id not in self._job.outputs:
+            known = ", ".join(map(repr, self._job.outputs)) or "no step yet"
+            raise LookupError(f"there is no output of {step_id!r}: {known} gave one")
+        output = self._job.outputs[step_id]
+        if output.kind == "str" and "str" not in self._kinds.names:  # a person's
+            return output.text
+        return self._kinds.load(output.value)
+
+    def outputs(self, kind: type[T]) -> list[T]:
+        """Return all outputs of a type, in the order in which their steps ended."""
+        found = [self.step_output(name) for name in self._job.outputs]
+        return [value for value in found if isinstance(value, kind)]
+
+    def output(self, kind: type[T]) -> T:
+        """Return the last output of a type.
+
+        Raises:
+            LookupError: There is none; the message names the types that there are.
+        """
+        if found := self.outputs(kind):
+            return found[-1]
+        known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
+        raise LookupError(f"no step gave a {case_name(kind)}; types of the outputs: {known}")

@@ -1,0 +1,208 @@
+"""The words of an orchestrator: blueprints, strategies, steps, loops and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import wrong
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A description of how such tasks are done: a guide for whoever plans, no contract."""
+
+    description: str
+    graph: str | None = None  # in Mermaid, say
+
+    def __str__(self) -> str:
+        return self.description if self.graph is None else f"{self.description}\n\n{self.graph}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a strategy.
+
+    Attributes:
+        step_id: Its name.
+        description: What it is for.
+        assigned_agent: The name of an agent; empty: the one whose description has most of the words of the step.
+        intent_template: What the agent is asked, with ``{{ placeholders }}`` for outputs of earlier steps.
+        expected_output: What should come of it.
+        requires_validation: The validator looks at its output, and its FAIL is a failure of the step.
+        requires_approval: A person looks at its output.
+        output_key: Another name of its output.
+        depends_on: The steps before it; None: all that are listed before it.
+        ends_if: A word; if the output has it, the whole task is done.
+    """
+
+    step_id: str
+    description: str
+    intent_template: str
+    assigned_agent: str = ""
+    expected_output: str = ""
+    requires_validation: bool = False
+    requires_approval: bool = False
+    output_key: str = ""
+    depends_on: tuple[str, ...] | None = None
+    ends_if: str = ""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps that are repeated, until the output of the last of them has a word, or the limit is reached."""
+
+    step_ids: tuple[str, ...]
+    max_iterations: int
+    until: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.max_iterations) or self.max_iterations < 1:
+            raise wrong("max_iterations of a loop", self.max_iterations, "1 or more", FlowError)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A plan of steps, which a model makes or you do; checked when it is made.
+
+    Raises:
+        FlowError: Steps are called the same, depend on each other in a circle or on none that is there.
+    """
+
+    goal: str
+    steps: tuple[Step, ...]
+    loops: tuple[Loop, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [step.step_id for step in self.steps]
+        if not ids:
+            raise FlowError(f"the strategy {self.goal!r:.80} has no steps: one or more would be right")
+        if twice := [name for name in ids if ids.count(name) > 1]:
+            raise FlowError(f"two steps are called {twice[0]!r}: a name of its own for each would be right")
+        for name in [name for step in self.steps for name in step.depends_on or ()]:
+            _known("a step depends on", name, ids)
+        looped = [name for loop in self.loops for name in loop.step_ids]
+        for name in looped:
+            _known("a loop repeats", name, ids)
+        if len(set(looped)) < len(looped) or not all(loop.step_ids for loop in self.loops):
+            raise FlowError("each loop needs steps, and a step is in one loop at most: loops are not nested")
+        done: set[str] = set()
+        while ready := [name for name in ids if name not in done and not self.before(name) - done]:
+            done.update(ready)
+        if left := [name for name in ids if name not in done]:
+            raise FlowError(f"the steps {', '.join(map(repr, left))} wait for each other: depends_on has a circle")
+
+    def step(self, step_id: str) -> Step:
+        """Return a step by its name."""
+        return next(step for step in self.steps if step.step_id == step_id)
+
+    def before(self, step_id: str) -> set[str]:
+        """Return the names of the steps that must have been done before one."""
+        ids = [step.step_id for step in self.steps]
+        needed = self.step(step_id).depends_on
+        return set(ids[: ids.index(step_id)] if needed is None else needed)
+
+
+def _known(what: str, name: str, ids: Sequence[str]) -> None:
+    if name not in ids:
+        raise FlowError(f"{what} {name!r}, which is no step: {', '.join(map(repr, ids))} would be right")
+
+
+@dataclass(frozen=True)
+class NewSteps:
+    """Steps in place of those that are left."""
+
+    steps: tuple[Step, ...]
+
+
+class Remedy(Enum):
+    """A decision about a step that failed."""
+
+    RETRY = "RETRY"
+    TACTICAL = "TACTICAL"
+    FULL = "FULL"
+    ANOTHER_AGENT = "ANOTHER_AGENT"
+    ASK = "ASK"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The word of the validator about an output."""
+
+    status: Literal["PASS", "FAIL"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Accept:
+    """A person lets an output pass, or puts another text in its place."""
+
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A person refuses an output: the step has failed."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Supply:
+    """A person gives the output of the step that failed."""
+
+    output: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """A person ends the task."""
+
+    because: str
+
+
+@dataclass(frozen=True)
+class OrchestratorConfig:
+    """The limits of an orchestrator; ``dataclasses.replace`` makes another.
+
+    Attributes:
+        max_step_remediations: Attempts at one step of a strategy, the first included.
+        max_total_redesigns: Retries and redesigns of all steps; the first strategy is not counted.
+        max_loop_iterations: Repetitions in all loops together.
+        parallel: Steps that go on at once.
+        step_timeout_s: Seconds that the agent of a step has; None: no matter how long.
+        min_step_interval_s: Seconds between one step and the next.
+        deadline_s: Seconds for all of it.
+        unmatched: What becomes of a placeholder that no output is for: "error" fails the step, "empty" leaves it out.
+    """
+
+    max_step_remediations: int = 3
+    max_total_redesigns: int = 10
+    max_loop_iterations: int = 50
+    parallel: int = 8
+    step_timeout_s: float | None = None
+    min_step_interval_s: float = 0.0
+    deadline_s: float | None = None
+    unmatched: Literal["error", "empty"] = "error"
+
+    def __post_init__(self) -> None:
+        for name, least in [
+            ("max_step_remediations", 1),
+            ("max_total_redesigns", 0),
+            ("max_loop_iterations", 0),
+            ("parallel", 1),
+        ]:
+            if not is_whole(value := getattr(self, name)) or value < least:
+                raise wrong(name, value, f"a whole number from {least} on", FlowError)
+        for name in ("step_timeout_s", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not (is_finite(value) and value > 0):
+                raise wrong(name, value, "seconds above 0, or None", FlowError)
+        if not is_finite(self.min_step_interval_s) or self.min_step_interval_s < 0:
+            raise wrong("min_step_interval_s", self.min_step_interval_s, "seconds from 0 on", FlowError)
+        if self.unmatched not in ("error", "empty"):
+            raise wrong("unmatched", self.unmatched, "'error' or 'empty'", FlowError)

@@ -1,0 +1,83 @@
+"""The agents of an orchestrator: by name, what each can do, and who is fit for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator.mapping import best
+from fsm_agent.flows.orchestrator.strategy import Step, Strategy
+from fsm_agent.mistakes import shown
+
+
+class Team:
+    """Agents by name, with descriptions.
+
+    Args:
+        members: Agents, or `AgentBase`s of one agent each.
+        descriptions: What they can do, by name, in place of their expertise or system prompts.
+    """
+
+    def __init__(self, members: Iterable[Agent[Any, Any] | AgentBase], descriptions: Mapping[str, str]) -> None:
+        self.agents: dict[str, Agent[Any, Any]] = {}
+        self.can: dict[str, str] = {}
+        for member in members:
+            if isinstance(member, AgentBase) and len(member.agents) == 1:
+                (agent,) = member.agents.values()
+                can = type(member).description or type(member).expertise
+            elif isinstance(member, Agent):
+                agent, can = member, member.system if isinstance(member.system, str) else ""
+            else:
+                raise FlowError(f"agents has {shown(member)}: an Agent, or an AgentBase of one agent, would be right")
+            if member.name in self.agents:
+                raise FlowError(f"two agents are called {member.name!r}: Agent(…, name=…) of its own would be right")
+            self.agents[member.name] = agent
+            self.can[member.name] = descriptions.get(member.name, can)
+        if not self.agents:
+            raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
+        if unknown := descriptions.keys() - self.agents.keys():
+            raise FlowError(f"descriptions names {sorted(unknown)[0]!r}: {self} would be right")
+
+    def __str__(self) -> str:
+        return ", ".join(map(repr, self.agents))
+
+    @property
+    def listed(self) -> str:
+        """Their names and descriptions, a line each."""
+        return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
+
+    def check(self, strategy: Strategy) -> None:
+        """Refuse a strategy of the user that names an agent that is not there.
+
+        Raises:
+            FlowError: It names the step.
+        """
+        for step in strategy.steps:
+            if step.assigned_agent and step.assigned_agent not in self.agents:
+                wrong = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
+                raise FlowError(f"{wrong}: {self}, or '' for whoever is fit, would be right")
+
+    def fit_for(self, j: Job, step: Step) -> str:
+        """Return who does a step: the one in its place, the assigned one, or the one with most of its words."""
+        name = j.agents.get(step.step_id, step.assigned_agent)
+        return name if name in self.agents else self._fittest(step, list(self.agents))
+
+    def others_for(self, j: Job) -> list[str]:
+        """Return the agents that have not tried the step that failed last."""
+        tried = {entry.agent for entry in j.journal if entry.step_id == j.failed}
+        return [name for name in self.agents if name not in tried]
+
+    def reassigned(self, j: Job, _: Any) -> Job:
+        """Give the step that failed last to another agent."""
+        fittest = self._fittest(j.plan.step(j.failed), self.others_for(j))
+        return replace(j, agents={**j.agents, j.failed: fittest}, redesigns=j.redesigns + 1)
+
+    def _fittest(self, step: Step, names: list[str]) -> str:
+        wanted = f"{step.assigned_agent} {step.description} {step.expected_output}"
+        about = [(name, f"{name} {self.can[name]}") for name in reversed(names)]
+        return best(wanted, about) or names[0]

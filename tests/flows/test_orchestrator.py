@@ -1,0 +1,527 @@
+"""Does the orchestrator do what the specification's rows say, one by one?"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_runs import LOOPS, Driver
+from support.orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+from support.paths import ROOT
+
+from fsm_agent import Agent, AgentBase
+from fsm_agent.diagrams import render
+from fsm_agent.errors import Overloaded
+from fsm_agent.flows import FlowError, FlowSuspended, flow_diagram
+from fsm_agent.flows.orchestrator import (
+    Accept,
+    Blueprint,
+    GiveUp,
+    Loop,
+    Orchestrator,
+    OrchestratorConfig,
+    Reject,
+    Supply,
+)
+from fsm_agent.flows.orchestrator.mapping import placeholders, source_of
+from fsm_agent.lifecycle.outcomes import Slept
+from fsm_agent.prompts.rendering.model import PromptModel
+from fsm_agent.testing import Script
+
+REFUSED = strategy(step("a", requires_validation=True))
+TWO = strategy(step("a"), step("b", "Use {{ a }}", requires_validation=True))
+
+
+class Report(PromptModel):
+    """A report."""
+
+    title: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    n: int
+
+
+# 2.40 to 2.43
+
+
+@pytest.mark.spec("2.40: its words and its graph are in the strategy prompt", "2.41: a model makes a plan of steps")
+def test_a_model_plans_by_the_blueprint() -> None:
+    planner, worker = Script("no plan", as_json(TWO)), Script("A", "B")
+    agents = [Agent(worker, name="worker", system="can do all")]
+    blueprint = Blueprint("first this", graph="graph TD; x-->y")
+    validator = Agent(Script(PASS), name="validator")
+    o = Orchestrator(agents, blueprint, planner=Agent(planner), validator=validator)
+    result = o.call("the task")
+    asked = planner.requests[0].messages[-1].text
+    assert "first this" in asked
+    assert "x-->y" in asked
+    assert "worker: can do all" in asked
+    assert len(planner.requests) == 2, "what is no plan is asked for again, by the call"
+    assert (result.status, result.steps_executed, result.redesigns, result.final_output) == ("completed", 2, 0, "B")
+
+
+@pytest.mark.spec("2.42: the validator is there by default", "2.42: a passed one goes on")
+def test_the_validator_is_there_and_passes() -> None:
+    o = Orchestrator([Agent(Script("A", PASS), name="w")], strategy=REFUSED)
+    assert o.agents == ["w", "validator"]
+    assert o.call("x").is_success
+
+
+@pytest.mark.spec("2.42: a failed validation remedies the step")
+def test_a_fail_of_the_validator_counts() -> None:
+    ones = Ones("A", "better", validator=[FAIL, PASS], planner=["RETRY"], strategy=REFUSED)
+    result = ones.call()
+    assert (result.final_output, result.redesigns) == ("better", 1)
+    assert "validation failed: dull" in ones.decided[0]
+
+
+@pytest.mark.spec("2.43: status, counts, output and error", "2.43: counts are true after a failure too")
+def test_counts_are_true_after_a_failure() -> None:
+    result = Ones("A", "B", "B", "B", validator=[FAIL] * 3, planner=["RETRY"] * 2, strategy=TWO).call()
+    assert (result.status, result.steps_executed, result.redesigns) == ("step_spent", 1, 2)
+    assert result.final_output == "A"
+    assert result.error == "max_step_remediations are used up; step 'b': validation failed: dull"
+    assert result.failed_step == "b"
+
+
+# 2.44
+
+
+@pytest.mark.spec(
+    "2.44: a transient error is retried without asking", "2.33: what is left is decided by the orchestrator"
+)
+def test_a_transient_failure_is_retried_without_asking() -> None:
+    ones = Ones(*[Overloaded("busy")] * 8, "A")
+    ones.orchestrator = _with_limits(ones)
+    result = ones.call()
+    assert result.is_success
+    assert result.redesigns == 1
+    assert not ones.decided
+
+
+def _with_limits(ones: Ones) -> Orchestrator:
+    from fsm_agent import Limits
+
+    agent = Agent(ones.worker, name="worker", limits=Limits(recalls=7))
+    return Orchestrator([agent], strategy=strategy(step("a")), planner=Agent(ones.planner), validator=agent)
+
+
+@pytest.mark.spec("2.44: tactical: what is left is replaced")
+def test_a_tactical_redesign_keeps_what_is_done() -> None:
+    planner = ["TACTICAL", new_steps(step("c", "Now {{ a }}"))]
+    ones = Ones("A", "B", "C", validator=[FAIL], planner=planner, strategy=TWO)
+    result = ones.call()
+    assert ones.asked == ["do it", "Use A", "Now A"]
+    assert result.context == {"a": "A", "c": "C"}
+    assert (result.steps_executed, result.redesigns) == (2, 1)
+
+
+def test_new_steps_that_do_not_fit_are_a_full_redesign() -> None:
+    planner = ["TACTICAL", new_steps(step("a")), as_json(strategy(step("z")))]
+    result = Ones("A", "B", "Z", validator=[FAIL], planner=planner, strategy=TWO).call()
+    assert result.context == {"z": "Z"}
+
+
+@pytest.mark.spec("2.44: full: context and counts are cleared")
+def test_a_full_redesign_begins_anew() -> None:
+    planner = ["RETRY", "FULL", as_json(TWO), "RETRY", "RETRY"]
+    ones = Ones("A", "B", "B", "A2", "B", "B", "B", validator=[FAIL] * 5, planner=planner, strategy=TWO)
+    result = ones.call()
+    assert (result.status, result.redesigns, result.steps_executed) == ("step_spent", 4, 2)
+    assert result.context == {"a": "A2"}
+    assert "Done by it: a: A" in ones.decided[2]
+    assert "dull" in ones.decided[2]
+
+
+@pytest.mark.spec("2.44: a decision is one word, not part of a sentence")
+def test_a_sentence_is_no_decision() -> None:
+    planner = ["do not RETRY, FULL", "FULL", as_json(strategy(step("z")))]
+    ones = Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED)
+    assert ones.call().context == {"z": "Z"}
+    assert len(ones.decided) == 3
+
+
+@pytest.mark.spec("2.44: an unknown decision is a full redesign")
+def test_no_decision_is_a_full_redesign() -> None:
+    planner = [*["PERHAPS", "MAYBE", "WHO KNOWS", "NEVER"], as_json(strategy(step("z")))]
+    result = Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call()
+    assert result.context == {"z": "Z"}
+    assert result.redesigns == 1
+
+
+def test_a_plan_is_asked_for_more_simply_once() -> None:
+    said = ["no", "none", "not", "never"]
+    result = Ones("A", planner=[*said, as_json(strategy(step("a")))], strategy=None).call()
+    assert result.is_success
+    result = Ones(planner=[*said, *said], strategy=None).call()
+    assert (result.status, result.steps_executed) == ("unrecoverable", 0)
+    assert "no strategy could be made" in result.error
+
+
+@pytest.mark.spec("2.44b: it may supply the output", "2.44b: it may supply a strategy or give up")
+@pytest.mark.parametrize(
+    ("answer", "status", "context"),
+    [
+        (Supply("mine"), "completed", {"a": "A", "b": "mine"}),
+        (strategy(step("z")), "completed", {"z": "Z"}),
+        (GiveUp("enough"), "given_up", {"a": "A"}),
+    ],
+)
+def test_a_person_is_asked(tmp_path: Path, answer: Any, status: str, context: Any) -> None:
+    store = str(tmp_path / "runs.db")
+    ones = Ones("A", "B", "Z", validator=[FAIL], planner=["ASK"], strategy=TWO, store=store)
+    with pytest.raises(FlowSuspended):
+        ones.orchestrator.call("x", run_id="r")
+    result = ones.orchestrator.resume("r", {ones.orchestrator.asking: answer})
+    assert (result.status, result.context) == (status, context)
+
+
+def test_after_a_persons_output_the_rest_goes_on(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    plan = strategy(step("a", requires_validation=True), step("b", "Use {{ a }}"))
+    ones = Ones("A", "B", validator=[FAIL], planner=["ASK"], strategy=plan, store=store)
+    with pytest.raises(FlowSuspended):
+        ones.orchestrator.call("x", run_id="r")
+    assert ones.orchestrator.resume("r", {ones.orchestrator.asking: Supply("mine")}).is_success
+    assert ones.asked[-1] == "Use mine"
+
+
+def test_without_new_steps_it_is_a_full_redesign() -> None:
+    planner = ["TACTICAL", "no", "none", "not", "never", as_json(strategy(step("z")))]
+    assert Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call().context == {"z": "Z"}
+
+
+def test_a_validator_without_a_verdict_fails_the_step() -> None:
+    config = OrchestratorConfig(max_step_remediations=1)
+    validator = ["perhaps", "maybe", "who knows", "never"]
+    result = Ones("A", validator=validator, strategy=REFUSED, config=config).call()
+    assert result.status == "step_spent"
+    assert result.final_output is None
+
+
+# 2.45 to 2.47
+
+
+@pytest.mark.spec("2.45: three attempts at one step")
+@pytest.mark.parametrize("most", [1, 3])
+def test_attempts_at_a_step(most: int) -> None:
+    config = OrchestratorConfig(max_step_remediations=most)
+    ones = Ones(*"AAAA", validator=[FAIL] * 4, planner=["RETRY"] * 4, strategy=REFUSED, config=config)
+    result = ones.call()
+    assert result.status == "step_spent"
+    assert len(ones.asked) == most
+    assert result.redesigns == most - 1
+
+
+@pytest.mark.spec("2.45: it goes before the limit of redesigns")
+def test_the_limit_of_the_step_goes_first() -> None:
+    config = OrchestratorConfig(max_step_remediations=2, max_total_redesigns=1)
+    ones = Ones("A", "A", validator=[FAIL] * 2, planner=["RETRY"], strategy=REFUSED, config=config)
+    assert ones.call().status == "step_spent"
+
+
+@pytest.mark.spec("2.45: a tactical redesign keeps the count, a full one clears it")
+@pytest.mark.parametrize(("decision", "attempts"), [("TACTICAL", 3), ("FULL", 6)])
+def test_the_count_is_kept_by_a_tactical_redesign(decision: str, attempts: int) -> None:
+    again = step("b", requires_validation=True)
+    new = new_steps(again) if decision == "TACTICAL" else as_json(strategy(again))
+    planner = [decision, new, decision, new, decision, new, "RETRY", "RETRY"]
+    config = OrchestratorConfig(max_total_redesigns=5)
+    ones = Ones(*"AAAAAA", validator=[FAIL] * 6, planner=planner, strategy=REFUSED, config=config)
+    result = ones.call()
+    assert len(ones.asked) == attempts
+    assert result.status == "step_spent"
+
+
+@pytest.mark.spec("2.46: ten redesigns, eleven executions")
+@pytest.mark.parametrize(("options", "most"), [({"max_total_redesigns": 2}, 2), ({}, 10)])
+def test_redesigns_in_all(options: Any, most: int) -> None:
+    planner = [text for _ in range(most) for text in ("FULL", as_json(REFUSED))]
+    said = ["A"] * (most + 1)
+    config = OrchestratorConfig(**options)
+    ones = Ones(*said, validator=[FAIL] * len(said), planner=planner, strategy=REFUSED, config=config)
+    result = ones.call()
+    assert (result.status, result.redesigns, len(ones.asked)) == ("total_spent", most, most + 1)
+
+
+@pytest.mark.spec("2.47: part of a configuration, the rest by default")
+def test_part_of_a_configuration() -> None:
+    config = OrchestratorConfig(max_step_remediations=5)
+    assert (config.max_step_remediations, config.max_total_redesigns) == (5, 10)
+    assert dataclasses.replace(config, max_total_redesigns=15).max_step_remediations == 5
+
+
+# 2.48 to 2.51, 2.57
+
+
+@pytest.mark.spec("2.48: the next step gets the readable text", "2.57: rendered values are kept for the step")
+def test_the_next_step_gets_the_readable_text() -> None:
+    rendered = []
+
+    class Counted(Report):
+        def to_prompt(self, mode: Any = None) -> str:
+            rendered.append(self.title)
+            return f"A report on {self.title}"
+
+    plan = strategy(step("a"), step("b", "{{ a }} and {{ a }}", depends_on=("a",)), step("c", "{{ a }}"))
+    ones = Ones('{"title": "x"}', '{"title": "y"}', '{"title": "z"}', output=Counted, strategy=plan)
+    ones.call()
+    assert ones.asked[1:] == ["A report on x and A report on x", "A report on x"]
+    assert rendered == ["x", "y", "z"]
+
+
+@pytest.mark.spec("2.48: without one it gets JSON")
+def test_without_a_text_it_gets_json() -> None:
+    ones = Ones('{"n": 1}', '{"n": 2}', output=Plain, strategy=strategy(step("a"), step("b", "{{ a }}")))
+    ones.call()
+    assert ones.asked[1] == '{"n":1}'
+
+
+@pytest.mark.spec("2.49: placeholders in order, each once")
+def test_placeholders() -> None:
+    assert placeholders("{{ b }} {{a}} {{ b}} {c}") == ["b", "a"]
+
+
+@pytest.mark.spec("2.49: the step that matches best", "2.49: of equal ones the most recent")
+def test_the_step_that_matches_best() -> None:
+    earlier = [
+        step("s1", description="list the market prices"),
+        step("s2", description="market"),
+        step("s3", description="a concept of the world"),
+        step("s4", description="the concept, once more", output_key="key"),
+    ]
+    assert source_of("market_prices", earlier) == "s1"
+    assert source_of("concept_content", earlier) == "s4"
+    assert source_of("content", earlier) is None, "a word that says nothing"
+    assert source_of("mark", earlier) is None, "whole words"
+    assert source_of("s3_output", earlier) == "s3"
+    assert source_of("key", earlier) == "s4"
+    assert source_of("previous_output", earlier) == "s4"
+
+
+@pytest.mark.spec("2.49: what matched is given whole", "2.54: placeholders are filled without a model")
+def test_three_of_ten_outputs_are_given_whole() -> None:
+    names = [f"n{number}" for number in range(10)]
+    said = [name * 300 for name in names]
+    last = step("end", "{{ n2 }}|{{ n5_output }}|{{ step_9_output }}|{{ task }}")
+    ones = Ones(*said, "done", strategy=strategy(*map(step, names), last))
+    assert ones.call().is_success
+    assert ones.asked[-1] == "|".join([said[2], said[5], said[8], "the task"])
+    assert not ones.decided
+
+
+@pytest.mark.parametrize(("unmatched", "status"), [("error", "step_spent"), ("empty", "completed")])
+def test_a_placeholder_without_an_output(unmatched: Any, status: str) -> None:
+    config = OrchestratorConfig(unmatched=unmatched, max_step_remediations=1)
+    ones = Ones("A", config=config, strategy=strategy(step("a", "<{{ nothing }}>")))
+    result = ones.call()
+    assert result.status == status
+    assert ones.asked == ([] if unmatched == "error" else ["<>"])
+    assert ("{{ nothing }} of 'a' matches no output" in result.error) is (unmatched == "error")
+
+
+@pytest.mark.spec("2.50: outputs by step", "2.50: a second run has no stale outputs")
+def test_outputs_by_step() -> None:
+    plan = strategy(step("a"), step("b", requires_validation=True))
+    config = OrchestratorConfig(max_step_remediations=1)
+    ones = Ones("A", "B", "A2", "B2", validator=[PASS, FAIL], strategy=plan, config=config)
+    one, two = ones.call(), ones.call()
+    assert (one.step_output("b"), one.context) == ("B", {"a": "A", "b": "B"})
+    assert two.context == {"a": "A2"}
+    with pytest.raises(LookupError, match="no output of 'b': 'a' gave one"):
+        two.step_output("b")
+
+
+@pytest.mark.spec(
+    "2.51: an output by its type",
+    "2.51: of several the last",
+    "2.51: a missing one is an error with the types there are",
+)
+def test_outputs_by_type() -> None:
+    scripts = Script('{"title": "x"}', '{"title": "y"}'), Script("text")
+    agents: list[Agent[Any, Any]] = [Agent(scripts[0], name="r", output=Report), Agent(scripts[1], name="t")]
+    plan = strategy(*[step(name, assigned_agent=name[0]) for name in ("r1", "t1", "r2")])
+    result = Orchestrator(agents, strategy=plan).call("x")
+    assert result.output(Report) == Report(title="y")
+    assert result.outputs(Report) == [Report(title="x"), Report(title="y")]
+    assert result.output(str) == "text"
+    with pytest.raises(LookupError, match="no step gave a Plain; types of the outputs: Report, str"):
+        result.output(Plain)
+
+
+# 2.54
+
+
+@pytest.mark.spec("2.54: a strategy can be set, or only generated")
+def test_a_strategy_is_only_generated() -> None:
+    ones = Ones("A", planner=[as_json(TWO)], strategy=None)
+    assert ones.orchestrator.plan("x") == TWO
+    assert not ones.asked
+    ones = Ones("A")
+    assert ones.call().is_success
+    assert not ones.decided
+
+
+@pytest.mark.spec("2.54: a journal of steps", "2.54: a step has an output key")
+def test_the_journal_and_output_keys() -> None:
+    plan = strategy(step("a", output_key="facts"), step("b", "{{ facts }}", requires_validation=True), step("c"))
+    config = OrchestratorConfig(max_step_remediations=2)
+    result = Ones("A", "B", "B", validator=[FAIL] * 2, planner=["RETRY"], strategy=plan, config=config).call()
+    found = [(e.step_id, e.title, e.agent, e.status, e.output, e.error) for e in result.journal]
+    failed = ("b", "the b", "worker", "failed", "", "validation failed: dull")
+    left = ("c", "the c", "", "pending", "", "")
+    assert found == [("a", "the a", "worker", "completed", "A", ""), failed, failed, left]
+    assert all(e.at_s > 0 for e in result.journal[:3])
+    assert result.context == {"a": "A", "facts": "A"}
+
+
+@pytest.mark.spec("2.54: a least interval between steps")
+def test_a_least_interval() -> None:
+    config = OrchestratorConfig(min_step_interval_s=5.0)
+    ones = Ones("A", "B", "C", strategy=strategy(*map(step, "abc")), config=config)
+    times = [entry.at_s for entry in ones.call().journal]
+    assert [b - a for a, b in pairwise(times)] == [5.0, 5.0]
+
+
+@pytest.mark.spec("2.54: loops and ends")
+def test_loops_and_ends() -> None:
+    plan = strategy(step("a"), step("b"), step("c"), loops=(Loop(("a", "b"), 3, until="good"),))
+    assert Ones(*"ab", "a", "Good, now.", "c", strategy=plan).call().steps_executed == 5
+    assert Ones(*"abababc", strategy=plan).call().steps_executed == 7, "no more than its limit"
+    config = OrchestratorConfig(max_loop_iterations=1)
+    assert Ones(*"ababc", strategy=plan, config=config).call().steps_executed == 5, "nor than that of all"
+    result = Ones("it is done", strategy=strategy(step("a", ends_if="done"), step("b"))).call()
+    assert (result.status, result.steps_executed) == ("completed", 1)
+
+
+@pytest.mark.spec("2.54: waves of steps at once")
+@LOOPS
+def test_waves(driven: Driver) -> None:
+    plan = strategy(
+        step("a", depends_on=()), step("b", depends_on=()), step("c", "{{ a }}+{{ b }}", depends_on=("a", "b"))
+    )
+    ones = Ones("same", "same", "C", strategy=plan)
+    flow = ones.orchestrator.flow
+    run = ones.orchestrator.seed("x")
+    driven(flow, run)
+    result = ones.orchestrator.result(run)
+    assert result.is_success
+    assert [entry.wave for entry in result.journal] == [0, 0, 1]
+    assert ones.asked[-1] == "same+same"
+
+
+@pytest.mark.spec("2.54: a step waits for a person", "2.54: saved and resumed")
+@pytest.mark.parametrize(
+    ("answer", "status", "output"),
+    [(Accept(), "completed", "A"), (Accept("edited"), "completed", "edited"), (Reject("bad"), "step_spent", None)],
+)
+@pytest.mark.parametrize("validates", [True, False])
+def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, output: Any, validates: bool) -> None:
+    plan = strategy(step("a", requires_approval=True, requires_validation=validates))
+    config = OrchestratorConfig(max_step_remediations=1)
+    store = str(tmp_path / "runs.db")
+
+    def made(*said: str) -> Ones:
+        return Ones(*said, validator=[PASS] * validates, strategy=plan, config=config, store=store)
+
+    with pytest.raises(FlowSuspended):
+        made("A").orchestrator.call("x", run_id="r")
+    ones = made()  # as in another process: nothing is asked again
+    result = ones.orchestrator.resume("r", {ones.orchestrator.reviewing: answer})
+    assert (result.status, result.final_output) == (status, output)
+    assert not ones.asked
+    assert ones.orchestrator.flow.replay("r").record == result.run.record
+
+
+@pytest.mark.spec("2.54: steps can be cancelled and have a time limit")
+def test_steps_have_a_time_limit_and_are_cancelled() -> None:
+    config = OrchestratorConfig(step_timeout_s=30.0, max_step_remediations=1)
+    ones = Ones("A", config=config, strategy=strategy(step("a")))
+    late, stopped = _at_work(ones), _at_work(ones)
+    (timer,) = [effect for effect in late.effects if effect.key.rpartition("/")[2].startswith("sleep:working")]
+    late.advance(timer.key, Slept(at_s=late.deadline.at_s))
+    assert (late.state, late.data.error) == ("step_spent", "its time is over")
+    stopped.cancel("no more")
+    assert ones.orchestrator.run(stopped).status == "Cancelled"
+
+
+def _at_work(ones: Ones) -> Any:
+    """Return a run whose agent has been asked, and has not answered."""
+    run = ones.orchestrator.seed("x")
+    for _ in ones.orchestrator.stream(run):
+        if any("working" in effect.key for effect in run.effects):
+            return run
+    raise AssertionError(run)
+
+
+# 2.56
+
+
+@pytest.mark.spec("2.56: another agent does the same step")
+def test_another_agent_does_the_step() -> None:
+    ones = Ones("A", validator=[FAIL, PASS], others=["poem"], planner=["ANOTHER_AGENT"], strategy=REFUSED)
+    result = ones.call()
+    assert (result.final_output, result.redesigns) == ("poem", 1)
+    assert [entry.agent for entry in result.journal] == ["worker", "other"]
+
+
+def test_without_another_agent_it_is_a_full_redesign() -> None:
+    planner = ["ANOTHER_AGENT", as_json(strategy(step("z")))]
+    assert Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call().context == {"z": "Z"}
+
+
+def test_agents_are_chosen_by_what_they_can_do() -> None:
+    class Poet(AgentBase):
+        expertise = "Writes poems about the sea"
+
+    counting = Agent(Script("3"), name="counter", system="Counts things")
+    poet, plan = Poet(client=Script("o sea")), strategy(step("a", description="poems, please"))
+    o = Orchestrator([counting, poet], strategy=plan)
+    assert o.call("x").final_output == "o sea"
+
+
+# Mistakes, pictures
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: Orchestrator([]), "has no agents"),
+        (lambda: Orchestrator([Agent(Script()), Agent(Script())]), "two agents are called 'agent'"),
+        (lambda: Orchestrator(["writer"]), "agents has 'writer'"),
+        (lambda: Ones(strategy=strategy(step("a", assigned_agent="x"))), "'a' is assigned to 'x', which is no agent"),
+        (lambda: strategy(), "has no steps"),
+        (lambda: strategy(step("a"), step("a")), "two steps are called 'a'"),
+        (lambda: strategy(step("a", depends_on=("z",))), "depends on 'z', which is no step"),
+        (lambda: strategy(step("a", depends_on=("b",)), step("b")), "'a', 'b' wait for each other"),
+        (lambda: Loop(("a",), None), "max_iterations of a loop is None"),
+        (lambda: strategy(step("a"), loops=(Loop(("z",), 2),)), "a loop repeats 'z'"),
+        (lambda: strategy(step("a"), loops=(Loop(("a",), 2), Loop(("a",), 2))), "not nested"),
+        (lambda: OrchestratorConfig(max_step_remediations=0), "max_step_remediations is 0"),
+        (lambda: OrchestratorConfig(max_total_redesigns=-1), "max_total_redesigns is -1"),
+        (lambda: OrchestratorConfig(parallel=True), "parallel is True"),
+        (lambda: OrchestratorConfig(step_timeout_s=0), "step_timeout_s is 0"),
+        (lambda: OrchestratorConfig(min_step_interval_s=-1.0), "min_step_interval_s is -1.0"),
+        (lambda: OrchestratorConfig(unmatched="x"), "unmatched is 'x'"),
+    ],
+)
+def test_mistakes_are_named(wrong: Any, message: str) -> None:
+    with pytest.raises(FlowError, match=message):
+        wrong()
+
+
+def test_the_committed_picture_is_what_the_table_draws() -> None:
+    """`fsm_agent.diagrams.write` of this flow's `flow_diagram` to ``orchestrator.mmd`` and ``.svg`` writes it."""
+    flow = drawn().flow
+    assert (ROOT / "diagrams" / "orchestrator.mmd").read_text() == render(flow_diagram(flow), "mermaid")
+    svg = (ROOT / "diagrams" / "orchestrator.svg").read_text()
+    assert all(f">{name}<" in svg for name in flow.states if name not in ("Failed", "Cancelled"))
+
+
+def drawn() -> Orchestrator:
+    return Orchestrator([Agent(Script(), name="worker")])
