@@ -43,6 +43,11 @@ class CallResult(Generic[Out], Unpacked):
     def __init__(self, call: AgentCall[Out]) -> None:
         self.call = call
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallResult) and self.record == other.record
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def record(self) -> CallRecord:
         """All that the call knows."""

@@ -24,6 +24,7 @@ from fsm_agent import (
     Reply,
     Returned,
     RunAgain,
+    Usage,
     UsageError,
     function,
 )
@@ -294,6 +295,21 @@ def test_a_member_alone_is_cancelled_and_its_row_taken() -> None:
     run.advance("everything#1/quoting/prices#1/0/", Cancelled(reason="not this"))
     assert run.state == "late"
     assert "not this" in run.record.trace[-1].detail
+
+
+def test_a_group_of_members_that_is_cancelled_says_why() -> None:
+    """And an answer of one of them that is an error is refused: it is somebody's, who may try again."""
+    members = [wait(str, name=name)(lambda o: "?") for name in "ab"]
+    both = gather("both", *members)  # type: ignore[call-overload]
+    run = Flow("f", Order, start=both, rows=[both.done(over)]).seed(Order())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    before = run.record
+    with pytest.raises(OutcomeError, match="str as JSON would be right"):
+        run.advance("both#1/answer:a", Returned(text='"x"', is_error=True))
+    assert run.record is before
+    assert run.record != before.changed(usage=Usage(input_tokens=1))
+    run.advance("both#1/", Cancelled(reason="called off"))
+    assert run.record.trace[-1].detail == "cancelled: called off"
 
 
 def test_flows_inside_are_the_same_alone() -> None:

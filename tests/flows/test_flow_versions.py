@@ -116,8 +116,9 @@ class TestChanged:
         with pytest.raises(OutcomeError):
             run.advance("answer:person#2", Returned(text='"y"'))
         run = new.restore(snapshot(run))
+        assert run.record.renamed == "person#1"
         run.advance("answer:person#1", Returned(text='"y"'))
-        assert (run.state, run.data) == ("over", New("y", 17))
+        assert (run.state, run.data, run.record.renamed) == ("over", New("y", 17), "")
 
     def test_a_new_field_with_a_default_needs_no_version(self) -> None:
         @dataclass(frozen=True)
@@ -155,6 +156,15 @@ class TestChanged:
         assert [e.key for e in more.effects] == ["both#1/answer:b"]
         more.advance("both#1/answer:b", Returned(text='"y"'))
         assert [e.key for e in more.effects] == ["both#1/answer:c"], "the record began two of now three"
+
+    def test_members_that_are_miscounted_are_refused(self) -> None:
+        a, b = [wait(str, name=name)(lambda d: "?") for name in "ab"]
+        both = gather("both", a, b)
+        flow = Flow("f", Old, start=both, rows=[both.done(over)])
+        document = snapshot(waiting(flow, Old()))
+        assert '"begun":2' in document
+        with pytest.raises(SnapshotError, match="2 members of both are there, 1 began"):
+            flow.restore(document.replace('"begun":2', '"begun":1'))
 
     def test_items_that_are_fewer_now_are_refused(self) -> None:
         one = wait(str, name="one")(lambda n: "?")

@@ -96,8 +96,11 @@ class Members(Working):
 
     def _left(self, key: str, record: Any) -> tuple[AnyEffect, ...] | None:
         """Return the effects without ``key`` if a member that is no process was answered, and none began."""
-        is_alone = name_in(key) in self.record.once and record.begun == self.record.begun
-        if self._effects is None or not is_alone or len(record.once) != len(self.record.once) - 1:
+        if (
+            self._effects is None
+            or name_in(key) not in self.record.once
+            or len(record.once) != len(self.record.once) - 1
+        ):
             return super()._left(key, record)
         return tuple([effect for effect in self._effects if effect.key != key])
 
