@@ -681,7 +681,7 @@ def _problem(answer: Answer) -> str:
 
 def _of_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
     """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
-    if outcome.kind == "returned" and outcome.releases:
+    if type(outcome) is Returned and outcome.releases:
         changes["released"] = (*before.released, *outcome.releases)
     if outcome.usage is UNUSED:
         return None
