@@ -544,25 +544,32 @@ class AgentCall(Driven, Generic[Out]):
 
     def own_effects(self) -> tuple[Effect, ...]:
         """Return the effects that the call itself waits for; it has no others, unless it delegates."""
-        r = self.record
-        state = r.state
-        if state in ASKING:
-            return (CallModel(f"model:{r.turn}", self._request(), r.attempt, r.limits.cost_usd is not None),)
-        if state is State.TOOL_INTERRUPT:
-            if r.waits_for_approval:
-                return tuple([AskApproval(f"ask:{f.id}", f) for f in r.pending if f.needs_approval])
-            wanted: list[Effect] = []
-            named = self.prompt.by_name
-            for f in ready(r, self.prompt):
-                function = named.get(f.name) or gone(f.name)
-                if function.call is not None and (function.once or f.id in r.once):
-                    wanted.append(self._once(f, function))
-                else:
-                    wanted.append(RunFunction(f"run:{f.id}", f, function))
-            return tuple(wanted)
-        if state is State.SEEDED:
-            return _BEGINNING
-        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),) if state is State.BACKOFF else ()
+        wanted = _WANTED.get(self.record.state)
+        return () if wanted is None else wanted(self, self.record)
+
+    def _beginning(self, r: CallRecord) -> tuple[Effect, ...]:
+        return _BEGINNING
+
+    def _reply(self, r: CallRecord) -> tuple[Effect, ...]:
+        return (CallModel(f"model:{r.turn}", self._request(), r.attempt, r.limits.cost_usd is not None),)
+
+    def _nap(self, r: CallRecord) -> tuple[Effect, ...]:
+        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+
+    def _round(self, r: CallRecord) -> tuple[Effect, ...]:
+        """Return what is waited for of a round: the approvals of its function calls first, then their results."""
+        pending = r.pending
+        if asks := [AskApproval(f"ask:{f.id}", f) for f in pending if f.needs_approval]:
+            return tuple(asks)
+        wanted: list[Effect] = []
+        named = self.prompt.by_name
+        for f in ready(r, pending, self.prompt):
+            function = named.get(f.name) or gone(f.name)
+            if function.call is not None and (function.once or f.id in r.once):
+                wanted.append(self._once(f, function))
+            else:
+                wanted.append(RunFunction(f"run:{f.id}", f, function))
+        return tuple(wanted)
 
     def _once(self, f: FunctionCall, function: Function) -> Effect:
         """Return what is waited for of a function that must not run twice."""
@@ -656,6 +663,15 @@ class AgentCall(Driven, Generic[Out]):
         return self._seen
 
 
+# By state: what the call waits for there.
+_WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...]]] = {
+    State.SEEDED: AgentCall._beginning,
+    **dict.fromkeys(ASKING, AgentCall._reply),
+    State.TOOL_INTERRUPT: AgentCall._round,
+    State.BACKOFF: AgentCall._nap,
+}
+
+
 def _problem(answer: Answer) -> str:
     """Return the problem of an outcome after which the call goes on all the same."""
     if type(answer) is FinalReply:
@@ -665,7 +681,7 @@ def _problem(answer: Answer) -> str:
 
 def _of_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
     """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
-    if outcome.kind == "returned" and outcome.releases:
+    if type(outcome) is Returned and outcome.releases:
         changes["released"] = (*before.released, *outcome.releases)
     if outcome.usage is UNUSED:
         return None

@@ -91,9 +91,8 @@ def gone(name: str) -> Function:
     return Function(name=name, parameters={}, call=call)
 
 
-def ready(r: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the calls of the round that may be run now, in the order requested."""
-    pending = r.pending
+def ready(r: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """Return those of the pending calls of the round that may be run now, in the order requested."""
     if prompt.handoffs:  # once all else is settled
         pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
     if prompt.depended_on:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from inspect import get_annotations
 from typing import Any, TypeAlias
 
@@ -50,12 +49,18 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 }
 
 
-@cache
-def _rules(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
-    """Return for each field of an outcome its name, its default, its class or a check, and what would pass it."""
-    annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
-    defaults = defaults_of(cls)
-    return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
+class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
+    """For each field of an outcome its name, its default, its class or a check, and what would pass it."""
+
+    def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
+        annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
+        defaults = defaults_of(cls)
+        names = cls.__struct_fields__
+        self[cls] = rules = tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in names])
+        return rules
+
+
+_RULES = _Rules()
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
@@ -64,7 +69,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, default, is_right, right in _rules(type(self)):
+        for name, default, is_right, right in _RULES[type(self)]:
             value = getattr(self, name)
             if value is default or type(value) is is_right:
                 continue

@@ -109,7 +109,7 @@ class AsyncDriver(Reconciler):
             self._bell = None
 
     async def _wait_alone(self, alone: Activity) -> Event | None:
-        task = self._waiting_task = asyncio.current_task()
+        task = self._waiting_task = asyncio.current_task(self._loop)
         limit: asyncio.Timeout | None = None
         try:
             if self.is_timed:

@@ -350,8 +350,10 @@ class Reconciler(ABC):
         if process.is_narrowed:
             self._record = process.record
         steps = process.steps
-        if self._is_debugged or any(map(is_failure, steps)):
-            log_steps(process.record, steps, outcome)
+        for step in steps:
+            if self._is_debugged or is_failure(step):
+                log_steps(process.record, steps, outcome)
+                break
         if not self.is_heard:
             return ()
         return steps if self._told is None else self._told(steps)

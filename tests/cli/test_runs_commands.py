@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class TestList:
         import sqlite3
 
         begin(store, "one", "two")
-        with sqlite3.connect(store) as connection:  # journals that nobody could read
+        with closing(sqlite3.connect(store)) as connection, connection:  # journals that nobody could read
             (table,) = connection.execute("select name from sqlite_master where sql like '%line text%'").fetchone()
             assert connection.execute(f"update {table} set line = '?'").rowcount >= 8
         lines = [line.split() for line in runs("list", "--asked").splitlines()]
@@ -200,7 +200,7 @@ class TestShow:
         import sqlite3
 
         begin(store, "one")
-        with sqlite3.connect(store) as connection:
+        with closing(sqlite3.connect(store)) as connection, connection:
             (table,) = connection.execute("select name from sqlite_master where sql like '%line text%'").fetchone()
             connection.execute(f"update {table} set line = replace(line, 'kettle', 'teapot')")
         ended = run("runs", "show", "one")

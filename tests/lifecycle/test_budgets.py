@@ -359,4 +359,4 @@ class TestRules:
         calls = tuple([FunctionCall(name="login", arguments_json="{}", id=str(n)) for n in range(3)])
         settled = calls[0].changed(result="ok")
         record = self.RECORD.changed(round=(settled, *calls[1:]))
-        assert ready(record, self.PROMPT) == calls[1:]
+        assert ready(record, record.pending, self.PROMPT) == calls[1:]

@@ -31,6 +31,10 @@ class Connections:
         self._forks = 0  # under way
         self.is_closed = False
 
+    def __del__(self) -> None:
+        """Close what stays open when nobody closes the store: from Python 3.13 on, connections warn of that."""
+        self._close_idle()
+
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection; a transaction that is open at the end is rolled back."""

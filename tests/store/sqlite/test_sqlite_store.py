@@ -202,6 +202,16 @@ def test_many_os_processes_open_a_new_file_at_once(path: Path):
 # Connections
 
 
+def test_a_store_that_nobody_closes_leaves_no_connection_open(path: Path):
+    store = SqliteStore(path)
+    held(store, "r")
+    (connection,) = store._connections._idle
+    del store
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 def test_a_closed_store_says_so(path: Path):
     store = SqliteStore(path)
     lease = held(store)
