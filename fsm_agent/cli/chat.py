@@ -8,18 +8,38 @@ import secrets
 import shlex
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.render import answer
-from fsm_agent.cli.reporting import explained
+from fsm_agent.cli.models import (
+    EMBEDDED,
+    GUESSES,
+    Approve,
+    BaseUrl,
+    Debug,
+    Functions,
+    Many,
+    Model,
+    Quiet,
+    code_of,
+    connected,
+    guesses,
+    is_embedded,
+    kept_in,
+    settings_of,
+)
+from fsm_agent.cli.render import Approver, answer
+from fsm_agent.cli.reporting import FAILED, explained, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
 
 COMMANDS = {
     "/undo": "take back the last turn",
@@ -28,6 +48,7 @@ COMMANDS = {
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
 }
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # else a small model rambles
 
 
 class Chat:
@@ -155,3 +176,45 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
         except FsmAgentError as error:
             chat.has_failed = True
             error_line(explained(error))
+
+
+def chat(
+    name: Annotated[str, typer.Argument(help="The conversation, which --store keeps under this name.")] = "chat",
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    function: Functions = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    setting: Annotated[
+        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
+    approve: Approve = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Talk with a model: a line is a turn. /help shows the commands."""
+    with reporting(debug), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
+        is_guess = guesses(model, base_url)
+        functions, _ = code_of(function, None, trusted=approve or not is_guess)
+        if is_guess and functions:
+            screen.tell(GUESSES)
+        settings, limits = settings_of(model, base_url, setting, on_cut="accept")
+        with connected(model, base_url, screen) as (client, _), kept_in(store) as kept:
+            agent = Agent(
+                client,
+                functions=functions,
+                name="chat",
+                system=_EMBEDDED_SYSTEM if system is None and is_embedded(model, base_url) else system or "",
+                limits=limits,
+                settings=settings,
+                approve=(lambda _: True) if approve else Approver(screen),
+                store=Runs(MemoryStore()) if kept is None else kept,
+            )
+            talk = Chat(agent, name, screen, "" if store is None else str(store))
+            try:
+                converse(talk, chat_lines(screen))
+            finally:
+                if store is not None:
+                    screen.tell(f"to go on: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+        if talk.has_failed and not sys.stdin.isatty():
+            raise typer.Exit(FAILED)

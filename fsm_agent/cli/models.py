@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
+
+if TYPE_CHECKING:
+    from fsm_agent.store.runs import Runs
 
 EMBEDDED = "local:"
 GUESSES = (
@@ -91,3 +95,12 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
         screen.resume()
         embedded = is_embedded(model, base_url)
         yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
+
+
+def kept_in(store: Path | None) -> AbstractContextManager[Runs | None]:
+    """Return the runs of the store that was named, to be opened; it is made if need be."""
+    if store is None:
+        return nullcontext()
+    from fsm_agent.cli.runs.reading import opened
+
+    return opened(store, must_exist=False)
