@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -20,7 +21,7 @@ from fsm_agent.cli.models import (
     BaseUrl,
     Debug,
     Functions,
-    Json,
+    JsonLines,
     Many,
     Model,
     NamedPrompt,
@@ -57,13 +58,14 @@ def ask(
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     approve: Approve = False,
-    as_json: Json = False,
+    as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
-    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    lines = Lines(as_json)
+    with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
         if is_guess and (functions or (chosen is not None and chosen.offers)):
@@ -90,7 +92,7 @@ def ask(
                 screen.tell(f"run {run} in {store}")
             asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
             try:
-                answer(lambda sink: agent.run(call, sink), screen, json_of=name if as_json else None, command=command)
+                answer(lambda sink: agent.run(call, sink), screen, lines=lines, model=name, command=command)
             except (CallSuspended, KeyboardInterrupt) as end:
                 if run is not None:
                     screen.tell(

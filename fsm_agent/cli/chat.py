@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -21,6 +22,7 @@ from fsm_agent.cli.models import (
     BaseUrl,
     Debug,
     Functions,
+    JsonLines,
     Many,
     Model,
     Quiet,
@@ -32,7 +34,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import FAILED, explained, reporting
+from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -59,13 +61,17 @@ class Chat:
         name: The conversation in its store.
         screen: The output.
         store: The store's path, for the commands that answer a question; empty: it is in memory.
+        lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
     """
 
-    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "") -> None:
+    def __init__(
+        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: Lines | None = None
+    ) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
         self._store = store
+        self._lines = lines or Lines(is_on=False)
         self._after: Dialog | None = None  # what the next turn follows, if not the newest one
         self._run = ""  # that of the last turn
         self.has_failed = False
@@ -109,7 +115,13 @@ class Chat:
         self._run = run
         command = f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(self._store)}" if self._store else ""
         try:
-            answer(lambda sink: self._conversation.run(call, sink), self._screen, command=command)
+            answer(
+                lambda sink: self._conversation.run(call, sink),
+                self._screen,
+                lines=self._lines,
+                model=self._agent.client.name,
+                command=command,
+            )
         except CallFailed as error:
             self.has_failed = True
             error_line(explained(error))
@@ -117,6 +129,7 @@ class Chat:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
                 self._conversation.run(call)
+            self._lines.end("failure", error="interrupted", exit_status=INTERRUPTED)
             self._screen.tell("interrupted: this turn is left out")
         self._after = None
 
@@ -189,11 +202,13 @@ def chat(
     ] = None,
     store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
     approve: Approve = False,
+    as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Talk with a model: a line is a turn. /help shows the commands."""
-    with reporting(debug), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
+    lines = Lines(as_json)
+    with reporting(debug, lines), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, _ = code_of(function, None, trusted=approve or not is_guess)
         if is_guess and functions:
@@ -210,7 +225,7 @@ def chat(
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=Runs(MemoryStore()) if kept is None else kept,
             )
-            talk = Chat(agent, name, screen, "" if store is None else str(store))
+            talk = Chat(agent, name, screen, "" if store is None else str(store), lines)
             try:
                 converse(talk, chat_lines(screen))
             finally:

@@ -34,6 +34,9 @@ EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a 
 Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local: is the small embedded one.")]
 BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print each event as a line of JSON; the last is the result or the failure.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
     list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")

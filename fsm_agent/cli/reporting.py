@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import typer
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.terminal import discard_output, error_line
 from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
@@ -20,8 +21,12 @@ FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
 
 @contextmanager
-def reporting(debug: bool) -> Iterator[None]:
+def reporting(debug: bool, lines: Lines | None = None) -> Iterator[None]:
     """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
+
+    Args:
+        debug: Whether tracebacks are shown.
+        lines: Lines of JSON, if they are the output; the last one tells the error, too.
 
     Raises:
         typer.Exit: Something went wrong.
@@ -35,13 +40,22 @@ def reporting(debug: bool) -> Iterator[None]:
         discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
+        _end(lines, "interrupted", INTERRUPTED)
         error_line("interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
+        status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
+        _end(lines, explained(error), status)
         error_line(explained(error))
-        raise typer.Exit(SUSPENDED if isinstance(error, CallSuspended) else FAILED) from None
+        raise typer.Exit(status) from None
+
+
+def _end(lines: Lines | None, error: str, status: int) -> None:
+    """Write the last line of JSON, unless the call itself has."""
+    if lines and not lines.has_ended:
+        lines.end("failure", error=error, exit_status=status)
 
 
 def explained(error: Exception) -> str:

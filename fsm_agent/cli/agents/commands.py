@@ -22,7 +22,8 @@ from fsm_agent.agents.config.files import SUFFIXES
 from fsm_agent.agents.config.named import imported
 from fsm_agent.agents.registry import AGENTS, build_agent
 from fsm_agent.cli.agents.project import write_project
-from fsm_agent.cli.models import Debug, Json, Many
+from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.models import Debug, Json, JsonLines, Many
 from fsm_agent.cli.options import modules_here, pairs
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
@@ -102,20 +103,25 @@ def run(
     model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, as provider:model.")] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
     debug: Debug = False,
 ) -> None:
     """Have the agent of a configuration do a task."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+    lines = Lines(as_json)
+    with reporting(debug, lines), Screen() as screen, redirect_stdout(sys.stderr):
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
         with _built(file, module, overrides) as agent:
             for name, sub in agent.agents.items():
-                agent.agents[name] = replace(sub, hooks=[*sub.hooks, _Steps(screen)])
+                agent.agents[name] = replace(sub, hooks=[*sub.hooks, _Steps(screen, lines)])
             done: Any = agent(task, **values)
             output = asyncio.run(done) if agent.is_async else done
-        plain_output = to_jsonable_python(output, serialize_unknown=True)
-        screen.line(plain_output if isinstance(output, str) and not as_json else json_text(plain_output))
+        screen.pause()
+        if lines:
+            lines.end("result", output=output)
+        else:
+            plain_output = to_jsonable_python(output, serialize_unknown=True)
+            screen.line(plain_output if isinstance(output, str) else json_text(plain_output))
 
 
 @app.command()
@@ -144,10 +150,13 @@ def schema(debug: Debug = False) -> None:
 class _Steps:
     """A hook that shows the steps of calls."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, lines: Lines) -> None:
         self._screen = screen
+        self._lines = lines
 
     def on_event(self, event: Event) -> None:
+        self._screen.pause()
+        self._lines.take(event)
         self._screen.take(event)
 
 

@@ -20,12 +20,14 @@ from msgspec import to_builtins
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import (
     EMBEDDED,
     BaseUrl,
     Debug,
     Functions,
     Json,
+    JsonLines,
     Many,
     Model,
     NamedPrompt,
@@ -293,12 +295,13 @@ def resume(
     function: Functions = None,
     prompt: NamedPrompt = None,
     setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
-    with reporting(debug), opened(store) as runs, Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    lines, shown = Lines(as_json), Screen(quiet=quiet)
+    with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
         if limits != Limits():
@@ -311,7 +314,8 @@ def resume(
             show_answer(
                 lambda sink: agent.resume(run, prompt=chosen, sink=sink),
                 screen,
-                json_of=model_name if as_json else None,
+                lines=lines,
+                model=model_name,
                 command=f"fsm-agent runs answer {one_line(run)} --store {store}",
             )
 
