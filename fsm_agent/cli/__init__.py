@@ -6,6 +6,7 @@ folders.  Nothing else in the package needs any of it.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -20,6 +21,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         commands = import_module("fsm_agent.cli.commands")
+        if os.environ.get("_FSM_AGENT_COMPLETE") == "complete_bash":
+            import_module("fsm_agent.cli.completion").join_at_colons(os.environ)
         commands.app(prog_name="fsm-agent")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

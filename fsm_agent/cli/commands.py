@@ -36,7 +36,8 @@ COMMANDS = {
     "runs": Place("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "prompts": Place("prompts", "app", "Prompts in files: list them, check all of them, show one."),
     "agents": Place("agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."),
-    "models": Place("local_models", "app", "Models that run on this machine: list, fetch, remove them."),
+    "models": Place("catalog.local_models", "app", "Models that run on this machine: list, fetch, remove them."),
+    "providers": Place("catalog.providers", "app", "Providers of models: their keys, wires and addresses."),
     "flows": Place("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
     "bench": Place("bench.commands", "app", "Measure what a call costs on this machine, beside the same work by hand."),
 }
@@ -67,7 +68,7 @@ def load_command(name: str) -> Any:
     return typer.main.get_group(whole).commands[name]
 
 
-app = typer.Typer(cls=LateCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=LateCommands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(is_wanted: bool) -> None:

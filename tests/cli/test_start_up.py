@@ -27,7 +27,7 @@ finally:
     print(json.dumps([name for name in sys.modules if name.partition(".")[0] not in sys.stdlib_module_names]))
 """
 OTHERS = ("store", "mcp", "flows", "diagrams", "testing", "agents.worker", "agents.registry", "cli.runs", "cli.demo")
-OTHERS += ("cli.bench", "cli.prompts", "cli.agents", "cli.chat", "cli.flows", "cli.local_models")
+OTHERS += ("cli.bench", "cli.prompts", "cli.agents", "cli.chat", "cli.flows", "cli.catalog")
 
 
 def loaded_by(*arguments: str) -> set[str]:

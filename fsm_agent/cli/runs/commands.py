@@ -19,6 +19,7 @@ from msgspec import to_builtins
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
+from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import (
@@ -67,9 +68,14 @@ from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The name of the run.")]
 AgentsModule = Annotated[
-    str, typer.Option("--agents", help="The module with the agents, or what of it, as module:name.")
+    str,
+    typer.Option(
+        "--agents",
+        autocompletion=completion.agents_here,
+        help="The module with the agents, or what of it, as module:name.",
+    ),
 ]
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -79,7 +85,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def list_runs(
     store: StorePath,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one a line.")] = False,
-    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(autocompletion=completion.agents, help="Only runs of this agent.")
+    ] = None,
     ended: Annotated[
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
@@ -170,7 +178,9 @@ def diagram(
 def diff(
     store: StorePath,
     run: RunName,
-    other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
+    other: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The run to compare with.")
+    ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -220,7 +230,10 @@ def answer(
     store: StorePath,
     run: RunName,
     key: Annotated[
-        str | None, typer.Argument(help="The key of the question; --cancel without one ends the run.")
+        str | None,
+        typer.Argument(
+            autocompletion=completion.questions, help="The key of the question; --cancel without one ends the run."
+        ),
     ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
@@ -323,7 +336,9 @@ def resume(
 @app.command()
 def delete(
     store: StorePath,
-    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN...", autocompletion=completion.runs, help="The names of the runs.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
     debug: Debug = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import option, reporting
@@ -17,7 +18,13 @@ from fsm_agent.providers.catalog import split_model
 
 app = typer.Typer(no_args_is_help=True, help="Models that run on this machine: list, fetch, remove them.")
 
-Name = Annotated[str, typer.Argument(help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=completion.hub_models,
+        help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.",
+    ),
+]
 
 
 @app.command("list")
