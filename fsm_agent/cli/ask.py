@@ -65,7 +65,7 @@ def ask(
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
     lines = Lines(as_json)
-    with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
         if is_guess and (functions or (chosen is not None and chosen.offers)):

@@ -124,7 +124,7 @@ class Chat:
             )
         except CallFailed as error:
             self.has_failed = True
-            error_line(explained(error))
+            error_line(explained(error, has_set=True))
         except KeyboardInterrupt:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
@@ -208,7 +208,7 @@ def chat(
 ) -> None:
     """Talk with a model: a line is a turn. /help shows the commands."""
     lines = Lines(as_json)
-    with reporting(debug, lines), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
+    with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, _ = code_of(function, None, trusted=approve or not is_guess)
         if is_guess and functions:

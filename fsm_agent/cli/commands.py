@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fsm_agent import __version__
+from fsm_agent.cli import NARROW
 
 
 class Place(NamedTuple):
@@ -47,7 +49,9 @@ class LateCommands(TyperGroup):
     """The commands of the table: until one is used, only its name and its line of help are here."""
 
     def __init__(self, **attributes: Any) -> None:
-        stand_ins = {name: TyperCommand(name, help=place.help) for name, place in COMMANDS.items()}
+        stand_ins = {
+            name: TyperCommand(name, help=place.help, short_help=place.help) for name, place in COMMANDS.items()
+        }
         super().__init__(**{**attributes, "commands": stand_ins})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -68,7 +72,13 @@ def load_command(name: str) -> Any:
     return typer.main.get_group(whole).commands[name]
 
 
-app = typer.Typer(cls=LateCommands, no_args_is_help=True, pretty_exceptions_enable=False)
+_columns = shutil.get_terminal_size().columns
+app = typer.Typer(
+    cls=LateCommands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"terminal_width": _columns - 1} if _columns < NARROW else None,
+)
 
 
 def _version(is_wanted: bool) -> None:

@@ -21,6 +21,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.provider import Provider
 
 if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs
@@ -91,15 +92,24 @@ def settings_of(model: str, base_url: str | None, options: Many, **defaults: str
     return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
 
 
+def provider_of(model: str) -> tuple[Provider, str]:
+    """Return the provider and the name of the model that ``--model`` names.
+
+    Raises:
+        ConfigError: There is no such provider.
+    """
+    return option("--model", split_model, model)
+
+
 def is_embedded(model: str, base_url: str | None) -> bool:
-    return base_url is None and split_model(model)[0].is_embedded
+    return base_url is None and provider_of(model)[0].is_embedded
 
 
 def guesses(model: str, base_url: str | None) -> bool:
     """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
     if not is_embedded(model, base_url):
         return False
-    provider, name = split_model(model)
+    provider, name = provider_of(model)
     path = find_model(name or None)
     served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
     return provider.profile_of(served).function_calls == "guided"

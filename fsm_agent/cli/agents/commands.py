@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
@@ -24,11 +25,12 @@ from fsm_agent.agents.registry import AGENTS, build_agent
 from fsm_agent.cli import completion
 from fsm_agent.cli.agents.project import write_project
 from fsm_agent.cli.json_lines import Lines
-from fsm_agent.cli.models import Debug, Json, JsonLines, Many
+from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
-from fsm_agent.cli.render import json_text
+from fsm_agent.cli.render import Approver, Fitting, json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
 from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 
@@ -63,7 +65,7 @@ def list_agents(
         if as_json:
             screen.line(json_text(found))
         elif found:
-            screen.show(_table(found))
+            screen.show(Fitting(_table(found)))
         else:
             screen.tell("no agents are registered: name a module, as fsm-agent agents list my_agents")
 
@@ -112,6 +114,7 @@ def run(
     ] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
+    approve: Approve = False,
     as_json: JsonLines = False,
     debug: Debug = False,
 ) -> None:
@@ -122,7 +125,8 @@ def run(
         values = option("--var", pairs, var or ())
         with _built(file, module, overrides) as agent:
             for name, sub in agent.agents.items():
-                agent.agents[name] = replace(sub, hooks=[*sub.hooks, _Steps(screen, lines)])
+                watched = replace(sub, hooks=[*sub.hooks, _Steps(screen, lines)])
+                agent.agents[name] = _approved(watched, screen, approve=approve)
             done: Any = agent(task, **values)
             output = asyncio.run(done) if agent.is_async else done
         screen.pause()
@@ -156,6 +160,16 @@ def schema(debug: Debug = False) -> None:
     """Print the JSON schema of configurations, for editors."""
     with reporting(debug), Screen() as screen:
         screen.line(json_text(AgentConfig.model_json_schema()))
+
+
+def _approved(agent: Agent[Any, Any], screen: Screen, *, approve: bool) -> Agent[Any, Any]:
+    """Return the agent with an approver: the person at the terminal, if its model guesses and nobody else is asked."""
+    if approve:
+        return replace(agent, approve=lambda _: True)
+    if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
+        return agent
+    screen.tell(GUESSES)
+    return agent if agent.approve is not None else replace(agent, approve=Approver(screen))
 
 
 class _Steps:
@@ -199,7 +213,9 @@ def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Table:
-    table = Table("agent_type", "class", "description", "capabilities", "sub-agents")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("agent_type", "class", "description", "capabilities", "sub-agents"):
+        table.add_column(name, overflow="fold")
     for kind, about in found.items():
         cells = (
             kind,

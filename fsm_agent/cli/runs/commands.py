@@ -39,7 +39,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.options import load_agents, load_callable
-from fsm_agent.cli.render import Approver, json_text
+from fsm_agent.cli.render import Approver, Fitting, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
@@ -105,7 +105,7 @@ def list_runs(
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:
-            screen.show(questions_table(found) if asked else runs_table(found))
+            screen.show(Fitting(questions_table(found) if asked else runs_table(found)))
         else:
             screen.tell("nobody is asked anything" if asked else "there are no such runs")
 
@@ -344,8 +344,13 @@ def delete(
 ) -> None:
     """Delete runs, with their journals, posts and questions."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
-        for name in () if force else names:
-            if conversation := runs.needed_by(name):
+        for name in names:
+            conversation = runs.needed_by(name)
+            if conversation and force:
+                screen.tell(
+                    f"the conversation {conversation!r} cannot go on: it is read from {one_line(name)}", "yellow"
+                )
+            elif conversation:
                 raise UsageError(
                     f"the conversation {conversation!r} is read from the run {name!r}, and cannot go on without it:"
                     " nothing was deleted; --force deletes it all the same"
