@@ -7,11 +7,15 @@ functions and files is data: it is never markup, and none of its control charact
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Self
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -45,6 +49,27 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
     """Return ``text`` as one plain line of bounded length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
     return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
+
+
+def folded(text: str, width: int | None, indent: str = "", hang: str = "") -> str:
+    """Return one line of text as lines of at most ``width`` columns, broken between words; no word is broken.
+
+    Args:
+        text: A line.
+        width: Columns; None: the line stays whole.
+        indent: Stands before the first line.
+        hang: Stands before the others.
+    """
+    if width is None or len(indent) + cell_len(text) <= width:
+        return indent + text
+    lines = [indent]
+    for word in text.split(" "):
+        is_first = lines[-1] in (indent, hang)
+        if not is_first and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append(hang)
+            is_first = True
+        lines[-1] += word if is_first else f" {word}"
+    return "\n".join(lines)
 
 
 def shown_call(call: FunctionCall) -> str:
@@ -144,7 +169,9 @@ class Screen:
 
     def pause(self) -> None:
         """Remove the live line."""
-        if self._live is not None:
+        if self._live is None:
+            return
+        with _uninterrupted():
             self._live.stop()
             self._live = None
 
@@ -153,23 +180,26 @@ class Screen:
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
-        self._live = Live(
-            get_renderable=self._line,
-            console=self.err,
-            transient=True,
-            refresh_per_second=REFRESHES_PER_S,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.start(refresh=True)
+        with _uninterrupted():
+            self._live = Live(
+                get_renderable=self._line,
+                console=self.err,
+                transient=True,
+                refresh_per_second=REFRESHES_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
 
     def _line(self) -> RenderableType:
         if self._fetched is None:
-            self._spinner.update(text=Text(str(self.standing), "dim"))
+            standing = Text(str(self.standing), "dim")
+            standing.truncate(self.err.width - 2, overflow="ellipsis")  # behind the spinner
+            self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
         line = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=total_bytes, completed=done_bytes, width=BAR_WIDTH)
+        bar = ProgressBar(total=total_bytes, completed=done_bytes, width=max(0, min(BAR_WIDTH, self.err.width - 36)))
         line.add_row(Text("fetching the model"), bar, Text(f"{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"))
         return line
 
@@ -246,6 +276,27 @@ class Screen:
     def fetching(self, done_bytes: int, total_bytes: int) -> None:
         """Show how far a download is."""
         self._fetched = (done_bytes, total_bytes)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have a Ctrl-C wait for the end of the block: a live line that is drawn in part could not be removed again.
+
+    Raises:
+        KeyboardInterrupt: There was one.
+    """
+    is_ours = threading.current_thread() is threading.main_thread()  # no other one is interrupted
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interruptions: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *interruption: interruptions.append(interruption))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if interruptions:
+            signal.default_int_handler(*interruptions[0])
 
 
 def error_line(text: Any) -> None:

@@ -621,7 +621,7 @@ class TestTerminal:
             Terminal("ask", "?", *MODEL, "--base-url", server.base_url, NO_COLOR="1") as terminal,
         ):
             terminal.read_until("The first")  # though the server has not said the rest
-            terminal.process.send_signal(signal.SIGINT)
+            terminal.interrupt()
             terminal.read_until()
             assert terminal.process.wait(LIMIT_S) == 130
         seen = terminal.seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import signal
 
 import pytest
 from rich.console import Console
@@ -118,6 +119,20 @@ def streams():
     return io.StringIO(), io.StringIO()
 
 
+class Interrupting(io.StringIO):
+    """A stream beside which Ctrl-C is typed, once, when a text is written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text: str | None = text
+
+    def write(self, text: str) -> int:
+        if self._text is not None and self._text in text:
+            self._text = None
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
 def screen_on(streams, *, out_is_terminal=False, err_is_terminal=False, **options):
     screen = Screen(**options)
     for name, stream, is_terminal in zip(("out", "err"), streams, (out_is_terminal, err_is_terminal), strict=True):
@@ -173,6 +188,17 @@ class TestScreen:
             screen.end_line()
             screen.resume()
             assert streams[1].getvalue() != written
+
+    @pytest.mark.parametrize("written", ["\x1b[?25l", "Seeded", "\x1b[?25h"], ids=["begun", "drawn", "removed"])
+    def test_the_live_line_is_removed_whenever_ctrl_c_comes(self, streams, written):
+        screen = screen_on((streams[0], Interrupting(written)), err_is_terminal=True)
+        with pytest.raises(KeyboardInterrupt), screen:
+            screen.resume()
+            screen.pause()
+        said = screen.err.file.getvalue()
+        assert (said.count("\x1b[?25l"), said.count("\x1b[?25h")) == (1, 1)  # the cursor, hidden and shown
+        assert said.endswith("\x1b[2K")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def test_quiet_says_nothing_of_it(self, streams):
         with screen_on(streams, err_is_terminal=True, quiet=True) as screen:
