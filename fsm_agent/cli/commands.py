@@ -22,9 +22,9 @@ from fsm_agent.cli.agents import commands as agents
 from fsm_agent.cli.bench.commands import app as bench_commands
 from fsm_agent.cli.chat import Chat, chat_lines, converse
 from fsm_agent.cli.demo.approval import Reach
-from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
+from fsm_agent.cli.demo.demo import SETTINGS, build_demo
 from fsm_agent.cli.demo.items import Finding
-from fsm_agent.cli.demo.screen import DemoScreen, report, table
+from fsm_agent.cli.demo.screen import DemoScreen
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.flows import app as flows
 from fsm_agent.cli.local_models import app as local_models
@@ -109,13 +109,7 @@ def demo(
                     demo_screen.show(item)
                     if isinstance(item, Finding):
                         findings.append(item)
-            paths = write_diagrams(findings, output)
-            if as_json:
-                screen.line(json_text(report(name, findings, paths)))
-            else:
-                screen.show(table(findings))
-                for path in paths:
-                    screen.line(f"diagram written to {path}")
+            demo_screen.finish(name, findings, output)
         if problems := [finding.problem for finding in findings if finding.problem]:
             error_line(f"{len(problems)} of {len(findings)} parts failed: {'; '.join(problems)}")
             raise typer.Exit(FAILED)

@@ -192,9 +192,14 @@ class TestScreen:
     @pytest.mark.parametrize("written", ["\x1b[?25l", "Seeded", "\x1b[?25h"], ids=["begun", "drawn", "removed"])
     def test_the_live_line_is_removed_whenever_ctrl_c_comes(self, streams, written):
         screen = screen_on((streams[0], Interrupting(written)), err_is_terminal=True)
-        with pytest.raises(KeyboardInterrupt), screen:
-            screen.resume()
-            screen.pause()
+
+        def show():
+            with screen:
+                screen.resume()
+                screen.pause()
+
+        with pytest.raises(KeyboardInterrupt):
+            show()
         said = screen.err.file.getvalue()
         assert (said.count("\x1b[?25l"), said.count("\x1b[?25h")) == (1, 1)  # the cursor, hidden and shown
         assert said.endswith("\x1b[2K")
