@@ -46,8 +46,8 @@ def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> N
             row = _row(flow)
             screen.line(f"{flow.name}({row['data']})", "bold")
             for name, waits in row["states"].items():
-                screen.line(f"  {name}: {waits}")
-            screen.line(f"  ends: {', '.join(row['ends'])}")
+                screen.prose(f"{name}: {waits}", indent="  ", hang="    ")
+            screen.prose(f"ends: {', '.join(row['ends'])}", indent="  ", hang="    ")
 
 
 @app.command()
@@ -55,7 +55,7 @@ def check(module: Module, debug: Debug = False) -> None:
     """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for flow in option("module", load_flows, module):
-            screen.line(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
+            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
 
 
 @app.command()

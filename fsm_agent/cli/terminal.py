@@ -2,11 +2,15 @@
 
 The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
 functions and files is data: it is never markup, and none of its control characters reaches the terminal.
+
+More than 300 lines, because whatever is written has to know of the live line, and makes it give way.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -42,6 +46,9 @@ from fsm_agent.messages.message import FunctionCall
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 BAR_WIDTH = 40
+TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
+_LOG = logging.getLogger("fsm_agent")
+_COMMAND = re.compile(r"\b(fsm-agent|pip) ")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
@@ -60,6 +67,7 @@ def folded(text: str, width: int | None, indent: str = "", hang: str = "") -> st
         indent: Stands before the first line.
         hang: Stands before the others.
     """
+    indent, text = indent + text[: len(text) - len(text.lstrip(" "))], text.lstrip(" ")
     if width is None or len(indent) + cell_len(text) <= width:
         return indent + text
     lines = [indent]
@@ -158,11 +166,20 @@ class Screen:
         self._live: Live | None = None
         self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in total
         self._is_inside_line = False
+        self._warnings = _Warnings(self)
+
+    @property
+    def columns(self) -> int | None:
+        """Columns of the terminal that is stdout; None: it is none."""
+        return self.out.width if self.out.is_terminal else None
 
     def __enter__(self) -> Self:
+        if not _LOG.handlers:
+            _LOG.addHandler(self._warnings)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _LOG.removeHandler(self._warnings)
         self.pause()
         if kind is not BrokenPipeError:
             self.end_line()
@@ -224,26 +241,39 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write a whole line on stdout."""
+        is_live = self._live is not None
         self.end_line()
         self.write(f"{text}\n", style)
-        self.resume()
+        if is_live:
+            self.resume()
+
+    def prose(self, text: str, style: str = "", *, indent: str = "", hang: str = "") -> None:
+        """Write a line on stdout that is broken between words where a terminal ends, as in `folded`.
+
+        One with a command stays whole, to be copied.
+        """
+        self.line(folded(text, None if _COMMAND.search(text) else self.columns, indent, hang), style)
 
     def show(self, picture: RenderableType) -> None:
         """Write a table or the like on stdout; its texts have to be plain already."""
+        is_live = self._live is not None
         self.end_line()
         self.pause()
         self.out.print(picture)
-        self.resume()
+        if is_live:
+            self.resume()
 
     def tell(self, text: str, style: str = "dim") -> None:
         """Write a line on stderr, unless quiet."""
         if self.quiet:
             return
+        is_live = self._live is not None
         if self.out.is_terminal:
             self.end_line()
         self.pause()
-        self.err.print(Text(plain(text), style), soft_wrap=True)
-        self.resume()
+        self.err.print(Text(_in_words(plain(text), self.err), style), soft_wrap=True)
+        if is_live:
+            self.resume()
 
     def take(self, event: Event) -> None:
         """Update the progress from an event, and write it; that of a call inside follows its path."""
@@ -278,6 +308,18 @@ class Screen:
         self._fetched = (done_bytes, total_bytes)
 
 
+class _Warnings(logging.Handler):
+    """The warnings of the library, as remarks: they may come beside the live line."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a warning."""
+        self._screen.tell(self.format(record))
+
+
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Have a Ctrl-C wait for the end of the block: a live line that is drawn in part could not be removed again.
@@ -301,8 +343,18 @@ def _uninterrupted() -> Iterator[None]:
 
 def error_line(text: Any) -> None:
     """Write an error on stderr."""
-    message = Text.assemble(("fsm-agent: ", "bold red"), plain(str(text)))
-    _console(sys.stderr).print(message, soft_wrap=True)
+    console, lead = _console(sys.stderr), "fsm-agent: "
+    message = Text(_in_words(lead + plain(str(text)), console))
+    message.stylize("bold red", 0, len(lead))
+    console.print(message, soft_wrap=True)
+
+
+def _in_words(text: str, console: Console) -> str:
+    """Return lines that are broken between words where a terminal ends, but for those with a command to be copied."""
+    if not console.is_terminal:
+        return text
+    lines = text.split("\n")
+    return "\n".join([line if _COMMAND.search(line) else folded(line, console.width) for line in lines])
 
 
 def discard_output() -> None:

@@ -26,7 +26,7 @@ from fsm_agent.cli.models import Debug, Json, Many
 from fsm_agent.cli.options import modules_here, pairs
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
-from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 
@@ -55,6 +55,12 @@ def list_agents(
         found = {kind: _described(cls) for kind, cls in users.items()}
         if as_json:
             screen.line(json_text(found))
+        elif found and (screen.columns or TABLE_WIDTH) < TABLE_WIDTH:
+            for kind, about in found.items():
+                screen.prose(f"{kind}: {about['class']}", "bold", hang="  ")
+                for key in ("description", "capabilities", "agent_group"):
+                    if value := about[key]:
+                        screen.prose(value if isinstance(value, str) else ", ".join(value), indent="  ", hang="  ")
         elif found:
             screen.show(_table(found))
         else:
@@ -88,7 +94,7 @@ def _problem(file: Path, modules: Many, must_be_available: bool, screen: Screen)
                     raise
                 screen.tell(f"{file}: {error}")
             names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
-            screen.line(f"{file}: {agent.name} is right, with {names}")
+            screen.prose(f"{file}: {agent.name} is right, with {names}")
     except UsageError as error:
         return error
     return None

@@ -17,14 +17,13 @@ from rich.text import Text
 from fsm_agent.cli.demo.demo import DIAGRAM_STEM, Classified, can_draw, diagram_of, write_diagrams
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
 from fsm_agent.cli.render import json_text
-from fsm_agent.cli.terminal import Screen, folded, one_line, shown_function, shown_step
+from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, folded, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.diagrams.drawing import render, write
 from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
 
 INDENT = "   "
 WIDTH = 90  # of prose, at most
-TABLE_WIDTH = 70  # at least; on a narrower terminal the table is a list
 EMBEDDED = (
     "It runs on this machine, on one thread. With 135 million parameters it is very small: it does what is shown here"
     " and little else. --model shows the same with any other."
@@ -73,7 +72,7 @@ class DemoScreen:
             return
         self._shows_steps = scene.shows_steps
         self._screen.line()
-        self._screen.line(folded(f"{self._scenes}  {scene.title}", self._width, hang=INDENT), "bold")
+        self._screen.prose(f"{self._scenes}  {scene.title}", "bold", hang=INDENT)
         self._prose(scene.about, "dim")
         for n, line in enumerate(scene.request.splitlines()):
             self._line(line if n else f"asked: {line}")
@@ -135,7 +134,7 @@ class DemoScreen:
             screen.line(json_text(report(model, findings, paths)))
             return
         screen.line()
-        screen.show(summary(findings, self._width))
+        screen.show(summary(findings, self._screen.columns))
         screen.line()
         for path in paths:
             screen.line(f"diagram written to {path}")
@@ -151,18 +150,13 @@ class DemoScreen:
             self._prose(f"{what}, in Mermaid (https://mermaid.live draws it):", indent="")
             screen.line(render(diagram, "mermaid").rstrip())
 
-    @property
-    def _width(self) -> int | None:
-        """Columns of the terminal; None: there is none."""
-        return self._screen.out.width if self._screen.out.is_terminal else None
-
     def _prose(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
         """Write a paragraph."""
-        self._screen.line(folded(text, min(WIDTH, self._width or WIDTH), indent, indent), style)
+        self._screen.line(folded(text, min(WIDTH, self._screen.columns or WIDTH), indent, indent), style)
 
     def _line(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
         """Write a line, which goes on in others only where the terminal ends."""
-        self._screen.line(folded(text, self._width, indent, f"{indent}  "), style)
+        self._screen.prose(text, style, indent=indent, hang=f"{indent}  ")
 
 
 def summary(findings: Sequence[Finding], width: int | None = None) -> RenderableType:

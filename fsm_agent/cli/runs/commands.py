@@ -95,7 +95,7 @@ def list_runs(
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:
-            screen.show(questions_table(found) if asked else runs_table(found))
+            screen.show(questions_table(found, screen.columns) if asked else runs_table(found, screen.columns))
         else:
             screen.tell("nobody is asked anything" if asked else "there are no such runs")
 
@@ -109,7 +109,7 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
             screen.line(json_text(_shown_json(reading)))
         else:
             for text, style in head_lines(reading):
-                screen.line(text, style)
+                screen.prose(text, style, hang="  ")
             if reading.entries:
                 screen.line()
                 screen.show(picture(reading))
@@ -142,7 +142,7 @@ def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json =
             screen.line(json_text(said))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
-        screen.line(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
+        screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
 
 
 _NO_DEPS: Any = object()  # functions that need some are not run
