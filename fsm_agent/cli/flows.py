@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -91,7 +92,13 @@ def run(
             return
         with opened(store, must_exist=data is None) as runs:
             kept = replace(found, store=runs)
-            _drive(screen, kept, data, run_id, f"{flow} --store {shlex.quote(str(store))}", as_json=as_json)
+            run_id = run_id or secrets.token_hex(4)
+            where = f"--store {shlex.quote(str(store))}"
+            try:
+                _drive(screen, kept, data, run_id, f"{flow} {where}", as_json=as_json)
+            except KeyboardInterrupt:
+                screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
+                raise
 
 
 @app.command()

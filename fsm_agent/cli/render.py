@@ -36,12 +36,19 @@ class Approver:
         """Return the verdict; None: nobody is there."""
         if not sys.stdin.isatty():
             return None
-        self._screen.pause()
         request = whole_call(call)
         if len(request) > MAX_SHOWN:
+            self._screen.pause()
             typer.echo(request, err=True)
             request = f"{call.name} with all of these {len(request):,} characters"
-        return typer.confirm(f"May the model call {request}?", err=True)
+        while True:
+            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    typer.echo("y or n would be an answer", err=True)
 
 
 def answer(

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Self
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -45,6 +46,7 @@ from fsm_agent.messages.message import FunctionCall
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
+MAX_ANSWER_BYTES = 4096  # of a line at a terminal, as Linux has it
 BAR_WIDTH = 40
 TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
 _LOG = logging.getLogger("fsm_agent")
@@ -166,6 +168,7 @@ class Screen:
         self._live: Live | None = None
         self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in total
         self._is_inside_line = False
+        self._is_asking = False
         self._warnings = _Warnings(self)
 
     @property
@@ -181,6 +184,7 @@ class Screen:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _LOG.removeHandler(self._warnings)
         self.pause()
+        self._end_question()
         if kind is not BrokenPipeError:
             self.end_line()
 
@@ -254,6 +258,30 @@ class Screen:
         """
         self.line(folded(text, None if _COMMAND.search(text) else self.columns, indent, hang), style)
 
+    def ask(self, question: str) -> str:
+        """Return the line that the person at the terminal answers, in any thread.
+
+        It is read past `sys.stdin`: a thread that waits in there would have the interpreter abort after Ctrl-C.
+
+        Raises:
+            typer.Abort: The person ends the input, with Ctrl-D.
+        """
+        self.pause()
+        self.err.file.write(question)
+        self.err.file.flush()
+        self._is_asking = True
+        answer = os.read(sys.stdin.fileno(), MAX_ANSWER_BYTES)
+        if not answer:
+            raise typer.Abort
+        self._is_asking = False
+        return answer.decode(errors="replace")
+
+    def _end_question(self) -> None:
+        """End the line of a question that nobody answered."""
+        if self._is_asking:
+            self._is_asking = False
+            self.err.file.write("\n")
+
     def show(self, picture: RenderableType) -> None:
         """Write a table or the like on stdout; its texts have to be plain already."""
         is_live = self._live is not None
@@ -271,6 +299,7 @@ class Screen:
         if self.out.is_terminal:
             self.end_line()
         self.pause()
+        self._end_question()
         self.err.print(Text(_in_words(plain(text), self.err), style), soft_wrap=True)
         if is_live:
             self.resume()
@@ -316,8 +345,9 @@ class _Warnings(logging.Handler):
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning."""
-        self._screen.tell(self.format(record))
+        """Show a warning; steps are shown as events."""
+        if record.funcName != "log_steps":
+            self._screen.tell(self.format(record))
 
 
 @contextmanager

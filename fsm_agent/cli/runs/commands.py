@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_o
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
-from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.errors import CallSuspended, ReplayError, UsageError
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -308,12 +309,16 @@ def resume(
             agent = Agent(
                 client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
             )
-            show_answer(
-                lambda sink: agent.resume(run, prompt=chosen, sink=sink),
-                screen,
-                json_of=model_name if as_json else None,
-                command=f"fsm-agent runs answer {one_line(run)} --store {store}",
-            )
+            try:
+                show_answer(
+                    lambda sink: agent.resume(run, prompt=chosen, sink=sink),
+                    screen,
+                    json_of=model_name if as_json else None,
+                    command=f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(str(store))}",
+                )
+            except (CallSuspended, KeyboardInterrupt):
+                screen.tell(f"it goes on with: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                raise
 
 
 @app.command()
