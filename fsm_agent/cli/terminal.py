@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any, Self
 
 import typer
@@ -231,12 +231,12 @@ class Screen:
             return
         if self.out.is_terminal:
             self.pause()
+        self._is_inside_line = not text.endswith("\n")  # before it is written: then comes a Ctrl-C, perhaps
         if style and self.out.is_terminal:
-            self.out.print(Text(text, style), end="", soft_wrap=True)
+            _print(self.out, Text(text, style), end="")
         else:
             self.out.file.write(text)
         self.out.file.flush()
-        self._is_inside_line = not text.endswith("\n")
 
     def end_line(self) -> None:
         """End the line that was begun on stdout, if one was."""
@@ -300,7 +300,7 @@ class Screen:
             self.end_line()
         self.pause()
         self._end_question()
-        self.err.print(Text(_in_words(plain(text), self.err), style), soft_wrap=True)
+        _print(self.err, Text(_in_words(plain(text), self.err), style))
         if is_live:
             self.resume()
 
@@ -352,7 +352,7 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Have a Ctrl-C wait for the end of the block: a live line that is drawn in part could not be removed again.
+    """Have a Ctrl-C wait for the end of the block; a live line that is drawn in part could not be removed again.
 
     Raises:
         KeyboardInterrupt: There was one.
@@ -376,7 +376,13 @@ def error_line(text: Any) -> None:
     console, lead = _console(sys.stderr), "fsm-agent: "
     message = Text(_in_words(lead + plain(str(text)), console))
     message.stylize("bold red", 0, len(lead))
-    console.print(message, soft_wrap=True)
+    _print(console, message)
+
+
+def _print(console: Console, text: Text, end: str = "\n") -> None:
+    """Print, on a terminal without interruption: what an interrupted print has written is written once more."""
+    with _uninterrupted() if console.is_terminal else nullcontext():
+        console.print(text, end=end, soft_wrap=True)
 
 
 def _in_words(text: str, console: Console) -> str:

@@ -250,6 +250,13 @@ class TestScreen:
         ]
         assert "\x1b[2mnothing is wrong\x1b[0m\n\x1b[2mwith any of it\x1b[0m\n" in streams[1].getvalue()
 
+    def test_a_remark_is_written_once_whenever_ctrl_c_comes(self, streams):
+        screen = screen_on((streams[0], Interrupting("it waits")), err_is_terminal=True)
+        with pytest.raises(KeyboardInterrupt):
+            screen.tell("it waits")
+        screen.tell("interrupted")
+        assert screen.err.file.getvalue() == "\x1b[2mit waits\x1b[0m\n\x1b[2minterrupted\x1b[0m\n"
+
     def test_quiet_says_nothing_of_it(self, streams):
         with screen_on(streams, err_is_terminal=True, quiet=True) as screen:
             agent = Agent(Script("3"))

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,7 +50,8 @@ class Terminal:
         program: What runs instead of it.
         columns: The width of the terminal; None: that of ``COLUMNS``.
         folder: The working directory; None: that of the tests.
-        environment: More variables.
+        environment: The variables.
+        changes: More of them.
     """
 
     def __init__(
@@ -58,16 +60,17 @@ class Terminal:
         program: str = LAUNCH,
         columns: int | None = None,
         folder: Path | None = None,
-        **environment: str,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        **changes: str,
     ) -> None:
         import fcntl
         import pty
         import termios
 
         self._terminal, theirs = pty.openpty()
-        known = {**ENVIRONMENT, **environment}
+        known = {**environment, **changes}
         if columns is not None:
-            del known["COLUMNS"]
+            known.pop("COLUMNS", None)
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-c", _SHELL + program, *arguments],

@@ -191,7 +191,7 @@ def _table(title: str, findings: Sequence[Finding]) -> Table:
     for heading in ("part", "output"):
         drawn.add_column(heading, overflow="fold")
     for heading in ("rounds", "tokens", "time"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+        drawn.add_column(heading, justify="right", no_wrap=True, min_width=len("99.9 s"))
     drawn.add_column("", no_wrap=True)
     for finding in findings:
         drawn.add_row(Text(finding.title), Text(_output(finding)), *_figures(finding), _verdict(finding))
