@@ -145,10 +145,11 @@ class Interrupting(io.StringIO):
         self._text: str | None = text
 
     def write(self, text: str) -> int:
+        count = super().write(text)
         if self._text is not None and self._text in text:
             self._text = None
             signal.raise_signal(signal.SIGINT)
-        return super().write(text)
+        return count
 
 
 def screen_on(streams, *, out_is_terminal=False, err_is_terminal=False, **options):
