@@ -168,10 +168,14 @@ def chat_lines(screen: Screen) -> Iterator[str]:
     while True:
         screen.pause()
         try:
-            yield input("> ")
+            line = input("> ")
         except EOFError:
             typer.echo(err=True)
             return
+        except KeyboardInterrupt:
+            typer.echo(err=True)
+            raise
+        yield line
 
 
 def converse(chat: Chat, lines: Iterator[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -59,8 +60,8 @@ def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> N
             row = _row(flow)
             screen.line(f"{flow.name}({row['data']})", "bold")
             for name, waits in row["states"].items():
-                screen.line(f"  {name}: {waits}")
-            screen.line(f"  ends: {', '.join(row['ends'])}")
+                screen.prose(f"{name}: {waits}", indent="  ", hang="    ")
+            screen.prose(f"ends: {', '.join(row['ends'])}", indent="  ", hang="    ")
 
 
 @app.command()
@@ -68,7 +69,7 @@ def check(module: Module, debug: Debug = False) -> None:
     """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for flow in option("module", load_flows, module):
-            screen.line(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
+            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
 
 
 @app.command()
@@ -105,7 +106,13 @@ def run(
             return
         with opened(store, must_exist=data is None) as runs:
             kept = replace(found, store=runs)
-            _drive(screen, kept, data, run_id, f"{flow} --store {shlex.quote(str(store))}", lines)
+            run_id = run_id or secrets.token_hex(4)
+            where = f"--store {shlex.quote(str(store))}"
+            try:
+                _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
+            except KeyboardInterrupt:
+                screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
+                raise
 
 
 @app.command()

@@ -73,7 +73,8 @@ def check(
         else:
             for problem in problems:
                 screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
-                screen.line("\n".join([f"  {line}" for line in problem.text.splitlines()]))
+                for line in problem.text.splitlines():
+                    screen.prose(line, indent="  ", hang="  ")
             wrong = f"{len(problems)} problem(s)" if problems else "nothing is wrong"
             screen.line(f"{count} prompt(s) checked: {wrong}")
         if problems:

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
 from fsm_agent.cli.json_lines import Lines, call_fields
 from fsm_agent.cli.reporting import FAILED, SUSPENDED, explained
@@ -23,8 +20,6 @@ from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict
-
-WIDE = 72  # columns from which on tables are legible
 
 
 class Approver:
@@ -41,12 +36,19 @@ class Approver:
         """Return the verdict; None: nobody is there."""
         if not sys.stdin.isatty():
             return None
-        self._screen.pause()
         request = whole_call(call)
         if len(request) > MAX_SHOWN:
+            self._screen.pause()
             typer.echo(request, err=True)
             request = f"{call.name} with all of these {len(request):,} characters"
-        return typer.confirm(f"May the model call {request}?", err=True)
+        while True:
+            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    typer.echo("y or n would be an answer", err=True)
 
 
 def answer(
@@ -109,24 +111,6 @@ def _tell_waits(call: AgentCall, screen: Screen, command: str) -> None:
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
             if command:
                 screen.tell(f"    {command} {effect.key} --approve")
-
-
-class Fitting:
-    """A table; where it would not fit, a paragraph for each row."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if options.max_width >= WIDE:
-            yield self._table
-            return
-        names = [str(column.header) for column in self._table.columns]
-        for first, *cells in zip(*[column.cells for column in self._table.columns], strict=True):
-            yield first
-            for name, cell in zip(names[1:], cells, strict=True):
-                if str(cell):
-                    yield Text.assemble("  ", (f"{name}: ", "dim"), cell)
 
 
 def json_text(value: Any) -> str:

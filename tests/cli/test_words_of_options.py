@@ -18,7 +18,7 @@ from fsm_agent import Agent
 from fsm_agent.cli.agents.commands import _approved
 from fsm_agent.cli.commands import app
 from fsm_agent.cli.models import GUESSES
-from fsm_agent.cli.render import WIDE, Approver
+from fsm_agent.cli.render import Approver
 from fsm_agent.cli.reporting import explained
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import UsageError
@@ -97,19 +97,6 @@ class TestNarrow:
         assert "│" not in said
         assert "…" not in said
         assert [line for line in said.splitlines() if len(line) > columns] == []
-
-    def test_tables_become_paragraphs(self, monkeypatch: pytest.MonkeyPatch):
-        agent = Agent(Script("Hi.", "Hi."), store="runs.db")
-        for name in ("tidy", "a-long-name-of-a-run-that-goes-on"):
-            agent.call("?", run_id=name)
-        agent.runs.close()
-        monkeypatch.setenv("COLUMNS", "40")
-        said = CliRunner().invoke(app, ["runs", "list", "--store", "runs.db"]).stdout
-        assert "tidy\n  agent: agent\n  state: Completed\n" in said
-        assert "a-long-name-of-a-run-that-goes-on\n" in said
-        assert max(map(len, said.splitlines())) <= 40
-        monkeypatch.setenv("COLUMNS", str(WIDE))
-        assert CliRunner().invoke(app, ["runs", "list", "--store", "runs.db"]).stdout.startswith("run ")
 
     def test_nothing_is_coloured_where_nobody_sees_it(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("NO_COLOR", "1")

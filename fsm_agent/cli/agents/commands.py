@@ -27,9 +27,9 @@ from fsm_agent.cli.agents.project import write_project
 from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
-from fsm_agent.cli.render import Approver, Fitting, json_text
+from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
-from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
@@ -64,8 +64,14 @@ def list_agents(
         found = {kind: _described(cls) for kind, cls in users.items()}
         if as_json:
             screen.line(json_text(found))
+        elif found and (screen.columns or TABLE_WIDTH) < TABLE_WIDTH:
+            for kind, about in found.items():
+                screen.prose(f"{kind}: {about['class']}", "bold", hang="  ")
+                for key in ("description", "capabilities", "agent_group"):
+                    if value := about[key]:
+                        screen.prose(value if isinstance(value, str) else ", ".join(value), indent="  ", hang="  ")
         elif found:
-            screen.show(Fitting(_table(found)))
+            screen.show(_table(found))
         else:
             screen.tell("no agents are registered: name a module, as fsm-agent agents list my_agents")
 
@@ -97,7 +103,7 @@ def _problem(file: Path, modules: Many, must_be_available: bool, screen: Screen)
                     raise
                 screen.tell(f"{file}: {error}")
             names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
-            screen.line(f"{file}: {agent.name} is right, with {names}")
+            screen.prose(f"{file}: {agent.name} is right, with {names}")
     except UsageError as error:
         return error
     return None

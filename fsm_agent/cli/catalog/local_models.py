@@ -42,7 +42,8 @@ def list_models(as_json: Json = False, debug: Debug = False) -> None:
         screen.line("recommended:", "bold")
         for one in hub.RECOMMENDED:
             screen.line(f"local:{one.name}")
-            screen.line(f"  {one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}")
+            about = f"{one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}"
+            screen.prose(about, indent="  ", hang="  ")
 
 
 @app.command()

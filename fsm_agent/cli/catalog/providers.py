@@ -34,9 +34,8 @@ def list_providers(as_json: Json = False, debug: Debug = False) -> None:
             return
         for row in rows:
             screen.line(plain(row["name"]), "bold")
-            screen.line(f"  key: {_key(row)}")
-            screen.line(f"  wires: {' or '.join(row['wires'])}")
-            screen.line(f"  address: {plain(_address(row))}")
+            for said in (f"key: {_key(row)}", f"wires: {' or '.join(row['wires'])}", f"address: {_address(row)}"):
+                screen.prose(plain(said), indent="  ", hang="    ")
 
 
 def _row(entry: Provider) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from fsm_agent.cli.demo.approval import Reach
-from fsm_agent.cli.demo.demo import SETTINGS, build_demo, write_diagrams
+from fsm_agent.cli.demo.demo import SETTINGS, build_demo
 from fsm_agent.cli.demo.items import Finding
-from fsm_agent.cli.demo.screen import DemoScreen, report, table
+from fsm_agent.cli.demo.screen import DemoScreen
 from fsm_agent.cli.models import EMBEDDED, BaseUrl, Debug, Json, Model, connected, is_embedded
-from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import FAILED, reporting
 from fsm_agent.cli.terminal import Screen, error_line
 from fsm_agent.clients.local.server import local_server
@@ -39,13 +38,7 @@ def demo(
                     demo_screen.show(item)
                     if isinstance(item, Finding):
                         findings.append(item)
-            paths = write_diagrams(findings, output)
-            if as_json:
-                screen.line(json_text(report(name, findings, paths)))
-            else:
-                screen.show(table(findings))
-                for path in paths:
-                    screen.line(f"diagram written to {path}")
+            demo_screen.finish(name, findings, output)
         if problems := [finding.problem for finding in findings if finding.problem]:
             error_line(f"{len(problems)} of {len(findings)} parts failed: {'; '.join(problems)}")
             raise typer.Exit(FAILED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.options import load_agents, load_callable
-from fsm_agent.cli.render import Approver, Fitting, json_text
+from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
@@ -49,7 +50,7 @@ from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_o
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
-from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.errors import CallSuspended, ReplayError, UsageError
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -105,7 +106,7 @@ def list_runs(
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:
-            screen.show(Fitting(questions_table(found) if asked else runs_table(found)))
+            screen.show(questions_table(found, screen.columns) if asked else runs_table(found, screen.columns))
         else:
             screen.tell("nobody is asked anything" if asked else "there are no such runs")
 
@@ -119,7 +120,7 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
             screen.line(json_text(_shown_json(reading)))
         else:
             for text, style in head_lines(reading):
-                screen.line(text, style)
+                screen.prose(text, style, hang="  ")
             if reading.entries:
                 screen.line()
                 screen.show(picture(reading))
@@ -152,7 +153,7 @@ def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json =
             screen.line(json_text(said))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
-        screen.line(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
+        screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
 
 
 _NO_DEPS: Any = object()  # functions that need some are not run
@@ -324,13 +325,17 @@ def resume(
             agent = Agent(
                 client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
             )
-            show_answer(
-                lambda sink: agent.resume(run, prompt=chosen, sink=sink),
-                screen,
-                lines=lines,
-                model=model_name,
-                command=f"fsm-agent runs answer {one_line(run)} --store {store}",
-            )
+            try:
+                show_answer(
+                    lambda sink: agent.resume(run, prompt=chosen, sink=sink),
+                    screen,
+                    lines=lines,
+                    model=model_name,
+                    command=f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(str(store))}",
+                )
+            except (CallSuspended, KeyboardInterrupt):
+                screen.tell(f"it goes on with: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                raise
 
 
 @app.command()
