@@ -6,11 +6,31 @@ folders.  Nothing else in the package needs any of it.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 EXTRA = ("typer", "rich")  # needed by the command only
+
+
+NARROW = 60  # columns of a terminal: with fewer, boxes would leave no room for the names in them
+_USE_RICH = "TYPER_USE_RICH"  # which Typer reads when it is imported
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Have Typer, while it is imported, write help and errors without boxes on a narrow terminal."""
+    if _USE_RICH in os.environ or shutil.get_terminal_size().columns >= NARROW:
+        yield
+        return
+    os.environ[_USE_RICH] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_USE_RICH]
 
 
 def main() -> None:
@@ -19,7 +39,10 @@ def main() -> None:
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        commands = import_module("fsm_agent.cli.commands")
+        with _readable():
+            commands = import_module("fsm_agent.cli.commands")
+        if os.environ.get("_FSM_AGENT_COMPLETE") == "complete_bash":
+            import_module("fsm_agent.cli.completion").join_at_colons(os.environ)
         commands.app(prog_name="fsm-agent")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

@@ -8,18 +8,40 @@ import secrets
 import shlex
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.render import answer
-from fsm_agent.cli.reporting import explained
+from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.models import (
+    EMBEDDED,
+    GUESSES,
+    Approve,
+    BaseUrl,
+    Debug,
+    Functions,
+    JsonLines,
+    Many,
+    Model,
+    Quiet,
+    code_of,
+    connected,
+    guesses,
+    is_embedded,
+    kept_in,
+    settings_of,
+)
+from fsm_agent.cli.render import Approver, answer
+from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import Runs
 
 COMMANDS = {
     "/undo": "take back the last turn",
@@ -28,6 +50,7 @@ COMMANDS = {
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
 }
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # else a small model rambles
 
 
 class Chat:
@@ -38,13 +61,17 @@ class Chat:
         name: The conversation in its store.
         screen: The output.
         store: The store's path, for the commands that answer a question; empty: it is in memory.
+        lines: The events as lines of JSON, if that is the output; a turn ends with its result or failure.
     """
 
-    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "") -> None:
+    def __init__(
+        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: Lines | None = None
+    ) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
         self._store = store
+        self._lines = lines or Lines(is_on=False)
         self._after: Dialog | None = None  # what the next turn follows, if not the newest one
         self._run = ""  # that of the last turn
         self.has_failed = False
@@ -88,14 +115,21 @@ class Chat:
         self._run = run
         command = f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(self._store)}" if self._store else ""
         try:
-            answer(lambda sink: self._conversation.run(call, sink), self._screen, command=command)
+            answer(
+                lambda sink: self._conversation.run(call, sink),
+                self._screen,
+                lines=self._lines,
+                model=self._agent.client.name,
+                command=command,
+            )
         except CallFailed as error:
             self.has_failed = True
-            error_line(explained(error))
+            error_line(explained(error, has_set=True))
         except KeyboardInterrupt:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
                 self._conversation.run(call)
+            self._lines.end("failure", error="interrupted", exit_status=INTERRUPTED)
             self._screen.tell("interrupted: this turn is left out")
         self._after = None
 
@@ -134,10 +168,14 @@ def chat_lines(screen: Screen) -> Iterator[str]:
     while True:
         screen.pause()
         try:
-            yield input("> ")
+            line = input("> ")
         except EOFError:
             typer.echo(err=True)
             return
+        except KeyboardInterrupt:
+            typer.echo(err=True)
+            raise
+        yield line
 
 
 def converse(chat: Chat, lines: Iterator[str]) -> None:
@@ -155,3 +193,47 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
         except FsmAgentError as error:
             chat.has_failed = True
             error_line(explained(error))
+
+
+def chat(
+    name: Annotated[str, typer.Argument(help="The conversation, which --store keeps under this name.")] = "chat",
+    model: Model = EMBEDDED,
+    base_url: BaseUrl = None,
+    function: Functions = None,
+    system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    setting: Annotated[
+        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
+    approve: Approve = False,
+    as_json: JsonLines = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Talk with a model: a line is a turn. /help shows the commands."""
+    lines = Lines(as_json)
+    with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
+        is_guess = guesses(model, base_url)
+        functions, _ = code_of(function, None, trusted=approve or not is_guess)
+        if is_guess and functions:
+            screen.tell(GUESSES)
+        settings, limits = settings_of(model, base_url, setting, on_cut="accept")
+        with connected(model, base_url, screen) as (client, _), kept_in(store) as kept:
+            agent = Agent(
+                client,
+                functions=functions,
+                name="chat",
+                system=_EMBEDDED_SYSTEM if system is None and is_embedded(model, base_url) else system or "",
+                limits=limits,
+                settings=settings,
+                approve=(lambda _: True) if approve else Approver(screen),
+                store=Runs(MemoryStore()) if kept is None else kept,
+            )
+            talk = Chat(agent, name, screen, "" if store is None else str(store), lines)
+            try:
+                converse(talk, chat_lines(screen))
+            finally:
+                if store is not None:
+                    screen.tell(f"to go on: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+        if talk.has_failed and not sys.stdin.isatty():
+            raise typer.Exit(FAILED)

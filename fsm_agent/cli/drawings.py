@@ -1,4 +1,4 @@
-"""Write diagrams to files, or on stdout."""
+"""The command ``fsm-agent diagram``, and the options of all that write diagrams to files or on stdout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fsm_agent.cli.models import Debug
+from fsm_agent.cli.reporting import reporting
 from fsm_agent.cli.terminal import Screen
+from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.diagrams.drawing import Diagram, render, write
 
 
@@ -40,3 +43,9 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     if format is Format.PNG and sys.stdout.isatty():
         raise typer.BadParameter("png is not for a terminal: give a file with --output", param_hint="--format")
     typer.echo(render(diagram, format or Format.MERMAID), nl=False)
+
+
+def diagram(format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
+    """Draw the states of an agent call."""
+    with reporting(debug):
+        draw(lifecycle(), format, output)

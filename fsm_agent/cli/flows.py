@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -10,11 +11,14 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 from pydantic import ValidationError
 
 from fsm_agent.agents.config.named import imported, within
+from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
-from fsm_agent.cli.models import Debug, Json, Quiet
+from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.reporting import SUSPENDED, explained, option, reporting
@@ -27,11 +31,21 @@ from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.places import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.messages.event import Event
 
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
 
-Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
-Named = Annotated[str, typer.Argument(metavar="FLOW", help="The flow, as module:name, or a module with one flow.")]
+Module = Annotated[
+    str, typer.Argument(autocompletion=completion.flows_here, help="A module with flows, or module:name.")
+]
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="FLOW",
+        autocompletion=completion.flows_here,
+        help="The flow, as module:name, or a module with one flow.",
+    ),
+]
 
 
 @app.command("list")
@@ -46,8 +60,8 @@ def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> N
             row = _row(flow)
             screen.line(f"{flow.name}({row['data']})", "bold")
             for name, waits in row["states"].items():
-                screen.line(f"  {name}: {waits}")
-            screen.line(f"  ends: {', '.join(row['ends'])}")
+                screen.prose(f"{name}: {waits}", indent="  ", hang="    ")
+            screen.prose(f"ends: {', '.join(row['ends'])}", indent="  ", hang="    ")
 
 
 @app.command()
@@ -55,7 +69,7 @@ def check(module: Module, debug: Debug = False) -> None:
     """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for flow in option("module", load_flows, module):
-            screen.line(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
+            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
 
 
 @app.command()
@@ -75,30 +89,37 @@ def run(
     ] = None,
     store: Annotated[StorePath | None, typer.Option("--store", help="The file to keep the run in.")] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Run a flow, or go on with a run; a person at the terminal approves the functions of its agents."""
-    with reporting(debug), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    lines = Lines(as_json)
+    with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         if data is None and (run_id is None or store is None):
             raise typer.BadParameter("without data, --run-id and --store name a run to go on with", param_hint="data")
         if run_id is not None and store is None:
             raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
         if store is None:
-            _drive(screen, found, data, None, "", as_json=as_json)
+            _drive(screen, found, data, None, "", lines)
             return
         with opened(store, must_exist=data is None) as runs:
             kept = replace(found, store=runs)
-            _drive(screen, kept, data, run_id, f"{flow} --store {shlex.quote(str(store))}", as_json=as_json)
+            run_id = run_id or secrets.token_hex(4)
+            where = f"--store {shlex.quote(str(store))}"
+            try:
+                _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
+            except KeyboardInterrupt:
+                screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
+                raise
 
 
 @app.command()
 def answer(
     store: StorePath,
     flow: Named,
-    run: Annotated[str, typer.Argument(help="The name of the run.")],
+    run: Annotated[str, typer.Argument(autocompletion=completion.runs, help="The name of the run.")],
     state: Annotated[str, typer.Argument(help="The state that asks, or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
@@ -167,34 +188,49 @@ def _asked(waits: Any, state: str) -> str:
     return found[0]
 
 
-def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, *, as_json: bool) -> None:
+def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, lines: Lines) -> None:
     flow = replace(flow, approve=flow.approve or Approver(screen))
+
+    def sink(event: Event) -> None:
+        screen.pause()
+        lines.take(event)
+        screen.take(event)
+
     try:
         if data is None:
             assert run_id is not None
-            result = flow.resume(run_id, sink=screen.take)
+            result = flow.resume(run_id, sink=sink)
         else:
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
                 raise typer.BadParameter(f"no {_row(flow)['data']}: {error}", param_hint="data") from None
-            result = flow.run(flow.seed(value, run_id=run_id), screen.take)
+            result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
-        screen.pause()
-        name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
-        for effect in waiting.run.effects:
-            if isinstance(effect, AwaitAnswer):
-                screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
-                if where:
-                    module, options = where.split(" ", 1)
-                    screen.tell(f"    fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}")
-            elif isinstance(effect, AskApproval):
-                screen.tell(f"{effect.key} waits for approval")
-                if where:
-                    screen.tell(f"    fsm-agent runs answer {name} {effect.key} --approve {where.split(' ', 1)[1]}")
+        _tell_waits(screen, waiting, where)
+        waits_for = [effect.key for effect in waiting.run.effects]
+        lines.end("suspended", error=explained(waiting), exit_status=SUSPENDED, waits_for=waits_for)
         error_line(explained(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
     ended = json.loads(flow.data_json(result.data))
-    said = {"state": result.state, "data": ended, "tokens": result.usage.total_tokens}
-    screen.line(json_text(said) if as_json else f"{result.state}\n{json_text(ended)}")
+    if lines:
+        lines.end("result", state=result.state, data=ended, usage=to_builtins(result.usage))
+    else:
+        screen.line(f"{result.state}\n{json_text(ended)}")
+
+
+def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> None:
+    """Show each question of a flow, and how to answer it."""
+    screen.pause()
+    name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
+    for effect in waiting.run.effects:
+        if isinstance(effect, AwaitAnswer):
+            screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
+            if where:
+                module, options = where.split(" ", 1)
+                screen.tell(f"    fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}")
+        elif isinstance(effect, AskApproval):
+            screen.tell(f"{effect.key} waits for approval")
+            if where:
+                screen.tell(f"    fsm-agent runs answer {name} {effect.key} --approve {where.split(' ', 1)[1]}")

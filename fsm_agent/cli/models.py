@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fsm_agent.cli import completion
 from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
 from fsm_agent.cli.terminal import Screen
@@ -19,6 +21,10 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
+from fsm_agent.providers.provider import Provider
+
+if TYPE_CHECKING:
+    from fsm_agent.store.runs import Runs
 
 EMBEDDED = "local:"
 GUESSES = (
@@ -27,15 +33,31 @@ GUESSES = (
 )
 EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a small model may find no end
 
-Model = Annotated[str, typer.Option("--model", "-m", help="provider:model; local: is the small embedded one.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", autocompletion=completion.models, help="provider:model; local: is the small embedded one."
+    ),
+]
 BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print each event as a line of JSON; the last is the result or the failure.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
-    list[str] | None, typer.Option("--function", help="What the model may call, as module:name. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--function", autocompletion=completion.functions, help="What the model may call, as module:name. Repeatable."
+    ),
 ]
 NamedPrompt = Annotated[
-    str | None, typer.Option("--prompt", help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.")
+    str | None,
+    typer.Option(
+        "--prompt",
+        autocompletion=completion.prompts,
+        help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
 Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
@@ -70,15 +92,24 @@ def settings_of(model: str, base_url: str | None, options: Many, **defaults: str
     return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
 
 
+def provider_of(model: str) -> tuple[Provider, str]:
+    """Return the provider and the name of the model that ``--model`` names.
+
+    Raises:
+        ConfigError: There is no such provider.
+    """
+    return option("--model", split_model, model)
+
+
 def is_embedded(model: str, base_url: str | None) -> bool:
-    return base_url is None and split_model(model)[0].is_embedded
+    return base_url is None and provider_of(model)[0].is_embedded
 
 
 def guesses(model: str, base_url: str | None) -> bool:
     """Return True if the model calls no function by itself: one is chosen and filled in for it, and may be wrong."""
     if not is_embedded(model, base_url):
         return False
-    provider, name = split_model(model)
+    provider, name = provider_of(model)
     path = find_model(name or None)
     served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
     return provider.profile_of(served).function_calls == "guided"
@@ -91,3 +122,12 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
         screen.resume()
         embedded = is_embedded(model, base_url)
         yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
+
+
+def kept_in(store: Path | None) -> AbstractContextManager[Runs | None]:
+    """Return the runs of the store that was named, to be opened; it is made if need be."""
+    if store is None:
+        return nullcontext()
+    from fsm_agent.cli.runs.reading import opened
+
+    return opened(store, must_exist=False)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.options import load_object
 from fsm_agent.cli.render import json_text
@@ -72,7 +73,8 @@ def check(
         else:
             for problem in problems:
                 screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
-                screen.line("\n".join([f"  {line}" for line in problem.text.splitlines()]))
+                for line in problem.text.splitlines():
+                    screen.prose(line, indent="  ", hang="  ")
             wrong = f"{len(problems)} problem(s)" if problems else "nothing is wrong"
             screen.line(f"{count} prompt(s) checked: {wrong}")
         if problems:
@@ -81,7 +83,9 @@ def check(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt, as root/name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", autocompletion=completion.prompts, help="The prompt, as root/name.")
+    ],
     directory: Directory = None,
     package: Package = None,
     names: NamesOption = None,

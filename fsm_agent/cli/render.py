@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from msgspec import to_builtins
-from pydantic_core import to_jsonable_python
 
+from fsm_agent.cli.json_lines import Lines, call_fields
+from fsm_agent.cli.reporting import FAILED, SUSPENDED, explained
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
 from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
@@ -36,19 +36,27 @@ class Approver:
         """Return the verdict; None: nobody is there."""
         if not sys.stdin.isatty():
             return None
-        self._screen.pause()
         request = whole_call(call)
         if len(request) > MAX_SHOWN:
+            self._screen.pause()
             typer.echo(request, err=True)
             request = f"{call.name} with all of these {len(request):,} characters"
-        return typer.confirm(f"May the model call {request}?", err=True)
+        while True:
+            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    typer.echo("y or n would be an answer", err=True)
 
 
 def answer(
     drive: Callable[[Callable[[Event], None]], CallResult[Any]],
     screen: Screen,
     *,
-    json_of: str | None = None,
+    lines: Lines | None = None,
+    model: str = "",
     command: str = "",
 ) -> None:
     """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
@@ -56,28 +64,41 @@ def answer(
     Args:
         drive: Drives the call, and gives its events to a sink.
         screen: The output.
-        json_of: The model's name, if the output is JSON.
+        lines: The events as lines of JSON, if that is the output.
+        model: The model's name, which the last of these lines tells.
         command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
 
     Raises:
         CallFailed: There is no answer.
         CallSuspended: The call waits for somebody.
     """
-    showing = Showing(screen, is_live=False if json_of is not None else None)
+    lines = lines or Lines(is_on=False)
+    showing = Showing(screen, is_live=False if lines else None)
     call: AgentCall | None = None
+
+    def sink(event: Event) -> None:
+        if lines:
+            screen.pause()
+            lines.take(event)
+        showing.take(event)
+
     try:
-        result = drive(showing.take)
+        result = drive(sink)
         call = result.call
+        screen.pause()
+        lines.end("result", **call_fields(model, call))
     except (CallFailed, CallSuspended) as error:
         call = error.call
+        screen.pause()
+        if call.record.turn:
+            kind, status = ("suspended", SUSPENDED) if isinstance(error, CallSuspended) else ("failure", FAILED)
+            lines.end(kind, error=explained(error, has_set=True), exit_status=status, **call_fields(model, call))
         raise
     finally:
         screen.pause()
         if call is not None:
             _tell_waits(call, screen, command)
-            if json_of is not None and call.record.turn:
-                screen.line(json_text(_call_json(json_of, call)))
-    if json_of is None:
+    if not lines:
         showing.finish(result.text)
     if call.record.reply and call.record.reply.finish == "length":
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
@@ -90,26 +111,6 @@ def _tell_waits(call: AgentCall, screen: Screen, command: str) -> None:
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
             if command:
                 screen.tell(f"    {command} {effect.key} --approve")
-
-
-def _call_json(model: str, call: AgentCall) -> dict[str, Any]:
-    r = call.record
-    return {
-        "model": model,
-        "state": str(r.state),
-        "reason": str(r.ending.reason) if r.ending else None,
-        "detail": r.ending.detail or None if r.ending else None,
-        "output": to_jsonable_python(call.output, serialize_unknown=True),
-        "text": r.reply.message.text if r.reply else None,
-        "finish": r.reply.finish if r.reply else None,
-        "usage": to_builtins(r.usage),
-        "rounds": r.rounds,
-        "states": [str(step.to) for step in r.trace],
-        "waits_for": [effect.key for effect in call.effects],
-        "function_calls": [
-            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error} for f in r.function_calls
-        ],
-    }
 
 
 def json_text(value: Any) -> str:

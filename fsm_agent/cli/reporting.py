@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import typer
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.terminal import discard_output, error_line
 from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
@@ -20,8 +22,13 @@ FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
 
 @contextmanager
-def reporting(debug: bool) -> Iterator[None]:
+def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False) -> Iterator[None]:
     """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
+
+    Args:
+        debug: Whether tracebacks are shown.
+        lines: Lines of JSON, if they are the output; the last one tells the error, too.
+        has_set: Whether limits are those of ``--set``.
 
     Raises:
         typer.Exit: Something went wrong.
@@ -35,41 +42,68 @@ def reporting(debug: bool) -> Iterator[None]:
         discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
+        _end(lines, "interrupted", INTERRUPTED)
         error_line("interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
-        error_line(explained(error))
-        raise typer.Exit(SUSPENDED if isinstance(error, CallSuspended) else FAILED) from None
+        status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
+        said = explained(error, has_set=has_set)
+        _end(lines, said, status)
+        error_line(said)
+        raise typer.Exit(status) from None
 
 
-def explained(error: Exception) -> str:
-    """Return an error as people read it."""
-    if isinstance(error, ConfigError):
-        return _in_options(str(error))
+def _end(lines: Lines | None, error: str, status: int) -> None:
+    """Write the last line of JSON, unless the call itself has."""
+    if lines and not lines.has_ended:
+        lines.end("failure", error=error, exit_status=status)
+
+
+def explained(error: Exception, *, has_set: bool = False) -> str:
+    """Return an error as people read it; limits, if the command has ``--set``, as they are written there."""
     if isinstance(error, FsmAgentError):
-        return str(error)
+        said = in_options(str(error))
+        return _LIMIT.sub(r"--set \1=", said) if has_set else said
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
     return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
 
 
-def _in_options(message: str) -> str:
-    """Return a message of the library in the words of the command line, which has no option for a key."""
-    return message.replace("base_url=", "--base-url ").replace(", or give api_key", "")
+_WORDS = {  # of the library, and those of the command line, which has no option for a key
+    r"\bbase_url[= ](?=')": "--base-url ",
+    r", or give api_key\b": "",
+    r"^path is (?=')": "--output is ",
+    r", or a format$": ", or --format",
+    r"[:;] (?:advance the call with |answer with agent\.resume\().*$": "",  # the command tells its own next step
+    r"\bresume\(…, prompt=…\)": "--prompt names one",
+    r"; what another reader makes of it is taken as well: .*$": "",
+    r"; prices=\{.*$": "; leave out cost_usd",
+}
+_LIMIT = re.compile(r"\blimits\.(\w+)(?:=| is (?=\S+, ))")
+
+
+def in_options(message: str) -> str:
+    """Return a message of the library in the words of the command line."""
+    for theirs, ours in _WORDS.items():
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 def option(option: str, take: Callable[..., T], *words: Any) -> T:
     """Return the values of an option as ``take`` converts them.
 
     Raises:
-        ConfigError: An object that they name does not exist.
+        ConfigError: An object that they name does not exist; the message names the option, too.
         typer.BadParameter: They are invalid.
     """
     try:
         return take(*words)
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        if type(error) is not ConfigError or str(error).startswith(option):
+            raise
+        raise ConfigError(f"{option}: {error}") from error
     except UsageError as error:
-        raise typer.BadParameter(plain(str(error)), param_hint=option) from error
+        said = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
+        raise typer.BadParameter(plain(said), param_hint=option) from error

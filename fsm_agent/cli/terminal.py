@@ -2,16 +2,25 @@
 
 The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
 functions and files is data: it is never markup, and none of its control characters reaches the terminal.
+
+More than 300 lines, because whatever is written has to know of the live line, and makes it give way.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any, Self
 
+import typer
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -37,7 +46,11 @@ from fsm_agent.messages.message import FunctionCall
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
+MAX_ANSWER_BYTES = 4096  # of a line at a terminal, as Linux has it
 BAR_WIDTH = 40
+TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
+_LOG = logging.getLogger("fsm_agent")
+_COMMAND = re.compile(r"\b(fsm-agent|pip) ")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
@@ -45,6 +58,28 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
     """Return ``text`` as one plain line of bounded length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
     return line if len(line) <= at_most and len(text) <= 2 * at_most else line[: at_most - 1] + "…"
+
+
+def folded(text: str, width: int | None, indent: str = "", hang: str = "") -> str:
+    """Return one line of text as lines of at most ``width`` columns, broken between words; no word is broken.
+
+    Args:
+        text: A line.
+        width: Columns; None: the line stays whole.
+        indent: Stands before the first line.
+        hang: Stands before the others.
+    """
+    indent, text = indent + text[: len(text) - len(text.lstrip(" "))], text.lstrip(" ")
+    if width is None or len(indent) + cell_len(text) <= width:
+        return indent + text
+    lines = [indent]
+    for word in text.split(" "):
+        is_first = lines[-1] in (indent, hang)
+        if not is_first and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append(hang)
+            is_first = True
+        lines[-1] += word if is_first else f" {word}"
+    return "\n".join(lines)
 
 
 def shown_call(call: FunctionCall) -> str:
@@ -133,18 +168,31 @@ class Screen:
         self._live: Live | None = None
         self._fetched: tuple[int, int] | None = None  # bytes of the model so far, and in total
         self._is_inside_line = False
+        self._is_asking = False
+        self._warnings = _Warnings(self)
+
+    @property
+    def columns(self) -> int | None:
+        """Columns of the terminal that is stdout; None: it is none."""
+        return self.out.width if self.out.is_terminal else None
 
     def __enter__(self) -> Self:
+        if not _LOG.handlers:
+            _LOG.addHandler(self._warnings)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _LOG.removeHandler(self._warnings)
         self.pause()
+        self._end_question()
         if kind is not BrokenPipeError:
             self.end_line()
 
     def pause(self) -> None:
         """Remove the live line."""
-        if self._live is not None:
+        if self._live is None:
+            return
+        with _uninterrupted():
             self._live.stop()
             self._live = None
 
@@ -153,23 +201,26 @@ class Screen:
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
-        self._live = Live(
-            get_renderable=self._line,
-            console=self.err,
-            transient=True,
-            refresh_per_second=REFRESHES_PER_S,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.start(refresh=True)
+        with _uninterrupted():
+            self._live = Live(
+                get_renderable=self._line,
+                console=self.err,
+                transient=True,
+                refresh_per_second=REFRESHES_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
 
     def _line(self) -> RenderableType:
         if self._fetched is None:
-            self._spinner.update(text=Text(str(self.standing), "dim"))
+            standing = Text(str(self.standing), "dim")
+            standing.truncate(self.err.width - 2, overflow="ellipsis")  # behind the spinner
+            self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
         line = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=total_bytes, completed=done_bytes, width=BAR_WIDTH)
+        bar = ProgressBar(total=total_bytes, completed=done_bytes, width=max(0, min(BAR_WIDTH, self.err.width - 36)))
         line.add_row(Text("fetching the model"), bar, Text(f"{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"))
         return line
 
@@ -180,12 +231,12 @@ class Screen:
             return
         if self.out.is_terminal:
             self.pause()
+        self._is_inside_line = not text.endswith("\n")  # before it is written: then comes a Ctrl-C, perhaps
         if style and self.out.is_terminal:
-            self.out.print(Text(text, style), end="", soft_wrap=True)
+            _print(self.out, Text(text, style), end="")
         else:
             self.out.file.write(text)
         self.out.file.flush()
-        self._is_inside_line = not text.endswith("\n")
 
     def end_line(self) -> None:
         """End the line that was begun on stdout, if one was."""
@@ -194,26 +245,64 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write a whole line on stdout."""
+        is_live = self._live is not None
         self.end_line()
         self.write(f"{text}\n", style)
-        self.resume()
+        if is_live:
+            self.resume()
+
+    def prose(self, text: str, style: str = "", *, indent: str = "", hang: str = "") -> None:
+        """Write a line on stdout that is broken between words where a terminal ends, as in `folded`.
+
+        One with a command stays whole, to be copied.
+        """
+        self.line(folded(text, None if _COMMAND.search(text) else self.columns, indent, hang), style)
+
+    def ask(self, question: str) -> str:
+        """Return the line that the person at the terminal answers, in any thread.
+
+        It is read past `sys.stdin`: a thread that waits in there would have the interpreter abort after Ctrl-C.
+
+        Raises:
+            typer.Abort: The person ends the input, with Ctrl-D.
+        """
+        self.pause()
+        self.err.file.write(question)
+        self.err.file.flush()
+        self._is_asking = True
+        answer = os.read(sys.stdin.fileno(), MAX_ANSWER_BYTES)
+        if not answer:
+            raise typer.Abort
+        self._is_asking = False
+        return answer.decode(errors="replace")
+
+    def _end_question(self) -> None:
+        """End the line of a question that nobody answered."""
+        if self._is_asking:
+            self._is_asking = False
+            self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
         """Write a table or the like on stdout; its texts have to be plain already."""
+        is_live = self._live is not None
         self.end_line()
         self.pause()
         self.out.print(picture)
-        self.resume()
+        if is_live:
+            self.resume()
 
     def tell(self, text: str, style: str = "dim") -> None:
         """Write a line on stderr, unless quiet."""
         if self.quiet:
             return
+        is_live = self._live is not None
         if self.out.is_terminal:
             self.end_line()
         self.pause()
-        self.err.print(Text(plain(text), style), soft_wrap=True)
-        self.resume()
+        self._end_question()
+        _print(self.err, Text(_in_words(plain(text), self.err), style))
+        if is_live:
+            self.resume()
 
     def take(self, event: Event) -> None:
         """Update the progress from an event, and write it; that of a call inside follows its path."""
@@ -248,10 +337,60 @@ class Screen:
         self._fetched = (done_bytes, total_bytes)
 
 
+class _Warnings(logging.Handler):
+    """The warnings of the library, as remarks: they may come beside the live line."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a warning; steps are shown as events."""
+        if record.funcName != "log_steps":
+            self._screen.tell(self.format(record))
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have a Ctrl-C wait for the end of the block; a live line that is drawn in part could not be removed again.
+
+    Raises:
+        KeyboardInterrupt: There was one.
+    """
+    is_ours = threading.current_thread() is threading.main_thread()  # no other one is interrupted
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interruptions: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *interruption: interruptions.append(interruption))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if interruptions:
+            signal.default_int_handler(*interruptions[0])
+
+
 def error_line(text: Any) -> None:
     """Write an error on stderr."""
-    message = Text.assemble(("fsm-agent: ", "bold red"), plain(str(text)))
-    _console(sys.stderr).print(message, soft_wrap=True)
+    console, lead = _console(sys.stderr), "fsm-agent: "
+    message = Text(_in_words(lead + plain(str(text)), console))
+    message.stylize("bold red", 0, len(lead))
+    _print(console, message)
+
+
+def _print(console: Console, text: Text, end: str = "\n") -> None:
+    """Print, on a terminal without interruption: what an interrupted print has written is written once more."""
+    with _uninterrupted() if console.is_terminal else nullcontext():
+        console.print(text, end=end, soft_wrap=True)
+
+
+def _in_words(text: str, console: Console) -> str:
+    """Return lines that are broken between words where a terminal ends, but for those with a command to be copied."""
+    if not console.is_terminal:
+        return text
+    lines = text.split("\n")
+    return "\n".join([line if _COMMAND.search(line) else folded(line, console.width) for line in lines])
 
 
 def discard_output() -> None:

@@ -19,6 +19,8 @@ from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
+LOOK_UP_S = 1.0  # the longest wait: a Ctrl-C that comes just before one is seen only behind it
+
 
 class SyncDriver(Reconciler):
     """The sync driver: waits run in threads, a function that is alone in the driver's own."""
@@ -76,10 +78,12 @@ class SyncDriver(Reconciler):
             self.is_to_write = False
             self.recorder.write()
             return
+        patience_s = self.patience_s()
+        is_whole = patience_s is not None and patience_s <= LOOK_UP_S
         try:
-            self._bell.get(timeout=self.patience_s())
+            self._bell.get(timeout=patience_s if is_whole else LOOK_UP_S)
         except queue.Empty:
-            self.is_overdue = True
+            self.is_overdue = is_whole
 
     def wake(self) -> None:
         self._bell.put(None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,12 +132,12 @@ def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
         terminal.read_until("> ")
         terminal.type("a\n")
         terminal.read_until("The first")
-        terminal.process.send_signal(signal.SIGINT)
+        terminal.interrupt()
         terminal.read_until("interrupted: this turn is left out")
         terminal.read_until("> ")
         terminal.type("/undo\n")
         terminal.read_until("there is nothing to undo")
-        terminal.process.send_signal(signal.SIGINT)
+        terminal.interrupt()
         terminal.read_until()
         assert terminal.process.wait(LIMIT_S) == 130
     assert "Traceback" not in terminal.seen

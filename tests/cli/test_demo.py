@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.cli.demo.demo import TEXTS, Classified, Demo, Person, add, build_demo, worked_turns, write_diagrams
+from fsm_agent.cli.demo.demo import (
+    TEXTS,
+    Classified,
+    Demo,
+    Person,
+    add,
+    build_demo,
+    diagram_of,
+    worked_turns,
+    write_diagrams,
+)
 from fsm_agent.cli.demo.items import Finding, PartStarted, Remark
-from fsm_agent.cli.demo.screen import DemoScreen, report, table
+from fsm_agent.cli.demo.screen import DemoScreen, report, summary
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.errors import AuthFailed, CallFailed, ConfigError, UsageError
@@ -205,35 +220,28 @@ class TestAgent:
 
 class TestDiagrams:
     def test_the_suffix_says_how(self, tmp_path):
-        findings, _ = played(*good())
-        assert write_diagrams(findings, tmp_path / "run.mmd") == [tmp_path / "run.mmd"]
+        diagram = diagram_of(played(*good())[0])
+        assert write_diagrams(diagram, tmp_path / "run.mmd") == [tmp_path / "run.mmd"]
         drawn = (tmp_path / "run.mmd").read_text()
         assert "ToolInterrupt" in drawn
         assert "ParseException" in drawn
         assert "3 calls" in drawn  # those of the classification are no story
-        assert write_diagrams(findings, tmp_path / "run.dot") == [tmp_path / "run.dot"]
+        assert write_diagrams(diagram, tmp_path / "run.dot") == [tmp_path / "run.dot"]
         assert (tmp_path / "run.dot").read_text().startswith("digraph")
 
     def test_a_directory_gets_what_can_be_drawn(self, tmp_path, monkeypatch):
-        findings, _ = played(*good())
+        diagram = diagram_of(played(*good())[0])
         monkeypatch.setenv("PATH", str(tmp_path))  # no dot here
-        assert write_diagrams(findings, tmp_path / "new/one") == [tmp_path / "new/one/fsm-agent-demo.mmd"]
-
-    def test_the_working_directory_by_default(self, tmp_path, monkeypatch):
-        findings, _ = played(*good())
-        monkeypatch.chdir(tmp_path)
-        paths = write_diagrams(findings)
-        assert Path("fsm-agent-demo.mmd") in paths
-        assert sorted(tmp_path.iterdir()) == sorted(tmp_path / path for path in paths)
+        assert write_diagrams(diagram, tmp_path / "new/one") == [tmp_path / "new/one/fsm-agent-demo.mmd"]
 
     def test_what_cannot_be_written_or_drawn(self, tmp_path, monkeypatch):
-        findings, _ = played(*good())
+        diagram = diagram_of(played(*good())[0])
         (tmp_path / "file").write_text("x")
         with pytest.raises(UsageError, match="is no directory"):
-            write_diagrams(findings, tmp_path / "file/below")
+            write_diagrams(diagram, tmp_path / "file/below")
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(ConfigError, match="'dot'"):
-            write_diagrams(findings, tmp_path / "x.svg")
+            write_diagrams(diagram, tmp_path / "x.svg")
 
 
 class TestShown:
@@ -290,10 +298,63 @@ class TestShown:
         findings, _ = played(*good(sum=["It is 42."], labels=["Positive"]))
         with Screen() as screen:
             screen.out.width = 120
-            screen.show(table(findings))
+            screen.show(summary(findings))
         rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
         verdicts = [row.split("│")[-2].strip() for row in rows]
         assert list(filter(None, verdicts)) == ["failed", "ok", "ok", "left out", "left out"]
+
+    def test_on_a_narrow_terminal_the_table_is_a_list(self, capsys):
+        findings, _ = played(*good(sum=["It is 42."], labels=["Positive"]))
+        with Screen() as screen:
+            screen.out.width = 40
+            screen.show(summary(findings, 40))
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 40
+        assert lines[:4] == [
+            "What came of it",
+            "A sum, through a function: failed",
+            "   It is 42.",
+            "   rounds: 0, tokens: 0, 0.0 s",
+        ]
+
+    @pytest.mark.parametrize("width", [40, 80])
+    def test_on_a_terminal_no_word_is_broken_and_no_template_is_shown(self, width):
+        screen = Screen(steps=False)
+        file = io.StringIO()
+        screen.out = Console(file=file, force_terminal=True, width=width, no_color=True, highlight=False)
+        shown, items = DemoScreen(screen), [*build_demo(Script(*good()), is_embedded=False).play()]
+        shown.introduce(SMOLLM2.name)
+        for item in items:
+            shown.show(item)
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).splitlines()
+        assert max(len(line) for line in lines if not line.startswith("   model: ")) <= width  # as it comes
+        words = " ".join(line.strip() for line in lines)
+        assert "the failed try is pruned from the dialog." in words
+        assert f"Text: {TEXTS[0][0]} Sentiment:" in words
+        assert "{{" not in words
+
+    def test_the_picture_is_a_temporary_file_or_mermaid_and_nothing_is_written_here(
+        self, capsys, tmp_path, monkeypatch
+    ):
+        findings, _ = played(*good())
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        dot = shutil.which("dot")
+        for path in [os.environ["PATH"]] * bool(dot) + [str(tmp_path)]:  # in the second there is no dot
+            monkeypatch.setenv("PATH", path)
+            with Screen() as screen:
+                DemoScreen(screen).finish("a model", findings, None)
+            last = capsys.readouterr().out.splitlines()[-1]
+            if path == str(tmp_path):
+                assert last.startswith("    linkStyle ")
+            else:
+                assert last.startswith(f"{tmp_path}/fsm-agent-demo-")
+                assert Path(last).read_text().startswith("<?xml")
+        with Screen() as screen:
+            DemoScreen(screen, as_json=True).finish("a model", findings, None)
+        assert json.loads(capsys.readouterr().out)["diagrams"] == []
+        assert not [*Path().iterdir()]
 
     def test_the_report_is_json(self):
         findings, _ = played(*good(sum=["It is 42."]))

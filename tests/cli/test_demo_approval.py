@@ -76,7 +76,7 @@ class TestGood:
         items, _ = shown(ERASE, elsewhere=["It is gone."])
         here, asked, kept, denied, there, further, gone = texts(items)
         assert here == f"process {os.getpid()}, this one:"
-        assert asked == 'to be approved: erase({"path": "notes.txt"})'
+        assert asked == "to be approved: erase(path='notes.txt')"
         assert kept == "notes.txt is still there, and the call is a run of 2 entries in runs.db"
         assert denied == (
             "a copy of it, denied: ToolInterrupt → Calling (denied),"

@@ -149,8 +149,10 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert "review → drafting (done Change)" in flows("run", "post:letters", "--run-id", "l1", *STORE, code=3).stderr
     flows("answer", "post:letters", "l1", "answer:review#4", '["Approve", {"by": "ann"}]', *STORE)
     ended = flows("run", "post:letters", "--run-id", "l1", "--json", *STORE)
-    assert json.loads(ended.stdout)["state"] == "sent"
-    assert json.loads(ended.stdout)["data"] == {"about": "x", "text": "Dear friend"}
+    *before, last = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert before[-1]["type"] == "stepped"
+    assert (last["type"], last["state"]) == ("result", "sent")
+    assert last["data"] == {"about": "x", "text": "Dear friend"}
 
 
 def test_a_failure_of_the_flow_is_one_of_the_command():

@@ -393,7 +393,9 @@ class TestDelete:
         assert "the conversation 'anna' is read from the run 'first', and cannot go on without it" in error
         assert "--force deletes it all the same" in error
         assert {row["id"] for row in json.loads(runs("list", "--json"))} == {"one", "first", "second"}
-        assert runs("delete", "one", "first", "--force") == "deleted one\ndeleted first\n"
+        forced = run("runs", "delete", "one", "first", "--force")
+        assert forced.stdout == "deleted one\ndeleted first\n"
+        assert forced.stderr == "the conversation 'anna' cannot go on: it is read from first\n"
 
     def test_those_that_are_named(self, store):
         begin(store, "one", "two", "three")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
+import signal
 
 import pytest
 from rich.console import Console
@@ -14,6 +16,7 @@ from fsm_agent.cli.terminal import (
     MAX_SHOWN,
     Screen,
     Standing,
+    folded,
     one_line,
     shown_call,
     shown_function,
@@ -46,6 +49,22 @@ class TestPlain:
         assert one_line("x" * 1000) == "x" * (MAX_SHOWN - 1) + "…"
         assert one_line("x" + " " * 1000 + "y").endswith("…")
         assert len(one_line("x" * MAX_SHOWN)) == MAX_SHOWN
+
+
+class TestFolded:
+    @pytest.mark.parametrize(
+        ("text", "width", "lines"),
+        [
+            ("one two three", None, "> one two three"),
+            ("one two three", 15, "> one two three"),
+            ("one two three", 14, "> one two\n- three"),
+            ("one 二二 three", 8, "> one\n- 二二\n- three"),
+            ("a-word-too-long-for-it x", 8, "> a-word-too-long-for-it\n- x"),
+            ("", 8, "> "),
+        ],
+    )
+    def test_lines_are_broken_between_words(self, text, width, lines):
+        assert folded(text, width, "> ", "- ") == lines
 
 
 class TestShown:
@@ -118,6 +137,21 @@ def streams():
     return io.StringIO(), io.StringIO()
 
 
+class Interrupting(io.StringIO):
+    """A stream beside which Ctrl-C is typed, once, when a text is written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text: str | None = text
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if self._text is not None and self._text in text:
+            self._text = None
+            signal.raise_signal(signal.SIGINT)
+        return count
+
+
 def screen_on(streams, *, out_is_terminal=False, err_is_terminal=False, **options):
     screen = Screen(**options)
     for name, stream, is_terminal in zip(("out", "err"), streams, (out_is_terminal, err_is_terminal), strict=True):
@@ -173,6 +207,56 @@ class TestScreen:
             screen.end_line()
             screen.resume()
             assert streams[1].getvalue() != written
+
+    @pytest.mark.parametrize("written", ["\x1b[?25l", "Seeded", "\x1b[?25h"], ids=["begun", "drawn", "removed"])
+    def test_the_live_line_is_removed_whenever_ctrl_c_comes(self, streams, written):
+        screen = screen_on((streams[0], Interrupting(written)), err_is_terminal=True)
+
+        def show():
+            with screen:
+                screen.resume()
+                screen.pause()
+
+        with pytest.raises(KeyboardInterrupt):
+            show()
+        said = screen.err.file.getvalue()
+        assert (said.count("\x1b[?25l"), said.count("\x1b[?25h")) == (1, 1)  # the cursor, hidden and shown
+        assert said.endswith("\x1b[2K")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_a_warning_of_the_library_makes_the_live_line_give_way_as_well(self, streams):
+        with screen_on(streams, err_is_terminal=True) as screen:
+            screen.resume()
+            logging.getLogger("fsm_agent.clients").warning("the model does not take \x1b[2Jit")
+            screen.pause()
+        assert re.search(r"\x1b\[2K\x1b\[2mthe model does not take \[2Jit\x1b\[0m\n", streams[1].getvalue())
+        assert not logging.getLogger("fsm_agent").handlers
+
+    def test_a_remark_begins_no_live_line(self, streams):
+        with screen_on(streams, err_is_terminal=True) as screen:
+            screen.tell("it waits")
+            screen.line("7")
+        assert streams[1].getvalue() == "\x1b[2mit waits\x1b[0m\n"
+
+    def test_prose_is_broken_between_words_and_a_command_stays_whole(self, streams):
+        with screen_on(streams, out_is_terminal=True, err_is_terminal=True) as screen:
+            screen.out.width = screen.err.width = 20
+            screen.prose("    the model is not here at all", hang="  ")
+            screen.prose("it goes on with: fsm-agent runs resume tidy")
+            screen.tell("nothing is wrong with any of it")
+        assert streams[0].getvalue().splitlines() == [
+            "    the model is not",
+            "  here at all",
+            "it goes on with: fsm-agent runs resume tidy",
+        ]
+        assert "\x1b[2mnothing is wrong\x1b[0m\n\x1b[2mwith any of it\x1b[0m\n" in streams[1].getvalue()
+
+    def test_a_remark_is_written_once_whenever_ctrl_c_comes(self, streams):
+        screen = screen_on((streams[0], Interrupting("it waits")), err_is_terminal=True)
+        with pytest.raises(KeyboardInterrupt):
+            screen.tell("it waits")
+        screen.tell("interrupted")
+        assert screen.err.file.getvalue() == "\x1b[2mit waits\x1b[0m\n\x1b[2minterrupted\x1b[0m\n"
 
     def test_quiet_says_nothing_of_it(self, streams):
         with screen_on(streams, err_is_terminal=True, quiet=True) as screen:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import struct
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import fsm_agent
@@ -14,22 +18,64 @@ ROOT = Path(fsm_agent.__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
 ENVIRONMENT["PYTHONUNBUFFERED"] = ""  # so that something is still to be written when a pipe breaks
 LIMIT_S = 60
+ROWS = 1000  # of a terminal with a width: its screen holds everything
+LEFT_IN_DISORDER = "the terminal is left in another mode"
 LAUNCH = (  # a Ctrl-C arrives even where this test run was started in the background, with SIGINT ignored
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom fsm_agent.cli import main; main()"
 )
 
 
-class Terminal:
-    """A terminal with the command in it, or another program in Python."""
+_SHELL = f"""  # as a shell does: the terminal's Ctrl-C is for the command, whose end is waited for
+import fcntl, os, signal, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+modes = termios.tcgetattr(0)
+modes[3] |= termios.NOFLSH  # no output is thrown away by Ctrl-C
+termios.tcsetattr(0, termios.TCSANOW, modes)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+if child := os.fork():
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if termios.tcgetattr(0) != modes:
+        os.write(1, b"{LEFT_IN_DISORDER}")
+    os._exit(status if status >= 0 else 128 - status)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+del child, fcntl, modes, os, signal, termios
+"""
 
-    def __init__(self, *arguments: str, program: str = LAUNCH, **environment: str) -> None:
+
+class Terminal:
+    """A terminal with the command in it, or another program in Python.
+
+    Args:
+        arguments: Of the command.
+        program: What runs instead of it.
+        columns: The width of the terminal; None: that of ``COLUMNS``.
+        folder: The working directory; None: that of the tests.
+        environment: The variables.
+        changes: More of them.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        program: str = LAUNCH,
+        columns: int | None = None,
+        folder: Path | None = None,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        **changes: str,
+    ) -> None:
+        import fcntl
         import pty
+        import termios
 
         self._terminal, theirs = pty.openpty()
-        launched = [sys.executable, "-c", program, *arguments]
+        known = {**environment, **changes}
+        if columns is not None:
+            known.pop("COLUMNS", None)
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
         self.process = subprocess.Popen(
-            launched,
-            env={**ENVIRONMENT, **environment},
+            [sys.executable, "-c", _SHELL + program, *arguments],
+            env=known,
+            cwd=folder,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -37,10 +83,11 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._found = 0  # the characters up to the end of the last text that was read
 
     def read_until(self, text: str = "") -> None:
-        """Read until ``text`` was seen; without one, until the end."""
-        while not text or text not in self.seen:
+        """Read until ``text`` was seen behind all that was waited for before; without one, until the end."""
+        while not text or (at := self.seen.find(text, self._found)) < 0:
             assert select.select([self._terminal], [], [], LIMIT_S)[0], f"{text!r} was not seen in {self.seen!r}"
             try:
                 piece = os.read(self._terminal, 4096)
@@ -50,14 +97,20 @@ class Terminal:
                 assert not text, f"{text!r} was never seen in {self.seen!r}"
                 return
             self.seen += piece.decode(errors="replace")
+        self._found = at + len(text)
 
     def type(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())
+
+    def interrupt(self) -> None:
+        """Type Ctrl-C."""
+        self.type("\x03")
 
     def __enter__(self) -> Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self._terminal)

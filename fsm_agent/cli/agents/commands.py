@@ -16,23 +16,32 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
 from fsm_agent.agents.config.named import imported
 from fsm_agent.agents.registry import AGENTS, build_agent
+from fsm_agent.cli import completion
 from fsm_agent.cli.agents.project import write_project
-from fsm_agent.cli.models import Debug, Json, Many
+from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
-from fsm_agent.cli.render import json_text
+from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
-from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
+from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 
 app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
 
-Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
+Module = Annotated[
+    Many,
+    typer.Option(
+        "--module", autocompletion=completion.modules_here, help="A module to import, for the agents in it. Repeatable."
+    ),
+]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
 
 
@@ -55,6 +64,12 @@ def list_agents(
         found = {kind: _described(cls) for kind, cls in users.items()}
         if as_json:
             screen.line(json_text(found))
+        elif found and (screen.columns or TABLE_WIDTH) < TABLE_WIDTH:
+            for kind, about in found.items():
+                screen.prose(f"{kind}: {about['class']}", "bold", hang="  ")
+                for key in ("description", "capabilities", "agent_group"):
+                    if value := about[key]:
+                        screen.prose(value if isinstance(value, str) else ", ".join(value), indent="  ", hang="  ")
         elif found:
             screen.show(_table(found))
         else:
@@ -88,7 +103,7 @@ def _problem(file: Path, modules: Many, must_be_available: bool, screen: Screen)
                     raise
                 screen.tell(f"{file}: {error}")
             names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
-            screen.line(f"{file}: {agent.name} is right, with {names}")
+            screen.prose(f"{file}: {agent.name} is right, with {names}")
     except UsageError as error:
         return error
     return None
@@ -99,23 +114,33 @@ def run(
     file: ConfigFile,
     task: Annotated[str, typer.Argument(help="The task.")],
     module: Module = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, as provider:model.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", autocompletion=completion.models, help="Ask this model, as provider:model."),
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
-    as_json: Json = False,
+    approve: Approve = False,
+    as_json: JsonLines = False,
     debug: Debug = False,
 ) -> None:
     """Have the agent of a configuration do a task."""
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+    lines = Lines(as_json)
+    with reporting(debug, lines), Screen() as screen, redirect_stdout(sys.stderr):
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
         with _built(file, module, overrides) as agent:
             for name, sub in agent.agents.items():
-                agent.agents[name] = replace(sub, hooks=[*sub.hooks, _Steps(screen)])
+                watched = replace(sub, hooks=[*sub.hooks, _Steps(screen, lines)])
+                agent.agents[name] = _approved(watched, screen, approve=approve)
             done: Any = agent(task, **values)
             output = asyncio.run(done) if agent.is_async else done
-        plain_output = to_jsonable_python(output, serialize_unknown=True)
-        screen.line(plain_output if isinstance(output, str) and not as_json else json_text(plain_output))
+        screen.pause()
+        if lines:
+            lines.end("result", output=output)
+        else:
+            plain_output = to_jsonable_python(output, serialize_unknown=True)
+            screen.line(plain_output if isinstance(output, str) else json_text(plain_output))
 
 
 @app.command()
@@ -124,7 +149,9 @@ def new(
     folder: Annotated[
         Path | None, typer.Option(help="Where it is written; by default a new folder of its name.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="Its model, as provider:model.")] = "openai:gpt-5-mini",
+    model: Annotated[
+        str, typer.Option("--model", "-m", autocompletion=completion.models, help="Its model, as provider:model.")
+    ] = "openai:gpt-5-mini",
     debug: Debug = False,
 ) -> None:
     """Write a first project: an agent, its prompts and configuration, and a test that passes."""
@@ -141,13 +168,26 @@ def schema(debug: Debug = False) -> None:
         screen.line(json_text(AgentConfig.model_json_schema()))
 
 
+def _approved(agent: Agent[Any, Any], screen: Screen, *, approve: bool) -> Agent[Any, Any]:
+    """Return the agent with an approver: the person at the terminal, if its model guesses and nobody else is asked."""
+    if approve:
+        return replace(agent, approve=lambda _: True)
+    if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
+        return agent
+    screen.tell(GUESSES)
+    return agent if agent.approve is not None else replace(agent, approve=Approver(screen))
+
+
 class _Steps:
     """A hook that shows the steps of calls."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, lines: Lines) -> None:
         self._screen = screen
+        self._lines = lines
 
     def on_event(self, event: Event) -> None:
+        self._screen.pause()
+        self._lines.take(event)
         self._screen.take(event)
 
 
@@ -179,7 +219,9 @@ def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Table:
-    table = Table("agent_type", "class", "description", "capabilities", "sub-agents")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("agent_type", "class", "description", "capabilities", "sub-agents"):
+        table.add_column(name, overflow="fold")
     for kind, about in found.items():
         cells = (
             kind,

@@ -1,7 +1,8 @@
-"""The commands ``fsm-agent bench …``."""
+"""The commands ``fsm-agent bench`` and ``fsm-agent bench classify``."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,19 @@ from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.bench.classes import HOWS, Quality, classified, examples, qualities
-from fsm_agent.cli.models import EMBEDDED, BaseUrl, Debug, Json, Many, Model, connected, settings_of
+from fsm_agent.cli.models import (
+    EMBEDDED,
+    EMBEDDED_SETTINGS,
+    BaseUrl,
+    Debug,
+    Json,
+    Many,
+    Model,
+    connected,
+    is_embedded,
+    settings_of,
+)
+from fsm_agent.cli.options import settings_and_limits
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.cli.terminal import Screen
@@ -20,6 +33,39 @@ from fsm_agent.cli.terminal import Screen
 app = typer.Typer()
 
 _NAMES = dict(zip(HOWS, ("before calibration", "by the prior", "by examples"), strict=True))
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, too, as provider:model.")] = None,
+    base_url: BaseUrl = None,
+    runs: Annotated[int, typer.Option(min=1, help="How many batches of each work are measured.")] = 15,
+    requests: Annotated[int, typer.Option(min=1, help="How often --model is asked.")] = 5,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", dir_okay=False, help="Write all samples into this file.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Measure what a call costs on this machine, beside the same work by hand."""
+    if context.invoked_subcommand:
+        return
+    from fsm_agent.cli.bench import bench as costs
+    from fsm_agent.cli.bench import screen as figures
+
+    with reporting(debug):
+        name, measurements = "", list[costs.RequestTiming]()
+        if model is not None:
+            with Screen() as screen, connected(model, base_url, screen) as (client, name):
+                screen.standing.state = f"asking {plain(name)}"
+                options = EMBEDDED_SETTINGS if is_embedded(model, base_url) else {}
+                measurements += costs.ask(client, settings_and_limits(options)[0], requests)
+        typer.echo("measuring; this takes ten seconds", err=True)
+        report = figures.measured(runs, model=name, timings=measurements)
+        with Screen(quiet=True) as screen:
+            screen.show(figures.picture(report))
+        if json_file is not None:
+            json_file.write_text(json_text(figures.as_json(report)))
 
 
 @app.command()

@@ -17,6 +17,7 @@ from pathlib import Path
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark, streamed
+from fsm_agent.cli.terminal import shown_call
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval
@@ -98,7 +99,7 @@ def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iter
     if problem:
         yield Finding(title=TITLE, output=seed.output, calls=(seed,), problem=problem)
         return
-    requests = ", ".join([f"{ask.call.name}({ask.call.arguments_json})" for ask in asks])
+    requests = ", ".join([shown_call(ask.call) for ask in asks])
     yield Remark(f"to be approved: {requests}")
     n = agent.runs.store.load(RUN, after=None).run.n
     yield Remark(f"{_state_of(directory)}, and the call is a run of {n} entries in {STORE}")

@@ -24,7 +24,7 @@ from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, streamed
 from fsm_agent.clients.client import Client
 from fsm_agent.diagrams.diagram import trace_diagram, write
-from fsm_agent.diagrams.drawing import FORMATS
+from fsm_agent.diagrams.drawing import FORMATS, Diagram
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
@@ -171,10 +171,11 @@ class Demo(AgentBase):
     def _classify(self) -> Iterator[Item]:
         title, agent = "A classification, by log probabilities", self.agents["classifier"]
         about = (
-            "One token of an answer, and how likely the model found each label in its place, compared with how likely"
-            " it finds that label on average over all texts."
+            f"Each of {len(TEXTS)} texts is asked about; here is the first. Of an answer, one token counts: how likely"
+            " the model found each label in its place, compared with how likely it finds that label on average."
         )
-        yield PartStarted(title=title, about=about, request=self.prompts("sentiment").template, shows_steps=False)
+        request = self.prompts("sentiment").render(text=TEXTS[0][0]).text
+        yield PartStarted(title=title, about=about, request=request, shows_steps=False)
         calls, found = list[AgentCall](), list[Classification[str]]()
         for text, _ in TEXTS:
             try:
@@ -227,13 +228,20 @@ def build_demo(client: Client, *, is_embedded: bool, reach: Reach | None = None)
     return build_agent(Demo, {"agent_configs": configs}, client=client, reach=reach)
 
 
-def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> list[Path]:
-    """Draw the run of each part that is one call on the map of an agent call.
+def diagram_of(findings: Sequence[Finding]) -> Diagram:
+    """Return the map of an agent call, with the paths of all parts that are one call."""
+    calls = [finding.calls[0] for finding in findings if len(finding.calls) == 1]
+    trace = [step for one in calls for step in one.record.trace]
+    return trace_diagram(trace, title=f"fsm-agent demo: {len(calls)} calls")
+
+
+def write_diagrams(diagram: Diagram, output: Path) -> list[Path]:
+    """Write a diagram into files.
 
     Args:
-        findings: Those of all parts.
+        diagram: The diagram.
         output: The file, whose suffix says how it is drawn; or a directory for a ``.mmd`` and, when `dot` is
-            installed, an ``.svg``.  None: the working directory.
+            installed, an ``.svg``.
 
     Returns:
         The files.
@@ -242,13 +250,14 @@ def write_diagrams(findings: Sequence[Finding], output: Path | None = None) -> l
         UsageError: A file cannot be written.
         ConfigError: `dot` is needed, and is not installed.
     """
-    calls = [finding.calls[0] for finding in findings if len(finding.calls) == 1]
-    trace = [step for one in calls for step in one.record.trace]
-    diagram = trace_diagram(trace, title=f"fsm-agent demo: {len(calls)} calls")
-    if output is not None and output.suffix.lower() in FORMATS and not output.is_dir():
+    if output.suffix.lower() in FORMATS and not output.is_dir():
         return [write(diagram, output)]
-    directory = output or Path()
     with suppress(OSError):  # an error shows when a file is written
-        directory.mkdir(parents=True, exist_ok=True)
-    suffixes = (".mmd", ".svg") if shutil.which("dot") else (".mmd",)
-    return [write(diagram, directory / f"{DIAGRAM_STEM}{suffix}") for suffix in suffixes]
+        output.mkdir(parents=True, exist_ok=True)
+    suffixes = (".mmd", ".svg") if can_draw() else (".mmd",)
+    return [write(diagram, output / f"{DIAGRAM_STEM}{suffix}") for suffix in suffixes]
+
+
+def can_draw() -> bool:
+    """Return True if `dot` is installed, without which there are no pictures but Mermaid."""
+    return shutil.which("dot") is not None

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 from pydantic_core import to_jsonable_python
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fsm_agent.cli.demo.demo import Classified
+from fsm_agent.cli.demo.demo import DIAGRAM_STEM, Classified, can_draw, diagram_of, write_diagrams
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
-from fsm_agent.cli.terminal import Screen, one_line, shown_function, shown_step
+from fsm_agent.cli.render import json_text
+from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, folded, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
+from fsm_agent.diagrams.drawing import render, write
 from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
 
 INDENT = "   "
-WIDTH = 90
+WIDTH = 90  # of prose, at most
 EMBEDDED = (
     "It runs on this machine, on one thread. With 135 million parameters it is very small: it does what is shown here"
     " and little else. --model shows the same with any other."
@@ -42,7 +46,7 @@ class DemoScreen:
             return
         self._screen.line(f"The model is {model}.", "bold")
         if model == SMOLLM2.name:
-            self._screen.line(textwrap.fill(EMBEDDED, WIDTH), "dim")
+            self._prose(EMBEDDED, "dim", indent="")
 
     def show(self, item: Item) -> None:
         """Show the next item of `Demo.play`."""
@@ -68,18 +72,19 @@ class DemoScreen:
             return
         self._shows_steps = scene.shows_steps
         self._screen.line()
-        self._screen.line(f"{self._scenes}  {scene.title}", "bold")
-        self._screen.line(_indented(textwrap.fill(scene.about, WIDTH)), "dim")
-        self._screen.line(_indented(f"asked: {scene.request}"))
+        self._screen.prose(f"{self._scenes}  {scene.title}", "bold", hang=INDENT)
+        self._prose(scene.about, "dim")
+        for n, line in enumerate(scene.request.splitlines()):
+            self._line(line if n else f"asked: {line}")
 
     def _say(self, remark: Remark) -> None:
         text = one_line(remark.text)
         if self._as_json:
             self._screen.tell(f"| {text}" if remark.is_quoted else text)
         elif remark.is_quoted:
-            self._screen.line(f"{INDENT}| {text}", "cyan")
+            self._line(text, "cyan", indent=f"{INDENT}| ")
         else:
-            self._screen.line(_indented(textwrap.fill(text, WIDTH)))
+            self._prose(text)
 
     def _tell(self, item: Item) -> None:
         screen = self._screen
@@ -93,45 +98,103 @@ class DemoScreen:
                 self._is_speaking = False
             case Stepped():
                 self._is_speaking = False  # even of a reply that broke off
-                screen.line(f"{INDENT}{shown_step(item)}", "cyan")
+                self._line(shown_step(item), "cyan")
             case FunctionStarted() | FunctionEnded():
-                screen.line(f"{INDENT}function: {shown_function(item)}", "yellow")
+                self._line(f"function: {shown_function(item)}", "yellow")
             case Suspended():
-                screen.line(f"{INDENT}suspended: it waits for {', '.join(map(repr, item.keys))}", "cyan")
+                self._line(f"suspended: it waits for {', '.join(map(repr, item.keys))}", "cyan")
 
     def _end(self, finding: Finding) -> None:
-        screen = self._screen
         if self._as_json:
             return
         if not self._shows_steps:
             for label in finding.output or ():
-                screen.line(f"{INDENT}{label.label} ({label.probability:.2f}): {label.text}", "green")
+                self._line(f"{label.label} ({label.probability:.2f}): {label.text}", "green")
         if finding.note:
-            screen.line(f"{INDENT}{one_line(finding.note)}", "dim")
+            self._line(one_line(finding.note), "dim")
         if finding.problem:
-            screen.line(f"{INDENT}not as it should be: {one_line(finding.problem)}", "bold red")
+            self._line(f"not as it should be: {one_line(finding.problem)}", "bold red")
+
+    def finish(self, model: str, findings: Sequence[Finding], output: Path | None) -> None:
+        """Sum up, and draw the calls.
+
+        Args:
+            model: The model's name.
+            findings: Those of all parts.
+            output: Where the diagram goes: see `write_diagrams`.  None: beside JSON there is none; else its path is
+                that of a temporary file or, without `dot`, it is written on stdout as Mermaid.
+
+        Raises:
+            UsageError: A file cannot be written.
+            ConfigError: `dot` is needed, and is not installed.
+        """
+        screen, diagram = self._screen, diagram_of(findings)
+        paths = [] if output is None else write_diagrams(diagram, output)
+        if self._as_json:
+            screen.line(json_text(report(model, findings, paths)))
+            return
+        screen.line()
+        screen.show(summary(findings, self._screen.columns))
+        screen.line()
+        for path in paths:
+            screen.line(f"diagram written to {path}")
+        if output is not None:
+            return
+        what = "The states that these calls went through"
+        if can_draw():
+            descriptor, name = tempfile.mkstemp(prefix=f"{DIAGRAM_STEM}-", suffix=".svg")
+            os.close(descriptor)
+            self._prose(f"{what}, drawn (--output keeps the picture elsewhere):", indent="")
+            screen.line(str(write(diagram, name)))
+        else:
+            self._prose(f"{what}, in Mermaid (https://mermaid.live draws it):", indent="")
+            screen.line(render(diagram, "mermaid").rstrip())
+
+    def _prose(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
+        """Write a paragraph."""
+        self._screen.line(folded(text, min(WIDTH, self._screen.columns or WIDTH), indent, indent), style)
+
+    def _line(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
+        """Write a line, which goes on in others only where the terminal ends."""
+        self._screen.prose(text, style, indent=indent, hang=f"{indent}  ")
 
 
-def table(findings: Sequence[Finding]) -> Table:
-    """Return a table of the findings."""
-    drawn = Table(title="What came of it", title_justify="left")
+def summary(findings: Sequence[Finding], width: int | None = None) -> RenderableType:
+    """Return the findings as a table; on a terminal that is too narrow for one, as a list."""
+    title = "What came of it"
+    if width is None or width >= TABLE_WIDTH:
+        return _table(title, findings)
+    return Group(Text(title, "italic"), *[line for finding in findings for line in _lines(finding, width)])
+
+
+def _lines(finding: Finding, width: int) -> Iterator[Text]:
+    rounds, tokens, time = _figures(finding)
+    yield Text(folded(f"{finding.title}: ", width, "", INDENT)).append_text(_verdict(finding))
+    if finding.output is not None:
+        yield Text(folded(_output(finding), width, INDENT, INDENT))
+    yield Text(f"{INDENT}rounds: {rounds}, tokens: {tokens}, {time}", "dim")
+
+
+def _figures(finding: Finding) -> tuple[str, str, str]:
+    """Return rounds, tokens and time."""
+    return str(finding.rounds), f"{finding.usage.total_tokens:,}", f"{finding.duration_s:.1f} s"
+
+
+def _verdict(finding: Finding) -> Text:
+    if finding.problem:
+        return Text("failed", "bold red")
+    return Text("left out" if finding.output is None else "ok", "green")
+
+
+def _table(title: str, findings: Sequence[Finding]) -> Table:
+    drawn = Table(title=title, title_justify="left")
     for heading in ("part", "output"):
         drawn.add_column(heading, overflow="fold")
     for heading in ("rounds", "tokens", "time"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+        drawn.add_column(heading, justify="right", no_wrap=True, min_width=len("99.9 s"))
     drawn.add_column("", no_wrap=True)
     for finding in findings:
-        verdict = Text("left out" if finding.output is None else "ok", "green")
-        if finding.problem:
-            verdict = Text("failed", "bold red")
-        drawn.add_row(
-            Text(finding.title),
-            Text(_output(finding)),
-            str(finding.rounds),
-            f"{finding.usage.total_tokens:,}",
-            f"{finding.duration_s:.1f} s",
-            verdict,
-        )
+        drawn.add_row(Text(finding.title), Text(_output(finding)), *_figures(finding), _verdict(finding))
     return drawn
 
 
@@ -170,7 +233,3 @@ def _output(finding: Finding) -> str:
     if isinstance(finding.output, list) and all(isinstance(label, Classified) for label in finding.output):
         return f"{sum(label.is_right for label in finding.output)} of {len(finding.output)} labels right"
     return one_line(str(finding.output))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"{INDENT}{line}" for line in text.splitlines())

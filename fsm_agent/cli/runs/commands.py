@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -19,13 +20,16 @@ from msgspec import to_builtins
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
+from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import (
     EMBEDDED,
     BaseUrl,
     Debug,
     Functions,
     Json,
+    JsonLines,
     Many,
     Model,
     NamedPrompt,
@@ -46,7 +50,7 @@ from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_o
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
-from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.errors import CallSuspended, ReplayError, UsageError
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -65,9 +69,14 @@ from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The name of the run.")]
 AgentsModule = Annotated[
-    str, typer.Option("--agents", help="The module with the agents, or what of it, as module:name.")
+    str,
+    typer.Option(
+        "--agents",
+        autocompletion=completion.agents_here,
+        help="The module with the agents, or what of it, as module:name.",
+    ),
 ]
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -77,7 +86,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def list_runs(
     store: StorePath,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one a line.")] = False,
-    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(autocompletion=completion.agents, help="Only runs of this agent.")
+    ] = None,
     ended: Annotated[
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
@@ -95,7 +106,7 @@ def list_runs(
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:
-            screen.show(questions_table(found) if asked else runs_table(found))
+            screen.show(questions_table(found, screen.columns) if asked else runs_table(found, screen.columns))
         else:
             screen.tell("nobody is asked anything" if asked else "there are no such runs")
 
@@ -109,7 +120,7 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
             screen.line(json_text(_shown_json(reading)))
         else:
             for text, style in head_lines(reading):
-                screen.line(text, style)
+                screen.prose(text, style, hang="  ")
             if reading.entries:
                 screen.line()
                 screen.show(picture(reading))
@@ -142,7 +153,7 @@ def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json =
             screen.line(json_text(said))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
-        screen.line(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
+        screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
 
 
 _NO_DEPS: Any = object()  # functions that need some are not run
@@ -168,7 +179,9 @@ def diagram(
 def diff(
     store: StorePath,
     run: RunName,
-    other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
+    other: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The run to compare with.")
+    ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -218,7 +231,10 @@ def answer(
     store: StorePath,
     run: RunName,
     key: Annotated[
-        str | None, typer.Argument(help="The key of the question; --cancel without one ends the run.")
+        str | None,
+        typer.Argument(
+            autocompletion=completion.questions, help="The key of the question; --cancel without one ends the run."
+        ),
     ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
@@ -293,12 +309,13 @@ def resume(
     function: Functions = None,
     prompt: NamedPrompt = None,
     setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
-    with reporting(debug), opened(store) as runs, Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    lines, shown = Lines(as_json), Screen(quiet=quiet)
+    with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
         if limits != Limits():
@@ -308,25 +325,37 @@ def resume(
             agent = Agent(
                 client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
             )
-            show_answer(
-                lambda sink: agent.resume(run, prompt=chosen, sink=sink),
-                screen,
-                json_of=model_name if as_json else None,
-                command=f"fsm-agent runs answer {one_line(run)} --store {store}",
-            )
+            try:
+                show_answer(
+                    lambda sink: agent.resume(run, prompt=chosen, sink=sink),
+                    screen,
+                    lines=lines,
+                    model=model_name,
+                    command=f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(str(store))}",
+                )
+            except (CallSuspended, KeyboardInterrupt):
+                screen.tell(f"it goes on with: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                raise
 
 
 @app.command()
 def delete(
     store: StorePath,
-    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN...", autocompletion=completion.runs, help="The names of the runs.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
     debug: Debug = False,
 ) -> None:
     """Delete runs, with their journals, posts and questions."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
-        for name in () if force else names:
-            if conversation := runs.needed_by(name):
+        for name in names:
+            conversation = runs.needed_by(name)
+            if conversation and force:
+                screen.tell(
+                    f"the conversation {conversation!r} cannot go on: it is read from {one_line(name)}", "yellow"
+                )
+            elif conversation:
                 raise UsageError(
                     f"the conversation {conversation!r} is read from the run {name!r}, and cannot go on without it:"
                     " nothing was deleted; --force deletes it all the same"

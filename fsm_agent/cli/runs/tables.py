@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.runs.picture import safe, shown_duration
 from fsm_agent.cli.runs.reading import Reading
-from fsm_agent.cli.terminal import one_line, shown_call, whole_call
+from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.store import Run
@@ -31,18 +32,21 @@ OPTIONS = {  # of ``runs answer``, by the kind of the outcome
 }
 
 
-def runs_table(runs: Sequence[Run]) -> Table:
-    """Return a line for each run."""
+def runs_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
+    """Return a line for each run; where the terminal is narrow, a paragraph."""
     table = _table("run", "agent", "state", "entries", "changed", "waits for")
     table.columns[0].overflow = table.columns[5].overflow = "fold"
     table.columns[3].justify = table.columns[4].justify = "right"
     now_s = time.time()
-    for run in runs:
-        ago = f"{shown_duration(max(0.0, now_s - run.updated_s))} ago"
-        table.add_row(
-            safe(run.id), safe(run.agent), safe(run.state or "-"), str(run.n), ago, safe(waits_for(run, now_s))
+    rows = [
+        (
+            *(run.id, run.agent, run.state or "-", str(run.n)),
+            f"{shown_duration(max(0.0, now_s - run.updated_s))} ago",
+            waits_for(run, now_s),
         )
-    return table
+        for run in runs
+    ]
+    return _filled(table, rows, width)
 
 
 def waits_for(run: Run, now_s: float) -> str:
@@ -60,18 +64,35 @@ def waits_for(run: Run, now_s: float) -> str:
     return f"{moment(run.due_s)}"
 
 
-def questions_table(runs: Sequence[Run]) -> Table:
-    """Return a line for each open question."""
+def questions_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
+    """Return a line for each open question; where the terminal is narrow, a paragraph."""
     table = _table("run", "agent", "key", "kind", "about", "since")
     table.columns[0].overflow = table.columns[2].overflow = table.columns[4].overflow = "fold"
     table.columns[5].justify = "right"
     now_s = time.time()
-    for run in runs:
-        for question in run.waits:
-            since = shown_duration(max(0.0, now_s - run.updated_s))
-            about = safe(about_question(question))
-            table.add_row(safe(run.id), safe(run.agent), safe(question.key), safe(question.kind), about, since)
-    return table
+    rows = [
+        (
+            *(run.id, run.agent, question.key, question.kind, about_question(question)),
+            shown_duration(max(0.0, now_s - run.updated_s)),
+        )
+        for run in runs
+        for question in run.waits
+    ]
+    return _filled(table, rows, width)
+
+
+def _filled(table: Table, rows: Sequence[tuple[str, ...]], width: int | None) -> RenderableType:
+    """Return a table with its rows; as paragraphs, where the terminal is too narrow for a table."""
+    if width is None or width >= TABLE_WIDTH:
+        for row in rows:
+            table.add_row(*map(safe, row))
+        return table
+    lines = list[Text]()
+    for row in rows:
+        first, *cells = [one_line(cell) for cell in row]
+        named = [f"{column.header}: {cell}" for column, cell in zip(table.columns[1:], cells, strict=True) if cell]
+        lines += [Text(first, "bold"), Text(folded(", ".join(named), width, "  ", "  "))]
+    return Group(*lines)
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:

@@ -29,7 +29,7 @@ def came_out_right(asked: Asked) -> str:
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     if run.returncode:
         return f"status {run.returncode}: {run.stderr[-500:]}"
-    shown = json.loads(run.stdout)
+    shown = json.loads(run.stdout.splitlines()[-1])
     calls = [(call["name"], call["arguments"]) for call in shown["function_calls"]]
     if not asked.name:
         return "" if not calls and asked.answer in shown["text"] else f"{calls}: {shown['text']}"

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import option, reporting
@@ -17,7 +18,13 @@ from fsm_agent.providers.catalog import split_model
 
 app = typer.Typer(no_args_is_help=True, help="Models that run on this machine: list, fetch, remove them.")
 
-Name = Annotated[str, typer.Argument(help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=completion.hub_models,
+        help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.",
+    ),
+]
 
 
 @app.command("list")
@@ -35,7 +42,8 @@ def list_models(as_json: Json = False, debug: Debug = False) -> None:
         screen.line("recommended:", "bold")
         for one in hub.RECOMMENDED:
             screen.line(f"local:{one.name}")
-            screen.line(f"  {one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}")
+            about = f"{one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}"
+            screen.prose(about, indent="  ", hang="  ")
 
 
 @app.command()

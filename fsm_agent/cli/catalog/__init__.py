@@ -1,0 +1,1 @@
+"""The commands ``fsm-agent providers …`` and ``fsm-agent models …``."""
