@@ -215,7 +215,7 @@ class Screen:
     def _line(self) -> RenderableType:
         if self._fetched is None:
             standing = Text(str(self.standing), "dim")
-            standing.truncate(self.err.width - 2, overflow="ellipsis")  # behind the spinner
+            standing.truncate(self.err.width - 5, overflow="ellipsis")  # between the spinner and a ^C
             self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
