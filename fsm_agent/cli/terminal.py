@@ -215,7 +215,7 @@ class Screen:
     def _line(self) -> RenderableType:
         if self._fetched is None:
             standing = Text(str(self.standing), "dim")
-            standing.truncate(self.err.width - 2, overflow="ellipsis")  # behind the spinner
+            standing.truncate(self.err.width - 5, overflow="ellipsis")  # between the spinner and a ^C
             self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
@@ -251,12 +251,16 @@ class Screen:
         if is_live:
             self.resume()
 
-    def prose(self, text: str, style: str = "", *, indent: str = "", hang: str = "") -> None:
-        """Write a line on stdout that is broken between words where a terminal ends, as in `folded`.
+    def prose(
+        self, text: str, style: str = "", *, indent: str = "", hang: str = "", at_most: int | None = None
+    ) -> None:
+        """Write a line on stdout that is broken between words where a terminal ends, and after `at_most` columns.
 
         One with a command stays whole, to be copied.
         """
-        self.line(folded(text, None if _COMMAND.search(text) else self.columns, indent, hang), style)
+        widths = [width for width in (self.columns, at_most) if width is not None]
+        width = None if _COMMAND.search(text) else min(widths, default=None)
+        self.line(folded(text, width, indent, hang), style)
 
     def ask(self, question: str) -> str:
         """Return the line that the person at the terminal answers, in any thread.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import signal
@@ -83,6 +84,7 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a piece may end in a character
         self._found = 0  # the characters up to the end of the last text that was read
 
     def read_until(self, text: str = "") -> None:
@@ -96,7 +98,7 @@ class Terminal:
             if not piece:
                 assert not text, f"{text!r} was never seen in {self.seen!r}"
                 return
-            self.seen += piece.decode(errors="replace")
+            self.seen += self._decode(piece)
         self._found = at + len(text)
 
     def type(self, keys: str) -> None:

@@ -152,7 +152,7 @@ class DemoScreen:
 
     def _prose(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
         """Write a paragraph."""
-        self._screen.line(folded(text, min(WIDTH, self._screen.columns or WIDTH), indent, indent), style)
+        self._screen.prose(text, style, indent=indent, hang=indent, at_most=WIDTH)
 
     def _line(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
         """Write a line, which goes on in others only where the terminal ends."""
