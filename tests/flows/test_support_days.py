@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.flow_kill_worker import models
-from support.flow_runs import s
+from support.flow_runs import given_to_agents, s
 from support.paths import ROOT
 from support.terminal import Terminal
 
@@ -96,8 +96,7 @@ class TestTheTerminal:
 
     @pytest.fixture(autouse=True)
     def _models(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for state, model in models().items():
-            monkeypatch.setitem(state.agent.__dict__, "client", model)
+        given_to_agents(models(), monkeypatch)
         monkeypatch.setattr("sys.argv", ["support.py", TEXT])
 
     def typed(self, monkeypatch: pytest.MonkeyPatch, *lines: Any) -> None:

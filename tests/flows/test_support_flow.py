@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, people, s, scripts, steps_of
+from support.flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
 from fsm_agent import Cancelled, OutcomeError, Returned, RunAgain, Stepped, Suspended
 from fsm_agent.flows import FlowFailed, FlowSuspended, snapshot
@@ -186,9 +186,7 @@ def test_too_many_changes_are_a_failure_of_the_flow() -> None:
 def test_at_the_terminal_an_empty_line_leaves_it_for_another_day(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outbox: Path
 ) -> None:
-    models = scripts()
-    for state in (s.triage, s.research, s.draft_warmly, s.draft_tersely, s.judging):
-        monkeypatch.setitem(state.agent.__dict__, "client", models[state])
+    given_to_agents(scripts(), monkeypatch)
     monkeypatch.setattr("sys.argv", ["support.py", "I", "paid", "twice"])
     typed = iter(["", "order 17", "say sorry", "ok"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))

@@ -46,6 +46,14 @@ def scripts() -> dict[Any, Script]:
     }
 
 
+def given_to_agents(models: Mapping[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the agents of states ask these models for the time of a test."""
+    for state, model in models.items():
+        asks = {"client": model, "_world": state.agent._world_with(model)}
+        for name, made in asks.items():
+            monkeypatch.setitem(state.agent.__dict__, name, made)
+
+
 def people() -> Callable[[AwaitAnswer], Any]:
     """Return the answers of the customer and the reviewer, one after the other."""
     said = {"customer": ["order 17"], "review": [s.Change("say sorry"), s.Approve("ann")]}
