@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from importlib import import_module
+from io import StringIO
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -11,6 +12,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from fsm_agent import __version__
 from fsm_agent.cli import NARROW
+
+_UsageError: Any = typer.BadParameter.__base__  # for which Typer has no public name
 
 
 class Place(NamedTuple):
@@ -58,6 +61,19 @@ class LateCommands(TyperGroup):
         """Return the name that was given, its command, and the words behind it."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         return name, stand_in and load_command(str(stand_in.name)), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; without boxes, lines of errors are broken between words here, since Typer does not."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            if _columns >= NARROW:
+                raise
+            text = StringIO()
+            error.show(text)
+            folded = import_module(f"{__package__}.terminal").folded
+            typer.echo("\n".join([folded(line, _columns) for line in text.getvalue().splitlines()]), err=True)
+            raise typer.Exit(error.exit_code) from None
 
 
 def load_command(name: str) -> Any:
