@@ -103,6 +103,17 @@ class Deadline(NamedTuple):
     key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
 
 
+class Change(NamedTuple):
+    """What one `advance` has done to the effects of a process, beside the removal of the one that was answered."""
+
+    gone: tuple[str, ...] = ()  # keys of others that are no longer wanted
+    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to begin
+    has_moved_deadline: bool = False  # the deadline may be another one
+
+
+NARROWED = Change()  # nothing else has changed
+
+
 class EndRequest(NamedTuple):
     """A request from outside to end a process."""
 
@@ -136,8 +147,8 @@ class Process(Protocol):
         """The steps of the last `advance`, in order: `Stepped`, and `Inside` with the path for those of children."""
 
     @property
-    def is_narrowed(self) -> bool:
-        """True if the last `advance` removed the effect that was answered, and changed no other."""
+    def change(self) -> Change | None:
+        """What the last `advance` has done to the effects; None: not known, so they have to be read anew."""
 
     @property
     def deadline(self) -> Deadline | None:

@@ -6,6 +6,7 @@ same however many there are.  Results are kept as JSON, and are read again in th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from fsm_agent.flows.process.works import (
     process_of,
     seeded,
 )
-from fsm_agent.machine.process import AnyEffect
+from fsm_agent.machine.process import SEPARATOR, AnyEffect
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
@@ -90,6 +91,19 @@ class Members(Working):
     def watch(self, step: Stepped) -> None:
         """Nobody watches: the table is the same for all."""
 
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Sequence[AnyEffect]] | None:
+        """Return the members that have moved or begun: children by name, the effects of the others."""
+        begun = self.record.begun
+        if key in ("", "begin"):
+            return None
+        first = key.partition(SEPARATOR)[0]
+        names = [first if first in self.record.children else name_in(first)]
+        if record.begun != begun:
+            names += [name for name, _, _ in self.members[begun : record.begun]]
+        once = record.once
+        own = [effect for name in names if name in once and (effect := self.effect_of(name, once[name])) is not None]
+        return [name for name in names if name in self.record.children or name in record.children], own
+
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
         return settled.failure or self.work(name)[0].kinds.load(settled.text)
@@ -141,8 +155,10 @@ def breaks_all(r: MembersRecord, came: Came, members: Members) -> bool:
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     """Begin as many members as may go on at once."""
-    room = members.state.parallel or len(members.members)
-    once, children, begun = dict(r.once), dict(r.children), r.begun
+    room, begun = members.state.parallel or len(members.members), r.begun
+    if begun == len(members.members) or len(r.once) + len(r.children) >= room:
+        return r
+    once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
         child = seeded(state, data, r.depth, members.surroundings)
@@ -187,7 +203,10 @@ def _settled(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
     name = came.where
     kinds = members.work(name)[0].kinds
     settled = Settled(failure=came.answer) if came.trigger == "failed" else Settled(kinds.dump(came.answer))
-    once = {other: run for other, run in r.once.items() if other != name}
+    once = r.once
+    if name in once:
+        once = dict(once)
+        del once[name]
     return r.changed(once=once, settled={**r.settled, name: settled})
 
 

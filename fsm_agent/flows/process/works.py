@@ -175,11 +175,18 @@ class Working(Parent):
         if not r.trace:
             yield from BEGINNING
         for name, once in r.once.items():
-            state, data = self.work(name)
-            if isinstance(state, WaitState):
-                yield AwaitAnswer(f"answer:{name}", state, state.question(data))
-            elif isinstance(state, FunctionState):
-                yield _function_effect(state, data, name, once)
+            effect = self.effect_of(name, once)
+            if effect is not None:
+                yield effect
+
+    def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
+        """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
+        state, data = self.work(name)
+        if isinstance(state, WaitState):
+            return AwaitAnswer(f"answer:{name}", state, state.question(data))
+        if isinstance(state, FunctionState):
+            return _function_effect(state, data, name, once)
+        return None
 
     def came_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], Came]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
