@@ -163,18 +163,22 @@ class Parent(Driven, ABC):
     def effects(self) -> tuple[AnyEffect, ...]:
         """The effects that the process and its children wait for now; empty once it has ended."""
         if self._effects is None:
-            self._look()
-            found = list(self._own_wanted.values())
-            for look in self._looks.values():
-                found += look.effects.values()
+            if self._seen_in is not self.record:
+                self._look()
+            found = [*self._own_wanted.values()]
+            if self._looks:
+                for look in self._looks.values():
+                    found += look.effects.values()
             self._effects = tuple(found)
         return self._effects
 
     @property
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
-        self._look()
-        own = None if self.own_deadline_s is None else Deadline(self.own_deadline_s, "")
+        if self._seen_in is not self.record:
+            self._look()
+        at_s = self.own_deadline_s
+        own = None if at_s is None else Deadline(at_s, "")
         heap = self._deadlines
         while heap and not self._is_due(heap[0]):
             heappop(heap)
@@ -252,22 +256,23 @@ class Parent(Driven, ABC):
         return ((name,), ()) if is_inside and record.trace is self.record.trace else None
 
     def _look(self) -> None:
-        """See what the process and its children wait for, unless that is known."""
-        if self._seen_in is self.record:
-            return
+        """See what the process and its children wait for."""
         record, old = self.record, self._looks
-        wanted, looks = dict[str, AnyEffect](), dict[str, _Look]()
+        wanted: dict[str, AnyEffect] = {}
+        looks: dict[str, _Look] = {}
         if record.ending is None:
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
                     raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
                 wanted[effect.key] = effect
-            for name, inner in record.children.items():
-                look = old.get(name)
-                looks[name] = look if look is not None and look.record is inner else self._look_at(record, name)
+            if record.children:
+                for name, inner in record.children.items():
+                    look = old.get(name)
+                    looks[name] = look if look is not None and look.record is inner else self._look_at(record, name)
         self._own_wanted, self._looks = wanted, looks
-        self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None]
-        heapify(self._deadlines)
+        self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None] if looks else []
+        if self._deadlines:
+            heapify(self._deadlines)
         self._seen_in = record
 
     def _look_at(self, record: ParentRecord, name: str) -> _Look:
@@ -297,8 +302,6 @@ class Parent(Driven, ABC):
                 else:
                     after = self._look_at(record, name)
                     was = {} if before is None else before.effects
-                    if key in after.effects:  # it is wanted again
-                        return None
                     gone += [path for path in was if path not in after.effects and path != key]
                     new += [effect for path, effect in after.effects.items() if path not in was]
             elif before is not None:
@@ -439,7 +442,8 @@ class Parent(Driven, ABC):
         return record.changed(children=children)
 
     def _check(self, key: str, outcome: Any) -> None:
-        self._look()
+        if self._seen_in is not self.record:
+            self._look()
         effect = self._own_wanted.get(key)
         if effect is None:
             raise OutcomeError(self._unwanted(key))
