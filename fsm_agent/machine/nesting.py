@@ -64,18 +64,19 @@ class _Cursor:
 
 
 class _Look(NamedTuple):
-    """What a child waits for, with the keys that it has in its parent."""
+    """The effects of a child, with the keys that they have in its parent."""
 
     record: Any  # of the child
     effects: dict[str, AnyEffect]
     deadline: Deadline | None
+    is_in_order: bool = True  # the effects are
 
 
 class _News(NamedTuple):
-    """What a step changes in the looks of a parent."""
+    """The changes that a step makes in the looks of a parent."""
 
     change: Change
-    own: Sequence[AnyEffect]
+    own: Mapping[str, AnyEffect | None]  # effects by place; None: there is none any more
     looks: list[tuple[str, _Look | None]]  # of children, by name; None: it has ended
 
 
@@ -167,8 +168,8 @@ class Parent(Driven, ABC):
                 self._look()
             found = [*self._own_wanted.values()]
             if self._looks:
-                for look in self._looks.values():
-                    found += look.effects.values()
+                for name, look in self._looks.items():
+                    found += look.effects.values() if look.is_in_order else self._ordered(name, look)
             self._effects = tuple(found)
         return self._effects
 
@@ -247,13 +248,14 @@ class Parent(Driven, ABC):
 
     # Effects
 
-    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Sequence[AnyEffect]] | None:
-        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects that are new.
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects by `place`.
 
-        None: other effects may have changed, too.  That of the answered ``key`` is not counted.
+        These are the effects that are new, and None where there is none any more.  None in all: others may have
+        changed, too.
         """
         name, is_inside, _ = key.partition(SEPARATOR)
-        return ((name,), ()) if is_inside and record.trace is self.record.trace else None
+        return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
     def _look(self) -> None:
         """See what the process and its children wait for."""
@@ -264,7 +266,7 @@ class Parent(Driven, ABC):
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
                     raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
-                wanted[effect.key] = effect
+                wanted[self.place(effect.key)] = effect
             if record.children:
                 for name, inner in record.children.items():
                     look = old.get(name)
@@ -274,6 +276,18 @@ class Parent(Driven, ABC):
         if self._deadlines:
             heapify(self._deadlines)
         self._seen_in = record
+
+    def _ordered(self, name: str, look: _Look) -> Iterable[AnyEffect]:
+        """Return the effects of a look in their order, and keep them so."""
+        prefix = f"{name}{SEPARATOR}"
+        paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
+        ordered = {path: look.effects[path] for path in paths}
+        self._looks[name] = look._replace(effects=ordered, is_in_order=True)
+        return ordered.values()
+
+    def place(self, key: str) -> str:
+        """Return the name under which an own effect keeps its place among the others, when another follows it."""
+        return key
 
     def _look_at(self, record: ParentRecord, name: str) -> _Look:
         """Return what a child waits for."""
@@ -290,7 +304,8 @@ class Parent(Driven, ABC):
         if found is None:
             return None
         names, own = found
-        gone, new = list[str](), list(own)
+        gone: list[str] = []
+        new = [effect for effect in own.values() if effect is not None]
         looks, has_moved_deadline = list[tuple[str, _Look | None]](), False
         for name in names:
             before, after = self._looks.get(name), None
@@ -320,14 +335,16 @@ class Parent(Driven, ABC):
         gone += [f"{prefix}{key}" for key in change.gone]
         new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
         deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
-        return _Look(child.record, before.effects, deadline)
+        return _Look(child.record, before.effects, deadline, before.is_in_order and not change.new)
 
     def _see(self, key: str, news: _News, looks: dict[str, _Look]) -> None:
         """Bring what is wanted up to date."""
         wanted = self._own_wanted
-        wanted.pop(key, None)
-        for effect in news.own:
-            wanted[effect.key] = effect
+        for place, effect in news.own.items():
+            if effect is None:
+                wanted.pop(place, None)
+            else:
+                wanted[place] = effect
         for child, look in news.looks:
             if look is None:
                 looks.pop(child, None)
@@ -444,8 +461,8 @@ class Parent(Driven, ABC):
     def _check(self, key: str, outcome: Any) -> None:
         if self._seen_in is not self.record:
             self._look()
-        effect = self._own_wanted.get(key)
-        if effect is None:
+        effect = self._own_wanted.get(self.place(key))
+        if effect is None or effect.key != key:
             raise OutcomeError(self._unwanted(key))
         if type(outcome) not in effect.outcomes:
             right = " or ".join([kind.__name__ for kind in effect.outcomes])

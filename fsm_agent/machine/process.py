@@ -104,7 +104,7 @@ class Deadline(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one `advance` has done to the effects of a process, beside the removal of the one that was answered."""
+    """The changes that an `advance` makes in the effects of a process, beside removing the one that is answered."""
 
     gone: tuple[str, ...] = ()  # keys of others that are no longer wanted
     new: tuple[AnyEffect, ...] = ()  # in the order in which they are to begin
@@ -148,7 +148,7 @@ class Process(Protocol):
 
     @property
     def change(self) -> Change | None:
-        """What the last `advance` has done to the effects; None: not known, so they have to be read anew."""
+        """The changes that the last `advance` has made in the effects; None: not known, so all have to be read."""
 
     @property
     def deadline(self) -> Deadline | None:

@@ -6,7 +6,7 @@ same however many there are.  Results are kept as JSON, and are read again in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -91,7 +91,11 @@ class Members(Working):
     def watch(self, step: Stepped) -> None:
         """Nobody watches: the table is the same for all."""
 
-    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Sequence[AnyEffect]] | None:
+    def place(self, key: str) -> str:
+        """Return the name of the member that a key is about."""
+        return name_in(key)
+
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
         """Return the members that have moved or begun: children by name, the effects of the others."""
         begun = self.record.begun
         if key in ("", "begin"):
@@ -100,23 +104,17 @@ class Members(Working):
         names = [first if first in self.record.children else name_in(first)]
         if record.begun != begun:
             names += [name for name, _, _ in self.members[begun : record.begun]]
-        once = record.once
-        own = [effect for name in names if name in once and (effect := self.effect_of(name, once[name])) is not None]
+        own: dict[str, AnyEffect | None] = {}
+        for name in names:
+            if name in record.once:
+                own[name] = self.effect_of(name, record.once[name])
+            elif name in self.record.once:
+                own[name] = None
         return [name for name in names if name in self.record.children or name in record.children], own
 
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
         return settled.failure or self.work(name)[0].kinds.load(settled.text)
-
-    def _left(self, key: str, record: Any) -> tuple[AnyEffect, ...] | None:
-        """Return the effects without ``key`` if a member that is no process was answered, and none began."""
-        if (
-            self._effects is None
-            or name_in(key) not in self.record.once
-            or len(record.once) != len(self.record.once) - 1
-        ):
-            return super()._left(key, record)
-        return tuple([effect for effect in self._effects if effect.key != key])
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, Came) or key not in ("", "begin"):
